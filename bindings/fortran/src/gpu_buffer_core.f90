@@ -1,4 +1,4 @@
-! Buffers without types: made, shared by assignment, handed between CPU and GPU, read and written by bytes.
+! Untyped buffers: created, shared by assignment, handed between CPU and GPU, read and written as bytes.
 module gpu_buffer_core
   use, intrinsic :: iso_fortran_env, only: int32, int64
   use onebuf_c
@@ -13,26 +13,26 @@ module gpu_buffer_core
   public :: MEMORY_CPU_PREFERRED, MEMORY_GPU_PREFERRED, MEMORY_COHERENT, MEMORY_STREAMING
   public :: store_elements, load_elements, open_for_cpu, element_count, kernel_access, NO_TIMEOUT
 
-  ! What the CPU does with a buffer: one that it only writes is one that kernels only read.
+  ! How the CPU accesses a buffer. If the CPU only writes it, kernels only read it.
   integer, parameter :: BUFFER_READ_ONLY = 1
   integer, parameter :: BUFFER_WRITE_ONLY = 2
   integer, parameter :: BUFFER_READ_WRITE = 3
 
-  ! What its life will be like.
+  ! The expected use of a buffer.
   integer, parameter :: MEMORY_CPU_PREFERRED = 1
   integer, parameter :: MEMORY_GPU_PREFERRED = 2
   integer, parameter :: MEMORY_COHERENT = 3
   integer, parameter :: MEMORY_STREAMING = 4
 
-  ! A wait that lasts as long as the library's own.
+  ! A timeout that means the library's own.
   integer(int64), parameter :: NO_TIMEOUT = -1
 
-  ! Memory that CPU and GPU both see. Variables that are assigned share it, and it goes with the last of them.
+  ! Memory that CPU and GPU both access. Assigned variables share it, and it is freed with the last of them.
   !
-  ! Compilers differ in what they copy and finalize without a word. So the library counts variables, by their
-  ! addresses: a copy that no assignment made (a value argument, a structure constructor, source=) owns nothing
-  ! and frees nothing, and one address owns one buffer at most. INTENT(OUT) in the assignment matters: for an
-  ! INTENT(INOUT) one gfortran assigns components by way of a temporary, at an address that is soon another's.
+  ! Compilers differ in what they copy and finalize implicitly. So the library counts variables, by their addresses: a
+  ! copy that no assignment made (a value argument, a structure constructor, source=) owns nothing and frees nothing,
+  ! and one address owns at most one buffer. INTENT(OUT) in the assignment matters: for INTENT(INOUT) gfortran assigns
+  ! components by way of a temporary, whose address is reused soon.
   type :: unified_buffer
     type(onebuf_handle) :: handle
     integer(int64) :: size_bytes = 0
@@ -50,7 +50,7 @@ module gpu_buffer_core
 
 contains
 
-  ! Makes a buffer of so many bytes, which are zero. The result is to be assigned: a buffer belongs to variables.
+  ! Creates a buffer of `size` bytes, which are zero. Assign the result: buffers are owned by variables.
   function create_int64(size, access_mode, memory_hint, stat, errmsg) result(buffer)
     integer(int64), intent(in) :: size
     integer, intent(in) :: access_mode
@@ -74,7 +74,8 @@ contains
     options%devices = c_loc(session%devices)
     options%device_count = int(session%device_count, c_size_t)
     options%access = kernel_access(access_mode)
-    ! Mapped for the CPU, the device's memory is one memory; the CPU's might need a second one for the device.
+    ! Device memory that is mapped for the CPU needs only one allocation; CPU memory might need a second one for the
+    ! device.
     options%allocate_on = session%devices(1)
     options%hint = int(buffer%memory_hint, c_int32_t)
     call report(onebuf_buffer_create(session%hub, int(size, c_size_t), options, buffer%handle), &
@@ -90,7 +91,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(unified_buffer) :: buffer
 
-    ! Bits are passed on: the result of the other function is owned by nobody either.
+    ! The bits are passed on: the result of the other function has no owner either.
     associate (made => create_int64(int(size, int64), access_mode, memory_hint, stat, errmsg))
       buffer%handle = made%handle
       buffer%size_bytes = made%size_bytes
@@ -99,7 +100,7 @@ contains
     end associate
   end function
 
-  ! What is wrong with a wish; empty when nothing is.
+  ! What is wrong with a request; empty if nothing is.
   function mistake(size, buffer) result(wrong)
     integer(int64), intent(in) :: size
     type(unified_buffer), intent(in) :: buffer
@@ -113,7 +114,7 @@ contains
       wrong = 'no such memory_hint: choose one of the MEMORY_ constants'
   end function
 
-  ! Lets go of the buffer: it is freed when this was the last variable that shared it, and the GPU is done with it.
+  ! Releases the buffer: it is freed if this was the last variable that shared it, after the GPU has finished with it.
   subroutine destroy_unified_buffer(buffer)
     type(unified_buffer), intent(inout), target :: buffer
 
@@ -122,7 +123,7 @@ contains
     buffer%size_bytes = 0
   end subroutine
 
-  ! Whether it names a buffer that exists.
+  ! Whether the variable holds a buffer that exists.
   function buffer_is_valid(buffer) result(valid)
     type(unified_buffer), intent(in) :: buffer
     logical :: valid
@@ -132,7 +133,7 @@ contains
     if (buffer%handle%id /= 0) valid = onebuf_buffer_size(buffer%handle, bytes) == ONEBUF_OK
   end function
 
-  ! How many bytes it has; zero for none.
+  ! Size in bytes; zero for no buffer.
   pure function buffer_size_bytes(buffer) result(bytes)
     type(unified_buffer), intent(in) :: buffer
     integer(int64) :: bytes
@@ -140,7 +141,7 @@ contains
     bytes = buffer%size_bytes
   end function
 
-  ! Where it lies, who sees it by which route, and why no better one was taken.
+  ! Explains where the buffer is allocated, by which route each device accesses it, and why no better route was chosen.
   function explain_buffer(buffer) result(text)
     type(unified_buffer), intent(in) :: buffer
     character(:), allocatable :: text
@@ -150,8 +151,8 @@ contains
     text = taken_text(string)
   end function
 
-  ! Where the CPU finds the buffer's elements, each of so many bytes. Waits for the GPU's last use. To be used until
-  ! the next dispatch that has the buffer bound, or sync_to_gpu; then asked for again.
+  ! The CPU's address of the buffer's elements, given the element size in bytes. Waits for the GPU's last use. Valid
+  ! until the next dispatch that has the buffer bound, or sync_to_gpu; then ask for it again.
   function get_cpu_pointer(buffer, element_size, stat, errmsg) result(address)
     type(unified_buffer), intent(in) :: buffer
     integer, intent(in) :: element_size
@@ -162,7 +163,7 @@ contains
     call open_for_cpu(buffer, element_size, -1_int64, 'get_cpu_pointer', address, stat, errmsg)
   end function
 
-  ! The CPU has done: what it wrote is the GPU's. Dispatches do it by themselves.
+  ! The CPU has finished: the GPU sees what it wrote. Dispatches do this automatically.
   subroutine sync_to_gpu(buffer, stat, errmsg)
     type(unified_buffer), intent(in) :: buffer
     integer, intent(out), optional :: stat
@@ -171,7 +172,7 @@ contains
     call report(onebuf_buffer_to_device(buffer%handle), 'sync_to_gpu', stat, errmsg)
   end subroutine
 
-  ! Waits for the GPU's last use: what it wrote is the CPU's. Reads and pointers do it by themselves.
+  ! Waits for the GPU's last use: the CPU sees what it wrote. Reads and pointers do this automatically.
   subroutine sync_from_gpu(buffer, stat, errmsg)
     type(unified_buffer), intent(in) :: buffer
     integer, intent(out), optional :: stat
@@ -182,8 +183,8 @@ contains
       stat, errmsg)
   end subroutine
 
-  ! The CPU has written so many bytes, from this one on. The hand-over to the GPU makes visible whatever was
-  ! written; a range outside of the buffer is an error.
+  ! Announces that the CPU has written `size_bytes` bytes from `offset_bytes` on. The hand-over to the GPU makes all writes
+  ! visible; a range outside of the buffer is an error.
   subroutine flush_buffer_range(buffer, offset_bytes, size_bytes, stat, errmsg)
     type(unified_buffer), intent(in) :: buffer
     integer(int64), intent(in) :: offset_bytes, size_bytes
@@ -205,7 +206,7 @@ contains
 
   ! --- for the modules with types ---------------------------------------------------------------------------------
 
-  ! Writes so many elements from an offset on, counted in elements; within so many nanoseconds.
+  ! Writes elements at an offset, both counted in elements, with a timeout in nanoseconds.
   subroutine store_elements(buffer, data, element_bits, count, me, timeout_ns, offset, stat, errmsg)
     type(unified_buffer), intent(in) :: buffer
     type(c_ptr), intent(in) :: data
@@ -226,7 +227,7 @@ contains
     call report(status, me, stat, errmsg)
   end subroutine
 
-  ! Reads so many elements from an offset on, counted in elements; within so many nanoseconds.
+  ! Reads elements at an offset, both counted in elements, with a timeout in nanoseconds.
   subroutine load_elements(buffer, data, element_bits, count, me, timeout_ns, offset, stat, errmsg)
     type(unified_buffer), intent(in) :: buffer
     type(c_ptr), intent(in) :: data
@@ -247,7 +248,7 @@ contains
     call report(status, me, stat, errmsg)
   end subroutine
 
-  ! Whether there is something to move, and which bytes; what is wrong has been told. One mode forbids it.
+  ! Whether there is something to transfer, and which bytes. Errors have been reported. One mode forbids the transfer.
   function moves(buffer, forbidden, me, element_bits, count, first, bytes, offset, stat, errmsg) result(go)
     type(unified_buffer), intent(in) :: buffer
     integer, intent(in) :: forbidden, element_bits, count
@@ -274,8 +275,8 @@ contains
     end if
   end function
 
-  ! Gives the CPU its turn, and says where the elements are: null when that failed. A count that is not negative
-  ! is how many elements there must be.
+  ! Gives the buffer to the CPU and returns the address of the elements: null on failure. A count that is not negative
+  ! is the required number of elements.
   subroutine open_for_cpu(buffer, element_size, count, me, address, stat, errmsg)
     type(unified_buffer), intent(in) :: buffer
     integer, intent(in) :: element_size
@@ -298,7 +299,7 @@ contains
     end if
   end subroutine
 
-  ! How many elements a shape has; more than there can be for one that makes no sense.
+  ! Number of elements of a shape; an impossibly large number for an invalid shape.
   pure function element_count(shape) result(count)
     integer, intent(in) :: shape(:)
     integer(int64) :: count
@@ -314,7 +315,7 @@ contains
     end do
   end function
 
-  ! What kernels do with a buffer of a mode: the mirror image.
+  ! How kernels access a buffer of a mode: the reverse of the CPU's access.
   pure function kernel_access(mode) result(access)
     integer, intent(in) :: mode
     integer(c_int32_t) :: access
@@ -344,7 +345,7 @@ contains
     to%memory_hint = from%memory_hint
   end subroutine
 
-  ! Nothing is written here: gfortran 12 finalizes array components at addresses that are not theirs.
+  ! Nothing is written here: gfortran 12 finalizes array components at wrong addresses.
   impure elemental subroutine finish(buffer)
     type(unified_buffer), intent(inout), target :: buffer
 

@@ -1,5 +1,5 @@
-! Compute programs on unified buffers. A kernel's arguments are its buffers, by their binding points from 0 on, then
-! its integers, then its reals; in GLSL those two are one std140 uniform block, bound behind the buffers.
+! Compute programs on unified buffers. The arguments of a kernel are its buffers, by their binding points from 0 on,
+! then its integers, then its reals. In GLSL integers and reals are one std140 uniform block, bound after the buffers.
 module gpu_compute
   use, intrinsic :: iso_fortran_env, only: int32, real32
   use onebuf_c
@@ -16,7 +16,7 @@ module gpu_compute
 
   integer, parameter :: MAX_BINDINGS = 16
 
-  ! Assigned variables share the program; it goes with the last of them.
+  ! Assigned variables share the program; it is freed with the last of them.
   type :: compute_program
     type(onebuf_handle) :: handle
     integer :: binding_count = 0
@@ -29,18 +29,18 @@ module gpu_compute
     final :: finish
   end type
 
-  ! A buffer's bytes, or a value.
+  ! The buffer's bytes, or the value.
   type :: native_arg
     type(c_ptr) :: data = c_null_ptr
     integer(c_size_t) :: bytes = 0
     logical :: writable = .false.
   end type
 
-  ! The buffers at the binding points, whatever program uses them. They are kept until others are bound there.
+  ! The buffers at the binding points, for all programs. They are kept alive until others are bound there.
   type(unified_buffer), save :: bound(0:MAX_BINDINGS - 1)
 
   abstract interface
-    ! A kernel in Fortran, for the host: called once for a whole launch. Zero means that it worked.
+    ! A kernel in Fortran, for the host: called once for a whole launch. It returns zero on success.
     function native_kernel(user, launch) bind(c)
       import :: c_int32_t, c_ptr, onebuf_native_call
       type(c_ptr), value :: user
@@ -51,9 +51,9 @@ module gpu_compute
 
 contains
 
-  ! Compiles a kernel, in each language that is given; the device takes the one it speaks. `bindings` are what the
-  ! CPU does with each of its buffers (BUFFER_WRITE_ONLY: the kernel only reads it), from binding point 0 on. That
-  ! the kernel does just that, and stays inside its buffers, is the caller's promise.
+  ! Compiles a kernel, in each language that is given; the device takes the one it supports. `bindings` states how the
+  ! CPU accesses each of its buffers (BUFFER_WRITE_ONLY: the kernel only reads it), from binding point 0 on. The caller
+  ! guarantees that the kernel does just that and stays inside its buffers.
   function compile_compute_program(kernel, bindings, opencl_c, glsl, native, integers, reals, stat, errmsg) &
     result(program)
     character(*), intent(in) :: kernel
@@ -96,7 +96,7 @@ contains
     if (program%integer_count < 0 .or. program%real_count < 0) wrong = 'a negative number of values'
   end function
 
-  ! Builds the program and declares its one kernel, which keeps what it needs of the program.
+  ! Builds the program and declares its one kernel, which keeps the program alive.
   function build(program, kernel, run, opencl_c, glsl) result(status)
     type(compute_program), intent(inout) :: program
     character(*), intent(in) :: kernel
@@ -151,7 +151,7 @@ contains
     status = onebuf_kernel_create(built, name, params, int(size(params), c_size_t), 0_c_int32_t, program%handle)
   end function
 
-  ! Integers come first. An int32 and a real32 have as many bytes.
+  ! Integers come first. An int32 and a real32 have the same size.
   pure function value_kind(program, index) result(kind)
     type(compute_program), intent(in) :: program
     integer, intent(in) :: index
@@ -160,7 +160,7 @@ contains
     kind = merge(ONEBUF_ARG_INTEGER, ONEBUF_ARG_FLOAT, index <= program%integer_count)
   end function
 
-  ! Whether it names a program.
+  ! Whether the variable holds a program.
   pure function program_is_valid(program) result(valid)
     type(compute_program), intent(in) :: program
     logical :: valid
@@ -168,7 +168,7 @@ contains
     valid = program%handle%id /= 0
   end function
 
-  ! Lets go of the program. What was dispatched still ends.
+  ! Releases the program. Dispatched work still completes.
   subroutine destroy_compute_program(program)
     type(compute_program), intent(inout), target :: program
 
@@ -176,7 +176,7 @@ contains
     program%handle%id = 0
   end subroutine
 
-  ! Binds a buffer to a binding point, for every dispatch until another is bound there. It is kept meanwhile.
+  ! Binds a buffer to a binding point, for every dispatch until another is bound there. It is kept alive meanwhile.
   subroutine bind_buffer_to_shader(buffer, binding_point, stat, errmsg)
     type(unified_buffer), intent(in) :: buffer
     integer, intent(in) :: binding_point
@@ -194,15 +194,16 @@ contains
     end if
   end subroutine
 
-  ! Lets go of every bound buffer.
+  ! Releases all bound buffers.
   subroutine unbind_shader_buffers
     type(unified_buffer) :: none
 
     bound = none
   end subroutine
 
-  ! Starts a program on the bound buffers, with so many work-items in one to three dimensions. It waits for what the CPU
-  ! and other kernels do with them; the CPU's next access waits for it. `fence` is the point that it will have reached.
+  ! Launches a program on the bound buffers, with a number of work-items in one to three dimensions. The launch waits
+  ! for earlier accesses by the CPU and other kernels; the CPU's next access waits for it. `fence` is a fence that the
+  ! launch will reach.
   subroutine dispatch_compute(program, work_items, integers, reals, group, fence, stat, errmsg)
     type(compute_program), intent(in) :: program
     integer, intent(in) :: work_items(:)
@@ -217,7 +218,7 @@ contains
     character(80) :: wrong
     integer(c_int32_t) :: status
 
-    ! Its first letter tells whether something is.
+    ! The first character of `wrong` tells whether something is wrong.
     wrong(1:1) = ' '
     call check_sizes(work_items, group, wrong)
     call gather(program, integers, reals, values, wrong)
@@ -227,7 +228,7 @@ contains
       return
     end if
     status = launch(program, grid_of(work_items, group), values, fence)
-    ! On the host alone it has run already.
+    ! On the host the kernel has run already.
     if (status == ONEBUF_OK .and. session%device_count > 1) status = onebuf_queue_flush(session%queue)
     call report(status, me, stat, errmsg)
   end subroutine
@@ -244,7 +245,7 @@ contains
     if (any(group < 1)) wrong = 'at least one work-item in each dimension of a group'
   end subroutine
 
-  ! All values in their order, as bits.
+  ! All values in order, as bits.
   subroutine gather(program, integers, reals, values, wrong)
     type(compute_program), intent(in) :: program
     integer(int32), intent(in), optional :: integers(:)
@@ -265,7 +266,7 @@ contains
     if (given(2) > 0) values(given(1) + 1:) = transfer(reals, values)
   end subroutine
 
-  ! What a program's kernels do with a buffer is within what the buffer was made for.
+  ! The access of a program's kernels must be within the access that the buffer was created for.
   subroutine check_bound(program, wrong)
     type(compute_program), intent(in) :: program
     character(*), intent(inout) :: wrong
@@ -293,7 +294,7 @@ contains
     integer :: i
 
     do i = 1, program%binding_count
-      ! The CPU's turn is over.
+      ! Ends the CPU's access.
       args(i)%kind = ONEBUF_ARG_TURN
       args(i)%access = kernel_access(program%bindings(i))
       args(i)%buffer = bound(i - 1)%handle
@@ -321,7 +322,7 @@ contains
     if (present(group)) grid%local(:size(group)) = int(group, c_size_t)
   end function
 
-  ! An argument of a kernel in Fortran, from 1 on, in the order of the binding points, integers and reals.
+  ! An argument of a kernel in Fortran, counted from 1, in the order of the binding points, integers and reals.
   function native_argument(launch, index) result(argument)
     type(onebuf_native_call), intent(in) :: launch
     integer, intent(in) :: index

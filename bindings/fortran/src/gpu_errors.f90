@@ -1,4 +1,4 @@
-! How a failure is told: by stat= and errmsg= where they are given, else by a message and a stop.
+! How failures are reported: by stat= and errmsg= if given, otherwise by a message and a stop.
 module gpu_errors
   use, intrinsic :: iso_fortran_env, only: error_unit
   use onebuf_c
@@ -16,7 +16,7 @@ module gpu_errors
 
 contains
 
-  ! Tells how a call of onebuf's ended; `what` is what was tried.
+  ! Reports the status of a call of onebuf; `what` names the operation.
   subroutine report(status, what, stat, errmsg)
     integer(c_int32_t), intent(in) :: status
     character(*), intent(in) :: what
@@ -30,7 +30,7 @@ contains
     end if
   end subroutine
 
-  ! Tells a failure that was found here.
+  ! Reports a failure that these modules detected.
   subroutine refuse(status, message, stat, errmsg)
     integer(c_int32_t), intent(in) :: status
     character(*), intent(in) :: message
@@ -46,7 +46,7 @@ contains
     error stop 1
   end subroutine
 
-  ! A text of C's.
+  ! Converts a C string.
   function text_of(pointer) result(text)
     type(c_ptr), intent(in) :: pointer
     character(:), allocatable :: text
@@ -60,7 +60,7 @@ contains
     end do
   end function
 
-  ! A string's text; the string is freed.
+  ! Converts a onebuf_string and frees it.
   function taken_text(string) result(text)
     type(onebuf_handle), intent(in) :: string
     character(:), allocatable :: text

@@ -1,4 +1,4 @@
-! Points that the device's work reaches: ask them, or wait with a timeout.
+! Fences: points that the device's work reaches. Query them, or wait with a timeout.
 module gpu_fence_primitives
   use, intrinsic :: iso_fortran_env, only: int32, int64
   use onebuf_c
@@ -10,12 +10,12 @@ module gpu_fence_primitives
   public :: gpu_fence_wait, gpu_fence_destroy
   public :: FENCE_READY, FENCE_TIMEOUT, FENCE_ERROR
 
-  ! What gpu_fence_wait answers.
+  ! The results of gpu_fence_wait.
   integer, parameter :: FENCE_READY = 0
   integer, parameter :: FENCE_TIMEOUT = 1
   integer, parameter :: FENCE_ERROR = 2
 
-  ! Assigned variables share the fence; it goes with the last of them.
+  ! Assigned variables share the fence; it is freed with the last of them.
   type :: gpu_fence
     type(onebuf_handle) :: handle
   contains
@@ -30,7 +30,7 @@ module gpu_fence_primitives
 
 contains
 
-  ! The point that everything dispatched so far will have reached.
+  ! A fence that everything dispatched so far will reach.
   function gpu_fence_create(stat, errmsg) result(fence)
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
@@ -41,7 +41,7 @@ contains
     call report(onebuf_queue_fence(session%queue, fence%handle), 'gpu_fence_create', stat, errmsg)
   end function
 
-  ! Whether it names a fence.
+  ! Whether the variable holds a fence.
   function gpu_fence_is_valid(fence) result(valid)
     type(gpu_fence), intent(in) :: fence
     logical :: valid
@@ -67,8 +67,8 @@ contains
     signaled = logical(done)
   end function
 
-  ! Waits so many nanoseconds at most: FENCE_READY, FENCE_TIMEOUT (the work goes on), or FENCE_ERROR, where
-  ! stat and errmsg say more. Never stops the program.
+  ! Waits for at most this many nanoseconds: FENCE_READY, FENCE_TIMEOUT (the work continues), or FENCE_ERROR, with
+  ! details in stat and errmsg. Never stops the program.
   function wait_int64(fence, timeout_ns, stat, errmsg) result(answer)
     type(gpu_fence), intent(in) :: fence
     integer(int64), intent(in) :: timeout_ns
@@ -96,7 +96,7 @@ contains
     answer = wait_int64(fence, int(timeout_ns, int64), stat, errmsg)
   end function
 
-  ! Lets go of the fence. The work goes on.
+  ! Releases the fence. The work continues.
   subroutine gpu_fence_destroy(fence)
     type(gpu_fence), intent(inout), target :: fence
 
@@ -104,7 +104,7 @@ contains
     fence%handle%id = 0
   end subroutine
 
-  ! For why this is all that has to be done, see unified_buffer.
+  ! unified_buffer explains why this is sufficient.
   impure elemental subroutine assign(to, from)
     class(gpu_fence), intent(out), target :: to
     class(gpu_fence), intent(in) :: from

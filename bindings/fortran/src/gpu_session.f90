@@ -1,4 +1,4 @@
-! The device that everything here runs on. The first use opens one; gpu_open chooses it.
+! The device that everything here runs on. The first use opens a default; gpu_open chooses one.
 module gpu_session
   use, intrinsic :: iso_fortran_env, only: int64
   use onebuf_c
@@ -10,7 +10,7 @@ module gpu_session
 
   type :: session_handles
     type(onebuf_handle) :: hub, queue
-    ! The device, and the host behind it.
+    ! The device, and the host.
     type(onebuf_handle) :: devices(2)
     integer :: device_count = 0
   end type
@@ -19,9 +19,9 @@ module gpu_session
 
 contains
 
-  ! Opens a device: by id (`opencl:0`), API (`opencl`), type (`gpu`) or a part of its name; without a name the one
-  ! that ONEBUF_DEVICE names, else the first of OpenCL's, OpenGL's and Vulkan's, else the host. Programs with
-  ! several threads call it before those begin. What was made on the device before stays there.
+  ! Opens a device: by id (`opencl:0`), API (`opencl`), type (`gpu`) or a part of its name. Without a name it opens the
+  ! device that ONEBUF_DEVICE names, else the first of OpenCL's, OpenGL's and Vulkan's, else the host. Call it before
+  ! starting threads. Objects created on an earlier device stay there.
   subroutine gpu_open(device, stat, errmsg)
     character(*), intent(in), optional :: device
     integer, intent(out), optional :: stat
@@ -43,7 +43,7 @@ contains
     end if
   end subroutine
 
-  ! Lets go of the device; buffers, programs and fences that live keep it.
+  ! Releases the device; existing buffers, programs and fences keep it alive.
   subroutine gpu_close
     type(session_handles) :: none
 
@@ -51,7 +51,7 @@ contains
     session = none
   end subroutine
 
-  ! Its id, such as `opencl:0`.
+  ! The id of the device, such as `opencl:0`.
   function gpu_device_name() result(name)
     character(:), allocatable :: name
     type(onebuf_handle) :: text
@@ -61,7 +61,7 @@ contains
     name = taken_text(text)
   end function
 
-  ! How many bytes were moved since the device was opened: because it was asked for, and although nobody asked.
+  ! Number of bytes moved since the device was opened: requested and implied.
   subroutine gpu_bytes_moved(asked, implied)
     integer(int64), intent(out) :: asked, implied
 
@@ -70,7 +70,7 @@ contains
     call report(onebuf_ledger_implied_bytes(session%hub, implied), 'gpu_bytes_moved')
   end subroutine
 
-  ! Opens the device that nobody has chosen.
+  ! Opens the default device.
   subroutine need_session(stat, errmsg)
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
@@ -98,7 +98,7 @@ contains
     end do
   end subroutine
 
-  ! The device that is wished for; empty for any.
+  ! The requested device; empty for any.
   function wish(device) result(name)
     character(*), intent(in), optional :: device
     character(:), allocatable :: name
@@ -116,7 +116,7 @@ contains
     type(session_handles), intent(in) :: old
     integer(c_int32_t) :: ignored
 
-    ! Handles that name nothing are freed without an error.
+    ! Freeing null handles is no error.
     ignored = onebuf_queue_free(old%queue)
     ignored = onebuf_hub_free(old%hub)
   end subroutine

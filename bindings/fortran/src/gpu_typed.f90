@@ -1,5 +1,5 @@
-! The same procedures for arrays of six element types: typed.inc, once for each. There the element type is that of
-! names that begin with d; the generic names of all six are one in gpu_unified_buffers.
+! The same procedures for arrays of six element types: each module includes typed.inc once. There, names that begin with
+! d have the element type. gpu_unified_buffers combines the generic names of all six.
 
 module gpu_typed_real32
   use, intrinsic :: iso_c_binding, only: c_associated, c_f_pointer, c_loc, c_ptr

@@ -1,4 +1,4 @@
-! What these modules call of onebuf.h; what each function does is said there.
+! The functions of onebuf.h that these modules call; onebuf.h documents them.
 module onebuf_c
   use, intrinsic :: iso_c_binding
   implicit none
@@ -28,7 +28,7 @@ module onebuf_c
   integer(c_int32_t), parameter :: ONEBUF_ARG_INTEGER = 6
   integer(c_int32_t), parameter :: ONEBUF_ARG_FLOAT = 7
 
-  ! Every noun's handle is a number in a structure.
+  ! The handle of every object is a number in a structure.
   type, bind(c) :: onebuf_handle
     integer(c_int64_t) :: id = 0
   end type

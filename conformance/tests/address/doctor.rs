@@ -41,6 +41,7 @@ fn proven() {
     assert_eq!(routes.len(), 4, "{routes:?}");
     for route in &routes {
         assert_eq!(route.verdict.state, State::Proven, "{route:?}");
+        assert!(route.verdict.why.ends_with("; experimental: never run on hardware"), "{route:?}");
     }
     let [cl, hip] = ["opencl:0", "hip:0"].map(|id| hub.device(id).unwrap());
     let buffer = hub.buffer::<u32>(N).shared_with([&cl, &hip]).copies(CopyPolicy::Forbid).build();
@@ -52,6 +53,7 @@ fn proven() {
         built => {
             let text = built.unwrap().explain();
             assert!(text.contains("svm_pointer, no copies"), "{text}");
+            assert!(text.contains("experimental: never run on hardware"), "{text}");
         }
     }
 }

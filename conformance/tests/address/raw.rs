@@ -24,7 +24,10 @@ fn opt_in() {
     let why = builder().build().unwrap_err().to_string();
     assert!(why.contains("opt-in: ask for `raw_addresses`"), "{why}");
     let buffer = builder().raw_addresses(true).build().unwrap();
-    assert!(buffer.explain().contains("hip:0: raw_address"), "{}", buffer.explain());
+    let text = buffer.explain();
+    assert!(text.contains("hip:0: raw_address"), "{text}");
+    // Both devices' memory says so.
+    assert_eq!(text.matches("experimental: never run on hardware").count(), 2, "{text}");
     take_turns(&buffer, &rig);
     // Asked for is not proven.
     let unproven = builder().raw_addresses(true).trust_declared(false).build().unwrap_err();

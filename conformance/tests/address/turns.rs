@@ -28,7 +28,9 @@ fn interleaved() {
         for n in [1, 1023, 1025, N, (2 << 18) + 1] {
             let buffer = rig.builder(&on, kind, n).copies(CopyPolicy::Forbid).build().unwrap();
             let by: Vec<_> = buffer.plan().routes.iter().map(|hop| hop.kind).collect();
-            assert!(by.contains(&kind), "{}", buffer.explain());
+            let text = buffer.explain();
+            assert!(by.contains(&kind), "{text}");
+            assert!(text.contains("experimental: never run on hardware"), "{text}");
             take_turns(&buffer, &rig);
         }
     }
@@ -229,7 +231,9 @@ fn placed() {
     let svm = rig.builder(cl, RouteKind::SvmPointer, N).build().unwrap();
     says(&svm, &["in the device's own memory: coarse grain, and one device in the context"]);
     says(&svm, &["hip:0 (svm_pointer): another API's memory at its own address"]);
-    says(&svm, &["as its allocator gave it, in the device's own memory: for kernels only"]);
+    let experimental = "(experimental: never run on hardware)";
+    let place = "as its allocator gave it, in the device's own memory";
+    says(&svm, &[&format!("{place} {experimental}: for kernels only")]);
     let theirs = rig.builder(hip, RouteKind::SvmPointer, N).build().unwrap();
     says(&theirs, &["for kernels only, with a barrier between them", "device memory"]);
     let raw = rig.builder(cl, RouteKind::RawAddress, N).build().unwrap();

@@ -1,13 +1,12 @@
-//! Two ways to do one thing, compared.
+//! Comparison of two ways to do the same thing.
 //!
-//! Each block runs ours, the baseline twice, and ours again. Whatever changes steadily while it runs (a
-//! clock that slows down, a cache that fills) weighs on both the same; what changes suddenly hits one block
-//! of many.
+//! Each block runs ours, the baseline twice, and ours again. A steady change (a clock that slows down, a cache that
+//! fills) affects both sides equally; a sudden change affects one block of many.
 //!
-//! The ratio is the median of the *blocks' own* ratios, with its interval. The two sides of a block saw the
-//! same machine; medians of either side over all blocks need not have: where the machine is slow half of the
-//! time, one median may come from its slow half and the other from its fast half. The two values are
-//! therefore the shares that this ratio gives them in the median block's time, so that they fit it too.
+//! The ratio is the median of the *blocks' own* ratios, with its interval. Both sides of a block saw the same machine.
+//! Medians of each side over all blocks need not have: if the machine is slow half of the time, one median may come
+//! from the slow half and the other from the fast half. The two reported values therefore split the median block's time
+//! in this ratio.
 
 use crate::{
     effort::Effort,
@@ -34,23 +33,23 @@ impl Block {
     }
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
     /// Ours, nanoseconds per operation.
     pub ours_ns: f64,
-    /// The same of the baseline.
+    /// The baseline, nanoseconds per operation.
     pub baseline_ns: f64,
     /// Ours over the baseline.
     pub ratio: f64,
-    /// The ratio's 95 % interval; `None` of fewer than six blocks.
+    /// The ratio's 95 % interval; `None` with fewer than six blocks.
     pub interval: Option<(f64, f64)>,
-    /// How many blocks.
+    /// Number of blocks.
     pub blocks: usize,
 }
 
 impl Compared {
-    /// Sums up.
+    /// Evaluates the blocks.
     pub fn of(blocks: &[Block]) -> Self {
         let ratios: Vec<f64> = blocks.iter().map(Block::ratio).collect();
         let both: Vec<f64> = blocks.iter().map(Block::both).collect();
@@ -67,10 +66,10 @@ impl Compared {
 
 /// Runs blocks of A B B A. Each side runs one batch and returns nanoseconds per operation.
 ///
-/// A block goes first that is not counted: drivers compile and pages appear on first use.
+/// The first block is a warm-up and not counted: drivers compile and pages are allocated on first use.
 ///
 /// # Errors
-/// The first of either side's.
+/// The first error of either side.
 pub fn compare<E>(
     effort: Effort,
     mut ours: impl FnMut() -> Result<f64, E>,
@@ -91,11 +90,11 @@ mod tests {
     use crate::Effort;
     use std::cell::RefCell;
 
-    /// Numbers that look random and are the same in every run.
+    /// Reproducible pseudo-random numbers.
     struct Noise(u64);
 
     impl Noise {
-        /// Evenly between 0 and 1.
+        /// Uniform between 0 and 1.
         fn next(&mut self) -> f64 {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
@@ -103,14 +102,14 @@ mod tests {
             (self.0 >> 11) as f64 / (1u64 << 53) as f64
         }
 
-        /// A time as shared machines give them: never early, often a little late, sometimes very late.
+        /// A time as on shared machines: never early, often a little late, sometimes very late.
         fn late(&mut self, exact: f64) -> f64 {
             let outlier = if self.next() < 0.05 { 5.0 * self.next() } else { 0.0 };
             exact * (1.0 + 0.2 * self.next() * self.next() + outlier)
         }
     }
 
-    /// Blocks of a machine whose speed wanders, for two sides with this ratio.
+    /// Blocks of a machine whose speed drifts, for two sides with this ratio.
     fn blocks(noise: &mut Noise, many: usize, ratio: f64) -> Vec<Block> {
         let mut speed = 1.0;
         let block = |_| {
@@ -121,7 +120,7 @@ mod tests {
         (0..many).map(block).collect()
     }
 
-    /// In how many of 1000 runs the interval holds this ratio.
+    /// In how many of 1000 runs the interval contains this ratio.
     fn covered(seed: u64, many: usize, truth: f64, asked: f64) -> usize {
         let mut noise = Noise(seed);
         let holds = |_: &usize| {

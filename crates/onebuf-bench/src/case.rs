@@ -12,7 +12,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A benchmark that is still to be run.
+    /// A benchmark that can run here.
     pub fn new(
         name: impl Into<String>,
         run: impl Fn(&Bench) -> Result<Row, Stop> + 'static,
@@ -20,30 +20,30 @@ impl Case {
         Self { name: name.into(), run: Box::new(run) }
     }
 
-    /// One that cannot run here.
+    /// A benchmark that cannot run here.
     pub fn absent(name: impl Into<String>, why: impl Into<String>) -> Self {
         let why = why.into();
         Self::new(name, move |_| Err(Stop::Absent(why.clone())))
     }
 }
 
-/// A kind of benchmark, for as many devices or pairs as there are.
+/// A kind of benchmark, for all devices or pairs of a machine.
 pub struct Workload {
-    /// Its name: that of its rows, but for the devices' ids.
+    /// Its name: that of its rows, without the devices' ids.
     pub name: &'static str,
-    /// What it measures, in a line.
+    /// What it measures, in one line.
     pub about: &'static str,
-    /// What there is to run on this machine; an absent one where there is nothing.
+    /// The cases on this machine; an absent one if there are none.
     pub cases: fn(&Bench) -> Vec<Case>,
 }
 
 impl Workload {
-    /// The short name: up to where the devices' ids go.
+    /// The short name, without the devices' ids.
     pub fn short(&self) -> &'static str {
         self.name.split_once("_<").map_or(self.name, |(short, _)| short)
     }
 
-    /// Whether all its cases are meant.
+    /// Whether a name selects all its cases.
     pub(crate) fn is_meant(&self, name: &str) -> bool {
         name == self.name || name == self.short()
     }

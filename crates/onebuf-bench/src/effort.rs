@@ -2,25 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-/// How many samples to take: until the time is spent, but never too few or too many.
+/// How many samples to take: until the time is spent, within limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// At least so many, however long they take. Six are needed for an interval of 95 %.
+    /// Minimum number of samples, however long they take. Six are needed for an interval of 95 %.
     pub least: usize,
-    /// At most so many, however short they are.
+    /// Maximum number of samples.
     pub most: usize,
-    /// What may be spent on the samples between the two.
+    /// Time for the samples between the two limits.
     pub time: Duration,
 }
 
 impl Effort {
-    /// For numbers to rely on.
+    /// For reliable numbers.
     pub const FULL: Self = Self { least: 15, most: 501, time: Duration::from_secs(3) };
 
     /// For a first look, and for tests.
     pub const QUICK: Self = Self { least: 7, most: 51, time: Duration::from_millis(200) };
 
-    /// The same with fewer samples, for those that are expensive to prepare.
+    /// With fewer samples, for those that are expensive to prepare.
     pub fn at_most(self, samples: usize) -> Self {
         let most = self.most.min(samples);
         Self { least: self.least.min(most), most, ..self }

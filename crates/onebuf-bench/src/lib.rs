@@ -1,4 +1,4 @@
-//! How onebuf is measured, and what is measured.
+//! How onebuf is measured, and the benchmarks.
 //!
 //! ```text
 //!   WORKLOADS ── cases ──► run ──► Row    one row of `onebuf bench`, of `benches/peers`
@@ -6,9 +6,9 @@
 //!              abba::compare│ solo::measure
 //! ```
 //!
-//! A comparison runs both sides in the same process in blocks of four batches, **A B B A**, so that a
-//! machine which gets slower or faster meanwhile does so for both; see [`abba`]. A cost without a rival is
-//! measured in batches so long that reading the clock does not show; see [`solo`].
+//! A comparison runs both sides in the same process in blocks of four batches, **A B B A**, so that changes of the
+//! machine's speed affect both; see [`abba`]. A cost without a baseline is measured in batches so long that reading the
+//! clock is negligible; see [`solo`].
 //!
 //! ```
 //! use onebuf_bench::{Effort, Unit, solo};

@@ -1,4 +1,4 @@
-//! What the workloads run on, and what they have in common.
+//! The machine that workloads run on, and what they share.
 //!
 //! # Safety
 //! One kernel is declared here; its text is below.
@@ -15,16 +15,16 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Work-items of each launch. More than one: of that, onebuf tells the driver the group's size, and the two
-/// sides of a comparison would not make the same call.
+/// Work-items of each launch. More than one, because for a single work-item onebuf passes the group size to the driver,
+/// and the two sides of a comparison would not make the same call.
 pub const ITEMS: usize = 64;
 
-/// A kernel that does next to nothing, so that what is measured is the way to it.
+/// A kernel that does almost nothing, so that the overhead of the launch is measured.
 pub const TOUCH: &str = "kernel void touch(global uint *x, uint add) {
     if (get_global_id(0) == 0) x[0] += add;
 }";
 
-/// The same in PTX, which NVIDIA's driver takes without a compiler.
+/// The kernel in PTX, which NVIDIA's driver takes without a compiler.
 pub(crate) const TOUCH_PTX: &str = ".version 6.0
 .target sm_50
 .address_size 64
@@ -47,7 +47,7 @@ pub(crate) const TOUCH_PTX: &str = ".version 6.0
 }
 ";
 
-/// The same as a shader.
+/// The kernel as a shader.
 const TOUCH_GLSL: &str = "#version 450
 layout(local_size_x = 64) in;
 layout(std430, binding = 0) buffer Data { uint x[]; };
@@ -57,8 +57,8 @@ void main() {
 }
 ";
 
-/// The same kernel as a text that no driver has seen before: drivers remember what they have built, some
-/// across processes, and some only look at the text without its comments.
+/// The kernel as a text that no driver has compiled before. Drivers cache builds, some across processes, and some
+/// ignore comments.
 pub fn distinct_text() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
@@ -70,9 +70,9 @@ pub fn distinct_text() -> String {
 /// Why a benchmark has no result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stop {
-    /// What it needs is not on this machine.
+    /// A requirement is missing on this machine.
     Absent(String),
-    /// It went wrong.
+    /// It failed.
     Failed(onebuf::Error),
 }
 
@@ -82,22 +82,22 @@ impl From<onebuf::Error> for Stop {
     }
 }
 
-/// On what, how long and on how much to measure.
+/// What to measure on, for how long, and with how much data.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// Private: the raw C calls load the library that is found by default, and so must the hub have.
+    /// Private: the raw C calls load the default library, so the hub must have loaded the same.
     pub(crate) hub: Hub,
-    /// How long.
+    /// The effort.
     pub effort: Effort,
     /// The size of the buffers that are handed over.
     pub bytes: usize,
 }
 
 impl Bench {
-    /// What hand-overs move when nothing else was said.
+    /// The default size of hand-overs.
     pub const BYTES: usize = 256 << 20;
 
-    /// On what is installed here.
+    /// Uses what is installed on this machine.
     ///
     /// # Errors
     /// Those of [`onebuf::discover`].
@@ -105,7 +105,7 @@ impl Bench {
         Ok(Self { hub: onebuf::discover()?, effort, bytes })
     }
 
-    /// The machine.
+    /// Uses this hub.
     pub fn hub(&self) -> &Hub {
         &self.hub
     }
@@ -127,7 +127,7 @@ pub fn too_few_platforms(hub: &Hub, wanted: usize) -> String {
     format!("{wanted} OpenCL {verb}, found {found}{missing}")
 }
 
-/// A queue, the kernel above, and what its launches have added up to.
+/// A queue, the kernel above, and the expected sum of its launches.
 pub struct Side {
     /// The queue.
     pub queue: Queue,
@@ -141,44 +141,44 @@ impl Side {
         Self::build(&device.queue()?, TOUCH)
     }
 
-    /// Builds one of the texts above for a queue that is there.
+    /// Builds one of the texts above for an existing queue.
     pub fn build(queue: &Queue, text: impl Into<String>) -> Result<Self> {
         let source = Source::opencl_c(text.into()).with_ptx(TOUCH_PTX);
         let source = source.with_glsl("touch", TOUCH_GLSL);
         Self::of(queue, &queue.device().program(&source)?)
     }
 
-    /// OpenCL's kernel in a queue of another API.
+    /// The OpenCL kernel, grafted to a queue of another API.
     pub fn grafted(cl: &Device, queue: &Queue) -> Result<Self> {
         Self::of(queue, &cl.program(&Source::opencl_c(TOUCH))?.graft(&queue.device())?)
     }
 
     fn of(queue: &Queue, program: &Program) -> Result<Self> {
         let signature = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>();
-        // SAFETY: the kernel touches the first element, which every buffer has.
+        // SAFETY: the kernel accesses the first element, which every buffer has.
         let touch = unsafe { program.kernel("touch", signature)? };
         Ok(Self { queue: queue.clone(), touch, added: Cell::new(0) })
     }
 
-    /// One launch, not waited for. Its value differs from that of the launch before, as values do in
-    /// real programs: nobody can skip setting it.
+    /// One launch, without waiting. Its value differs from the previous launch, as in real programs, so that setting it
+    /// cannot be skipped.
     pub fn touch(&self, buffer: &Buffer<u32>) -> Result<()> {
         let view = buffer.write_on(&self.queue)?;
         self.queue.launch(&self.touch, [ITEMS], args![view, next(&self.added)])
     }
 
-    /// The same by a view that is held.
+    /// One launch with a view that is already held.
     pub fn touch_held(&self, view: &mut WriteView<'_, u32>) -> Result<()> {
         self.queue.launch(&self.touch, [ITEMS], args![view, next(&self.added)])
     }
 
-    /// One launch, waited for.
+    /// One launch, and waits for it.
     pub fn turn(&self, buffer: &Buffer<u32>) -> Result<()> {
         self.touch(buffer)?;
         self.queue.finish()
     }
 
-    /// What all launches so far have added.
+    /// The sum of all launches so far.
     pub fn added(&self) -> u32 {
         sum(self.added.get())
     }
@@ -190,13 +190,13 @@ pub(crate) fn next(added: &Cell<u32>) -> u32 {
     added.get()
 }
 
-/// What so many launches add up to, modulo 2³².
+/// The sum of this many launches, modulo 2³².
 pub(crate) fn sum(launches: u32) -> u32 {
     let launches = u64::from(launches);
     (launches * (launches + 1) / 2) as u32
 }
 
-/// A wrong result was not worth measuring.
+/// A wrong result makes the measurement void.
 pub(crate) fn check(buffer: &Buffer<u32>, added: u32) -> Result<()> {
     let mut first = [0];
     buffer.read_range(0..1, &mut first)?;

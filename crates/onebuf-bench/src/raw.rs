@@ -1,8 +1,8 @@
-//! The baseline: what a careful program without onebuf does, by the C calls alone.
+//! The baseline: what a careful program without onebuf does with C calls alone.
 //!
 //! # Safety
-//! Handles are those of onebuf's own queue, which is kept alive beside them, or made here. Memory is only
-//! given to blocking calls. Nothing here is used by two threads.
+//! Handles belong to onebuf's own queue, which is kept alive beside them, or are created here. Memory is only passed to
+//! blocking calls. Nothing here is used by two threads.
 
 #![allow(unsafe_code)]
 
@@ -33,16 +33,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the raw calls wait for a kernel.
+/// Timeout of the raw calls.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A queue of onebuf's as C sees it, and what was made for it.
+/// The native handles of an onebuf queue, and the objects created for it.
 pub struct RawQueue {
     cl: OpenCl,
     queue: ClQueue,
     context: ClContext,
     device: ClDevice,
-    /// Released with it, the last first.
+    /// Released with it, in reverse order.
     made: RefCell<Vec<Made>>,
     /// Keeps the handles alive.
     _owner: Queue,
@@ -59,10 +59,10 @@ impl RawQueue {
     /// The handles of an OpenCL queue.
     ///
     /// # Safety
-    /// The queue's hub loaded the library that is loaded by default, not one that it was told to.
+    /// The queue's hub loaded the default library, not one that it was told to load.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for another API's queue; the driver's.
+    /// [`Error::Unsupported`] for another API's queue; the driver's errors.
     pub unsafe fn new(owner: &Queue) -> Result<Self> {
         let queue = ClQueue(owner.raw() as *mut c_void);
         if queue.is_null() || owner.device().info().api.0 != "opencl" {
@@ -81,8 +81,8 @@ impl RawQueue {
         Ok(Self { cl, queue, context, device, made, _owner: owner.clone() })
     }
 
-    /// A queue of its own in the context of onebuf's, which stays onebuf's alone: of one whose handle was given away
-    /// onebuf cannot know what is enqueued there.
+    /// A separate queue in the same context. onebuf cannot know what is enqueued in a queue whose handle was given
+    /// away.
     ///
     /// # Safety
     /// As for [`RawQueue::new`]; and `context` is the queue's.
@@ -112,12 +112,12 @@ impl RawQueue {
         self.keep(mem.map_err(driver("clCreateBuffer"))?, Made::Mem)
     }
 
-    /// Keeps somebody else's memory alive.
+    /// Keeps foreign memory alive.
     ///
     /// # Safety
-    /// It is a `cl_mem` that is alive.
+    /// `mem` is a live `cl_mem`.
     unsafe fn retain(&self, mem: ClMem) -> Result<ClMem> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.cl.retain_mem_object(mem) }.map_err(driver("clRetainMemObject"))?;
         self.keep(mem, Made::Mem)
     }
@@ -139,10 +139,10 @@ impl RawQueue {
         self.keep(kernel.map_err(driver("clCreateKernel"))?, Made::Kernel)
     }
 
-    /// Waits for a command and gives its event back. `clFinish` knows no end to its patience.
+    /// Waits for a command with a timeout, which `clFinish` does not have, and releases its event.
     fn wait_for(&self, event: ClEvent) -> Result<()> {
         let waited = self.wait(event);
-        // SAFETY: the enqueue gave one reference, which is given back once.
+        // SAFETY: the enqueue returned one reference, which is released once.
         waited.and(unsafe { self.cl.release_event(event) }.map_err(driver("clReleaseEvent")))
     }
 
@@ -185,8 +185,7 @@ impl Drop for RawQueue {
     fn drop(&mut self) {
         let cl = &self.cl;
         for made in self.made.take().into_iter().rev() {
-            // SAFETY: each was made or retained here once, and is used no more. A benchmark has no use for
-            // a refusal.
+            // SAFETY: each was created or retained here once, and is no longer used. A benchmark ignores refusals.
             let _ = unsafe {
                 match made {
                     Made::Queue(queue) => cl.release_command_queue(queue),
@@ -199,8 +198,8 @@ impl Drop for RawQueue {
     }
 }
 
-/// What somebody who is handed a `cl_mem` asks of it: no host pointer where the flags say that there is none, and no
-/// offset of what is no part.
+/// The queries that a library makes of a `cl_mem`: no host pointer if the flags exclude it, and no offset unless it is
+/// a sub-buffer.
 const QUESTIONS: [u32; 6] = [
     consts::CL_MEM_TYPE,
     consts::CL_MEM_FLAGS,
@@ -210,22 +209,22 @@ const QUESTIONS: [u32; 6] = [
     consts::CL_MEM_MAP_COUNT,
 ];
 
-/// Memory that somebody is handed, and a kernel to use it by.
+/// Memory that a library is given, and a kernel to use it.
 pub struct RawWrap {
     launch: RawLaunch,
 }
 
 impl RawWrap {
-    /// Makes it, in the context of the queue, and sets it to zero.
+    /// Creates it in the context of the queue, and sets it to zero.
     ///
     /// # Safety
     /// As for [`RawQueue::new`]; and `context` is the queue's.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub unsafe fn new(queue: &Queue, context: *mut c_void) -> Result<Self> {
         const BYTES: usize = 4096;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let on = unsafe { RawQueue::beside(queue, context)? };
         let (kernel, mem) = (on.kernel()?, on.buffer(BYTES)?);
         let zeroes = [0_u8; BYTES];
@@ -247,28 +246,28 @@ impl RawWrap {
         Ok(Self { launch: RawLaunch { on, kernel, mem, added: Cell::new(0) } })
     }
 
-    /// The `cl_mem`, alive as long as this is.
+    /// The `cl_mem`, valid as long as this lives.
     pub fn mem(&self) -> *mut c_void {
         self.launch.mem.0
     }
 
-    /// What the kernel has added so far.
+    /// The sum of the kernel's launches so far.
     pub fn added(&self) -> u32 {
         self.launch.added()
     }
 
-    /// Asks what it is, holds on to it, runs the kernel, and lets go.
+    /// Queries, retains, runs the kernel, and releases.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn used(&self) -> Result<()> {
         self.hold(|| self.launch.turn())
     }
 
-    /// The same without the kernel.
+    /// Queries, retains and releases, without the kernel.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn unused(&self) -> Result<()> {
         self.hold(|| Ok(()))
     }
@@ -294,7 +293,7 @@ impl RawWrap {
     }
 }
 
-/// The kernel [`TOUCH`] on memory that is somebody else's.
+/// The kernel [`TOUCH`] on foreign memory.
 pub struct RawLaunch {
     on: RawQueue,
     kernel: ClKernel,
@@ -306,29 +305,29 @@ impl RawLaunch {
     /// Builds the kernel.
     ///
     /// # Safety
-    /// As for [`RawQueue::new`]; and `mem` is a `cl_mem` of the queue's context. Whoever calls
-    /// [`RawLaunch::touch`] has sole use of it on this queue from then on until the queue has finished.
+    /// As for [`RawQueue::new`]; and `mem` is a `cl_mem` of the queue's context. After a call of [`RawLaunch::touch`]
+    /// nothing else uses it until the queue has finished.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub unsafe fn new(queue: &Queue, mem: *mut c_void) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let on = unsafe { RawQueue::new(queue)? };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let mem = unsafe { on.retain(ClMem(mem))? };
         Ok(Self { kernel: on.kernel()?, on, mem, added: Cell::new(0) })
     }
 
-    /// Sets both arguments and enqueues, without an event. A program with more than one buffer, or more
-    /// than one value, does no less.
+    /// Sets both arguments and enqueues, without an event. A program with more than one buffer, or more than one value,
+    /// does no less.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn touch(&self) -> Result<()> {
         self.enqueue(null_mut())
     }
 
-    /// The same, with an event where there is a place for it.
+    /// Sets both arguments and enqueues, with an event if there is a place for it.
     fn enqueue(&self, event: *mut ClEvent) -> Result<()> {
         let (add, global) = (next(&self.added), ITEMS);
         self.set(0, size_of::<ClMem>(), (&raw const self.mem).cast())?;
@@ -345,25 +344,24 @@ impl RawLaunch {
     /// One launch, waited for by its event.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn turn(&self) -> Result<()> {
         let mut event = ClEvent::NULL;
         self.enqueue(&raw mut event)?;
         self.on.wait_for(event)
     }
 
-    /// The same on memory that is another API's: the contract is to acquire it before and to release it
-    /// after.
+    /// One launch on another API's memory, acquired before and released after.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn turn_with(&self, external: &ExternalCalls) -> Result<()> {
         self.borrowed(external)?;
         // SAFETY: a live queue.
         unsafe { self.on.cl.finish(self.on.queue) }.map_err(driver("clFinish"))
     }
 
-    /// The same, not waited for.
+    /// One such launch, without waiting.
     fn borrowed(&self, external: &ExternalCalls) -> Result<()> {
         let RawLaunch { on: RawQueue { cl, queue, .. }, mem, .. } = self;
         // SAFETY: a live queue, memory of its context, and its platform's calls.
@@ -375,10 +373,10 @@ impl RawLaunch {
             .map_err(driver("clEnqueueReleaseExternalMemObjectsKHR"))
     }
 
-    /// The calls for memory that is another API's.
+    /// The functions for another API's memory.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a platform that has none; the driver's.
+    /// [`Error::Unsupported`] for a platform that has none; the driver's errors.
     pub fn external(&self) -> Result<ExternalCalls> {
         // SAFETY: a live platform; one that imported the memory declares the extension.
         unsafe { self.on.cl.external_calls(self.platform()?) }.ok_or_else(|| {
@@ -402,42 +400,42 @@ impl RawLaunch {
             .map_err(driver("clSetKernelArg"))
     }
 
-    /// What all launches so far have added.
+    /// The sum of all launches so far.
     pub fn added(&self) -> u32 {
         sum(self.added.get())
     }
 }
 
-/// The simplest copy between two devices that is not slow: one whole read, one whole write.
+/// The simplest fast copy between two devices: one whole read, one whole write.
 pub struct RawCopy {
     ends: [(RawQueue, ClMem); 2],
-    /// The host's side of it, touched before it is measured.
+    /// The host memory, touched before it is measured.
     host: Vec<u8>,
 }
 
 impl RawCopy {
-    /// One buffer on each device, and one on the host between them.
+    /// One buffer on each device, and host memory between them.
     ///
     /// # Safety
     /// As for [`RawQueue::new`], for both.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub unsafe fn new(queues: [&Queue; 2], bytes: usize) -> Result<Self> {
         let end = |queue: &Queue| -> Result<_> {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let queue = unsafe { RawQueue::new(queue)? };
             let mem = queue.buffer(bytes)?;
             Ok((queue, mem))
         };
-        // `vec![0; …]` would be pages that are not there yet.
+        // `vec![0; …]` would give pages that are not allocated yet.
         Ok(Self { ends: [end(queues[0])?, end(queues[1])?], host: vec![1; bytes] })
     }
 
-    /// From one device's buffer to the other's; done when it returns.
+    /// Copies from one device's buffer to the other's, and waits.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn copy(&mut self, from: usize, to: usize) -> Result<()> {
         let (bytes, host) = (self.host.len(), self.host.as_mut_ptr());
         let (RawQueue { cl, queue, .. }, mem) = &self.ends[from];
@@ -455,8 +453,8 @@ impl RawCopy {
     }
 }
 
-/// One blocking write of host memory into a device's buffer: what a program without onebuf does with bytes that it
-/// has a pointer to.
+/// One blocking write of host memory into a device buffer: what a program without onebuf does with bytes that it has a
+/// pointer to.
 pub struct RawWrite {
     on: RawQueue,
     mem: ClMem,
@@ -470,18 +468,18 @@ impl RawWrite {
     /// As for [`RawQueue::new`].
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub unsafe fn new(queue: &Queue, bytes: usize) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let on = unsafe { RawQueue::new(queue)? };
         let mem = on.buffer(bytes)?;
         Ok(Self { on, mem, bytes })
     }
 
-    /// Done when it returns.
+    /// Copies, and waits.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for another length than the buffer's; the driver's.
+    /// [`Error::InvalidArgument`] for another length than the buffer's; the driver's errors.
     pub fn write(&self, from: &[u8]) -> Result<()> {
         if from.len() != self.bytes {
             return Err(Error::invalid("a slice of another length than the buffer"));

@@ -1,10 +1,10 @@
-//! What is reported: one row per benchmark.
+//! The reported results: one row per benchmark.
 
 use crate::{abba::Compared, solo::Alone};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// In what a row's values are given.
+/// The unit of a row's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Nanoseconds.
@@ -13,7 +13,7 @@ pub enum Unit {
     Us,
     /// Milliseconds.
     Ms,
-    /// 10⁹ bytes per second, for operations that move so many bytes.
+    /// 10⁹ bytes per second, for operations that move this many bytes.
     GbPerS(u64),
 }
 
@@ -27,7 +27,7 @@ impl Unit {
         }
     }
 
-    /// More is better, so a ratio of times is turned over.
+    /// More is better, so a ratio of times is inverted.
     fn is_rate(self) -> bool {
         matches!(self, Unit::GbPerS(_))
     }
@@ -50,14 +50,14 @@ impl Serialize for Unit {
     }
 }
 
-/// What a row has to reach.
+/// The bar of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bar {
-    /// The value itself, in its unit.
+    /// A limit for the value itself, in its unit.
     ValueAtMost(f64),
-    /// Ours over the baseline, the less the better.
+    /// A limit for ours over the baseline; less is better.
     RatioAtMost(f64),
-    /// Ours over the baseline, the more the better.
+    /// A limit for ours over the baseline; more is better.
     RatioAtLeast(f64),
 }
 
@@ -73,11 +73,11 @@ impl fmt::Display for Bar {
 /// Whether a bar is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met {
-    /// It is.
+    /// Yes.
     Yes,
-    /// The value is beyond it, the better end of its interval is not: this run cannot tell.
+    /// The value is beyond the bar, but the better end of its interval is not: this run cannot tell.
     WithinNoise,
-    /// It is not.
+    /// No.
     No,
 }
 
@@ -94,13 +94,13 @@ impl fmt::Display for Met {
 /// One benchmark's result. Serialises to the row of `onebuf bench --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Which benchmark, and where there are several, which devices.
+    /// The name of the benchmark, with the devices if there are several.
     pub name: String,
-    /// Ours.
+    /// Our value.
     pub value: f64,
-    /// Of `value` and `baseline`.
+    /// The unit of `value` and `baseline`.
     pub unit: Unit,
-    /// What it is compared with, measured in the same run.
+    /// The baseline, measured in the same run.
     pub baseline: Option<f64>,
     /// `value / baseline`.
     pub ratio: Option<f64>,
@@ -108,18 +108,18 @@ pub struct Row {
     pub ratio_low: Option<f64>,
     /// Its upper end.
     pub ratio_high: Option<f64>,
-    /// Samples: blocks of A B B A, or batches where there is no baseline.
+    /// Samples: blocks of A B B A, or batches if there is no baseline.
     pub n: usize,
-    /// What it has to reach, if there is such a bar.
+    /// The bar, if there is one.
     #[serde(skip)]
     pub bar: Option<Bar>,
-    /// What a reader should know, in words.
+    /// A remark for the reader.
     #[serde(skip)]
     pub remark: String,
 }
 
 impl Row {
-    /// Of a cost without a rival.
+    /// A row of a cost without a baseline.
     pub fn alone(name: impl Into<String>, unit: Unit, found: &Alone) -> Self {
         Self {
             name: name.into(),
@@ -135,7 +135,7 @@ impl Row {
         }
     }
 
-    /// Of a comparison.
+    /// A row of a comparison.
     pub fn compared(name: impl Into<String>, unit: Unit, found: &Compared) -> Self {
         let (ratio, interval) = match unit.is_rate() {
             true => (1.0 / found.ratio, found.interval.map(|(low, high)| (1.0 / high, 1.0 / low))),
@@ -151,17 +151,17 @@ impl Row {
         }
     }
 
-    /// With a bar.
+    /// Adds a bar.
     pub fn bar(self, bar: Bar) -> Self {
         Self { bar: Some(bar), ..self }
     }
 
-    /// With a remark.
+    /// Adds a remark.
     pub fn remark(self, remark: impl Into<String>) -> Self {
         Self { remark: remark.into(), ..self }
     }
 
-    /// Whether the bar is met; `None` where there is none.
+    /// Whether the bar is met; `None` without a bar.
     pub fn met(&self) -> Option<Met> {
         Some(match self.bar? {
             Bar::ValueAtMost(most) => judge(self.value <= most, false),
@@ -188,14 +188,14 @@ impl Row {
 }
 
 impl Alone {
-    /// As a row without baseline.
+    /// Converts to a row without a baseline.
     pub fn row(&self, name: impl Into<String>, unit: Unit) -> Row {
         Row::alone(name, unit, self)
     }
 }
 
 impl Compared {
-    /// As a row.
+    /// Converts to a row.
     pub fn row(&self, name: impl Into<String>, unit: Unit) -> Row {
         Row::compared(name, unit, self)
     }
@@ -209,7 +209,7 @@ fn judge(value: bool, better_end: bool) -> Met {
     }
 }
 
-/// Four significant digits; the last is noise anyway.
+/// Four significant digits; further ones are noise.
 fn digits(value: f64) -> String {
     let before = if value.abs() >= 1.0 { value.abs().log10() as usize } else { 0 };
     let small = if value != 0.0 && value.abs() < 0.1 { 2 } else { 0 };
@@ -217,7 +217,7 @@ fn digits(value: f64) -> String {
 }
 
 impl fmt::Display for Row {
-    /// One line for a log: name, value, and where there is one, baseline and ratio.
+    /// One line for a log: name, value, and baseline and ratio if there are any.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<32} {:>14}", self.name, self.in_unit(self.value))?;
         if let (Some(baseline), Some(ratio)) = (self.baseline, self.ratio_text()) {

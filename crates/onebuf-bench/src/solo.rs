@@ -1,4 +1,4 @@
-//! One cost by itself.
+//! Measurement of one cost, without a baseline.
 
 use crate::{effort::Effort, stats::median};
 use std::{
@@ -6,26 +6,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A batch lasts so long at least. Reading the clock twice takes about 50 ns: nothing beside it.
+/// Minimum duration of a batch. Reading the clock twice takes about 50 ns, which is negligible beside it.
 const BATCH: Duration = Duration::from_micros(200);
 
-/// No operation is so cheap that a batch needs more of them.
+/// Maximum number of operations per batch.
 const MOST: u64 = 1 << 24;
 
-/// What was found.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alone {
     /// Nanoseconds per operation, median over the batches.
     pub ns: f64,
-    /// How many batches.
+    /// Number of batches.
     pub batches: usize,
 }
 
-/// Measures batches of so many operations that the clock's own cost vanishes. `batch` runs the number
-/// it is given and says how long they took.
+/// Measures batches of so many operations that the clock's own cost is negligible. `batch` runs the given number of
+/// operations and returns the time.
 ///
 /// # Errors
-/// The first of the batch's.
+/// The first error of a batch.
 pub fn measure<E>(
     effort: Effort,
     mut batch: impl FnMut(u64) -> Result<Duration, E>,
@@ -36,7 +36,7 @@ pub fn measure<E>(
     Ok(Alone { ns: median(&samples), batches: samples.len() })
 }
 
-/// Doubles until a batch lasts long enough; this warms up as well.
+/// Doubles the number until a batch lasts long enough; this also warms up.
 fn calibrate<E>(mut batch: impl FnMut(u64) -> Result<Duration, E>) -> Result<u64, E> {
     let mut many = 1;
     while batch(many)? < BATCH && many < MOST {
@@ -45,7 +45,7 @@ fn calibrate<E>(mut batch: impl FnMut(u64) -> Result<Duration, E>) -> Result<u64
     Ok(many)
 }
 
-/// How long so many operations take, one after the other.
+/// The time of this many operations, one after another.
 pub fn timed<T>(times: u64, mut operation: impl FnMut() -> T) -> Duration {
     let clock = Instant::now();
     for _ in 0..times {
@@ -54,10 +54,10 @@ pub fn timed<T>(times: u64, mut operation: impl FnMut() -> T) -> Duration {
     clock.elapsed()
 }
 
-/// The same for operations that can fail.
+/// As `timed`, for operations that can fail.
 ///
 /// # Errors
-/// The first of them.
+/// The first error.
 pub fn try_timed<E>(
     times: u64,
     mut operation: impl FnMut() -> Result<(), E>,

@@ -1,6 +1,6 @@
-//! Medians, and how sure one can be of them.
+//! Medians and their confidence intervals.
 
-/// The middle value. Of none at all it is not a number.
+/// The median; NaN of no values.
 pub fn median(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;
@@ -11,13 +11,13 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// An interval that holds the median of what the values were drawn from, 95 times in 100 or more often.
+/// A confidence interval of at least 95 % for the median of the distribution that the values come from.
 ///
-/// The two are values themselves, equally far from either end. Each value lies below the true median with
-/// a chance of one half, whatever the distribution, so the binomial distribution says how far from the ends
-/// they may be. A bootstrap would need a random generator and gives too narrow intervals for few values;
-/// this needs neither luck nor an assumption about the noise, which is never normal on a shared machine.
-/// Of fewer than six values not even the outermost two are far enough apart: nobody can say then.
+/// Both ends are values themselves, at equal distance from either end of the sorted list. Each value is below the true
+/// median with probability one half, whatever the distribution, so the binomial distribution gives the distance. A
+/// bootstrap would need a random generator and gives too narrow intervals for few values; this method needs no
+/// assumption about the noise, which is never normal on a shared machine. With fewer than six values even the outermost
+/// two are not far enough apart, and there is no interval.
 pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     let sorted = sorted(values);
     let rank = rank(sorted.len())?;
@@ -26,7 +26,7 @@ pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
 
 /// How many values at each end may be left out.
 fn rank(n: usize) -> Option<usize> {
-    // The chance that k of n values lie below, in logarithms: 2^-n is no number for large n.
+    // The probability that k of n values lie below, in logarithms, because 2^-n underflows for large n.
     let mut chance = -(n as f64) * std::f64::consts::LN_2;
     let (mut sum, mut rank) = (0.0, None);
     for k in 0..n / 2 {
@@ -64,7 +64,7 @@ mod tests {
         for (n, counted) in table.into_iter().chain([(50, Some(18)), (100, Some(40))]) {
             assert_eq!(rank(n).map(|rank| rank + 1), counted, "{n}");
         }
-        // Too many for 2^-n as a floating-point number; by exact integers.
+        // Too many for 2^-n as a floating-point number; computed with exact integers.
         assert_eq!(rank(10_000), Some(4901));
     }
 

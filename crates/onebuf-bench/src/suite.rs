@@ -1,9 +1,9 @@
-//! Which benchmarks there are, choosing among them, and running them.
+//! The list of benchmarks, selection by name, and running them.
 
 use crate::{Bench, Case, Row, Stop, Workload, workload};
 use serde::Serialize;
 
-/// Every benchmark, in the order in which they run: one file in `workload/` and one line here.
+/// All benchmarks, in the order in which they run: one file in `workload/` and one line here.
 pub const WORKLOADS: &[Workload] = &[
     workload::route_lookup::WORKLOAD,
     workload::view_idle::WORKLOAD,
@@ -35,13 +35,12 @@ pub const WORKLOADS: &[Workload] = &[
     workload::program::FIRST_LAUNCH,
 ];
 
-/// Whether some machine has a benchmark of this name.
+/// Whether any machine could have a benchmark of this name.
 pub fn known(name: &str) -> bool {
     WORKLOADS.iter().any(|workload| workload.could_have(name))
 }
 
-/// The cases that the names mean, all of them when there are none; absent ones for names that mean
-/// nothing here.
+/// The cases that the names select, all of them without names; absent ones for names that match nothing here.
 pub fn cases(bench: &Bench, names: &[String]) -> Vec<Case> {
     let mut chosen: Vec<Case> = WORKLOADS.iter().flat_map(|w| of(w, bench, names)).collect();
     for name in names {
@@ -66,25 +65,25 @@ fn of(workload: &Workload, bench: &Bench, names: &[String]) -> Vec<Case> {
 /// A benchmark without a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
-    /// Which.
+    /// Its name.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// Whether it went wrong; otherwise what it needs is not here.
+    /// Whether it failed; otherwise a requirement is missing on this machine.
     #[serde(skip)]
     pub failed: bool,
 }
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
-    /// In the order in which they ran.
+    /// Results, in the order in which they ran.
     pub results: Vec<Row>,
-    /// Those that did not.
+    /// Benchmarks without a result.
     pub skipped: Vec<Skipped>,
 }
 
-/// Runs the cases, and tells of each before it starts.
+/// Runs the cases, and reports each before it starts.
 pub fn run(bench: &Bench, cases: &[Case], mut before: impl FnMut(usize, &Case)) -> Outcome {
     let mut outcome = Outcome::default();
     for (number, case) in cases.iter().enumerate() {

@@ -43,7 +43,7 @@ fn per_platform(
     platforms.into_iter().enumerate().map(case).collect()
 }
 
-/// A case that would need so many platforms.
+/// An absent case that needs this many platforms.
 fn absent(bench: &Bench, name: &str, platforms: usize) -> Case {
     Case::absent(name, too_few_platforms(&bench.hub, platforms))
 }

@@ -1,16 +1,16 @@
-// Short hands ======================================================================================
+// Shorthands =======================================================================================
 
 #ifndef __cplusplus
 // Initialises a structure that begins with its size.
 #define ONEBUF_OPTIONS(type) {.size = sizeof(type)}
 #endif
 
-// A value as an argument, from a variable that lives until the launch returns. Whether it is an integer or a
-// floating-point number is seen from its type, and checked against the kernel's parameter.
+// Passes a variable by value; it must live until the launch returns. The macro derives from its type whether it is an
+// integer or a floating-point number, which is checked against the kernel's parameter.
 #define ONEBUF_VALUE(variable) onebuf_arg_number(ONEBUF_KIND_OF(variable), &(variable), sizeof(variable))
 
-// What a variable is as a value: ONEBUF_ARG_INTEGER, ONEBUF_ARG_FLOAT, or ONEBUF_ARG_VALUE for structures and
-// vectors. Of an enumeration: an integer in C, a value in C++.
+// The argument kind of a variable: ONEBUF_ARG_INTEGER, ONEBUF_ARG_FLOAT, or ONEBUF_ARG_VALUE for structures and
+// vectors. An enumeration is an integer in C and a value in C++.
 #ifdef __cplusplus
 extern "C++" {
 inline onebuf_arg_kind onebuf_kind_of(const volatile void *) { return ONEBUF_ARG_VALUE; }
@@ -49,7 +49,7 @@ static inline onebuf_arg onebuf_arg_buffer(onebuf_buffer buffer, onebuf_access a
     return arg;
 }
 
-// A buffer as an argument, whose standing map ends first.
+// A buffer as an argument; its standing map is ended first.
 static inline onebuf_arg onebuf_arg_turn(onebuf_buffer buffer, onebuf_access access) {
     onebuf_arg arg = {ONEBUF_ARG_TURN, access, buffer, {0}, NULL, 0};
     return arg;
@@ -61,24 +61,24 @@ static inline onebuf_arg onebuf_arg_view(onebuf_view view) {
     return arg;
 }
 
-// A value as an argument: so many bytes, which are copied, of a kind that is said.
+// A value of the given kind as an argument; `bytes` bytes are copied.
 static inline onebuf_arg onebuf_arg_number(onebuf_arg_kind kind, const void *value, size_t bytes) {
     onebuf_arg arg = {kind, 0, {0}, {0}, value, bytes};
     return arg;
 }
 
-// A value as an argument, of which only the number of bytes is checked.
+// A value as an argument; only its size is checked.
 static inline onebuf_arg onebuf_arg_value(const void *value, size_t bytes) {
     return onebuf_arg_number(ONEBUF_ARG_VALUE, value, bytes);
 }
 
-// Memory of each work-group as an argument.
+// Local memory of each work-group as an argument.
 static inline onebuf_arg onebuf_arg_local(size_t bytes) {
     onebuf_arg arg = {ONEBUF_ARG_LOCAL, 0, {0}, {0}, NULL, bytes};
     return arg;
 }
 
-// So many work-items in one dimension.
+// A grid of `items` work-items in one dimension.
 static inline onebuf_grid onebuf_grid_1d(size_t items) {
     onebuf_grid grid = {1, {items, 1, 1}, {0, 0, 0}, {0, 0, 0}};
     return grid;

@@ -1,11 +1,11 @@
-// onebuf for C++17: owners over onebuf.h, header only.
+// onebuf for C++17: RAII classes over onebuf.h, header only.
 //
-// Every function exists once and returns onebuf::Result<T>. With exceptions that is T itself, and failures
-// are thrown as onebuf::Error. Where ONEBUF_NO_EXCEPTIONS is defined, or the compiler has none, it holds a T
-// or an Error: ask it with `if (result)`, then `*result` or `result.error()`.
+// Every function exists once and returns onebuf::Result<T>. With exceptions enabled that is T itself, and failures are
+// thrown as onebuf::Error. If ONEBUF_NO_EXCEPTIONS is defined, or the compiler has exceptions disabled, it holds a T or
+// an Error: test it with `if (result)`, then use `*result` or `result.error()`.
 //
-// Owners are moved, never copied; the end of one frees what it owns. What onebuf.h says of threads, promises
-// and lifetimes holds here too.
+// Owning classes can be moved, not copied; the destructor frees the object. The rules of onebuf.h for threads,
+// contracts and lifetimes apply here too.
 
 #ifndef ONEBUF_HPP
 #define ONEBUF_HPP
@@ -52,7 +52,7 @@ private:
 
 #ifdef ONEBUF_NO_EXCEPTIONS
 
-/// A value, or why there is none.
+/// A value, or an error.
 template <class T> class [[nodiscard]] Result {
     using Stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 
@@ -63,14 +63,14 @@ public:
     explicit operator bool() const noexcept { return held_.index() == 0; }
     bool has_value() const noexcept { return held_.index() == 0; }
 
-    /// The value; ends the program, with the message, where there is none.
+    /// The value; aborts the program with the message if there is none.
     Stored &value() & { return ensure(), *std::get_if<0>(&held_); }
     Stored &&value() && { return ensure(), std::move(*std::get_if<0>(&held_)); }
     Stored &operator*() & { return value(); }
     Stored &&operator*() && { return std::move(*this).value(); }
     Stored *operator->() { return &value(); }
 
-    /// Why there is no value; only where there is none.
+    /// The error; only if there is no value.
     const Error &error() const { return *std::get_if<1>(&held_); }
 
 private:
@@ -91,11 +91,11 @@ template <class T> using Result = T;
 
 #endif
 
-/// The library's own version, such as `0.1.0`.
+/// The version of the library, such as `0.1.0`.
 inline const char *version() noexcept { return onebuf_version(); }
-/// The same as a number that grows with it.
+/// The version of the library as a number that grows with it.
 inline std::uint32_t version_number() noexcept { return onebuf_version_number(); }
-/// First thing in `main` of a program that is its own helper for the doctor.
+/// Call this first in `main` of a program that is its own helper for the doctor.
 inline void doctor_helper_main() noexcept { (void)onebuf_doctor_helper_main(); }
 
 namespace detail {
@@ -109,7 +109,7 @@ inline Result<void> check(onebuf_status status) {
 #endif
 }
 
-/// What `make` makes, unless the call failed.
+/// The result of `make`, unless the call failed.
 template <class Make> auto result(onebuf_status status, Make make) -> Result<decltype(make())> {
 #ifdef ONEBUF_NO_EXCEPTIONS
     if (status != ONEBUF_OK) return Error(status);
@@ -136,11 +136,11 @@ public:
     Owner &operator=(const Owner &) = delete;
     ~Owner() { reset(); }
 
-    /// The handle, for onebuf.h; still owned.
+    /// The handle, for onebuf.h; this object keeps the ownership.
     Handle handle() const noexcept { return handle_; }
-    /// The handle, no longer owned.
+    /// The handle; the caller takes the ownership.
     Handle release() noexcept { return std::exchange(handle_, Handle{0}); }
-    /// Frees it now.
+    /// Frees the object now.
     void reset() noexcept {
         if (handle_.id != 0) Free(release());
     }
@@ -156,21 +156,21 @@ inline std::string take(onebuf_string string) {
     return text;
 }
 
-/// What a function that gives a string gives.
+/// The result of a function that returns a string.
 template <class Ask> Result<std::string> text(Ask ask) {
     onebuf_string string{0};
     onebuf_status status = ask(&string);
     return result(status, [&] { return take(string); });
 }
 
-/// What a function that gives a plain value gives.
+/// The result of a function that returns a plain value.
 template <class T, class Ask> Result<T> value(Ask ask) {
     T found{};
     onebuf_status status = ask(&found);
     return result(status, [&] { return found; });
 }
 
-// cl.h defines one of these; without it handles are plain pointers.
+// cl.h defines one of these; without it native handles are plain pointers.
 #if defined(__OPENCL_CL_H) || defined(OPENCL_CL_H_)
 using ClMem = ::cl_mem;
 using ClQueue = ::cl_command_queue;
@@ -183,7 +183,7 @@ using ClContext = void *;
 using ClEvent = void *;
 #endif
 
-// Native handles, and what CL/opencl.hpp has around them when it was included before.
+// Native handles, and the classes of CL/opencl.hpp around them if it was included before.
 inline void *native_mem(ClMem mem) { return mem; }
 inline void *native_queue(ClQueue queue) { return queue; }
 inline void *native_context(ClContext context) { return context; }
@@ -195,12 +195,12 @@ inline void *native_context(const cl::Context &context) { return context(); }
 inline void *native_event(const cl::Event &event) { return event(); }
 #endif
 
-/// A time that is none when it is negative.
+/// An optional duration; negative means none.
 inline std::uint64_t ns_of(std::chrono::nanoseconds time) {
     return time.count() > 0 ? static_cast<std::uint64_t>(time.count()) : 0;
 }
 
-/// So many elements in bytes; too many are too many bytes, which onebuf refuses.
+/// Size of `count` elements in bytes; saturates on overflow, which onebuf then refuses.
 template <class T> std::size_t bytes_of(std::size_t count) {
     return count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
 }
@@ -275,7 +275,7 @@ enum class Origin : onebuf_origin {
 enum class FdKind : onebuf_fd_kind { Opaque = ONEBUF_FD_OPAQUE, DmaBuf = ONEBUF_FD_DMA_BUF };
 enum class Op : onebuf_op { None = ONEBUF_OP_NONE, Transpose = ONEBUF_OP_TRANSPOSE, Adjoint = ONEBUF_OP_ADJOINT };
 
-/// How long to wait; the hub's timeout unless said.
+/// A timeout; the default is the hub's.
 class Timeout {
 public:
     Timeout() = default;
@@ -288,7 +288,7 @@ private:
 
 // Fences ==========================================================================================
 
-/// A point that work reaches.
+/// A point that work on a queue reaches.
 class Fence : public detail::Owner<onebuf_fence, onebuf_fence_free> {
 public:
     using Owner::Owner;
@@ -299,7 +299,7 @@ public:
     Result<void> wait(Timeout timeout = {}) const {
         return detail::check(onebuf_fence_wait(handle(), timeout.ms()));
     }
-    /// Waits no longer than so many nanoseconds.
+    /// Waits for at most this many nanoseconds.
     Result<void> wait_ns(std::chrono::nanoseconds time) const {
         return detail::check(onebuf_fence_wait_ns(handle(), detail::ns_of(time)));
     }
@@ -308,13 +308,13 @@ public:
         onebuf_status status = onebuf_fence_sync_method(handle(), &found);
         return detail::result(status, [&] { return static_cast<SyncMethod>(found); });
     }
-    /// When the work ran: of one launch, on a queue opened for profiling, once it is done.
+    /// When the work ran. Available for one launch on a queue with profiling, once it is done.
     Result<onebuf_profile> profile() const {
         return detail::value<onebuf_profile>(
             [&](onebuf_profile *to) { return onebuf_fence_profile(handle(), to); });
     }
-    /// The native events that must complete for it to be reached, each with a reference that is the caller's to
-    /// release; none when it is known to have been reached.
+    /// The native events that must complete before the fence is reached; none if it is known to be reached. The caller
+    /// must release each.
     Result<std::vector<detail::ClEvent>> cl_events() const {
         std::size_t count = 0;
         onebuf_status status = onebuf_fence_cl_events(handle(), nullptr, 0, &count);
@@ -328,19 +328,19 @@ public:
     }
 };
 
-/// An event that the host completes. One that ends without fails, and with it what waits for it.
+/// An event that the host completes. If it is destroyed before, it fails, and so does work that waits for it.
 class UserEvent : public detail::Owner<onebuf_user_event, onebuf_user_event_free> {
 public:
     using Owner::Owner;
 
     Result<void> complete() const { return detail::check(onebuf_user_event_complete(handle())); }
-    /// The point that is reached when it is completed.
+    /// A fence that is reached when the event is completed.
     Result<Fence> fence() const {
         onebuf_fence made{0};
         onebuf_status status = onebuf_user_event_fence(handle(), &made);
         return detail::result(status, [&] { return Fence(made); });
     }
-    /// The `cl_event`, for the owner's commands to wait for; valid as long as this lives.
+    /// The `cl_event`, for commands that are to wait for it; valid as long as this lives.
     Result<detail::ClEvent> cl_event() const {
         void *native = nullptr;
         onebuf_status status = onebuf_user_event_native(handle(), &native);
@@ -350,7 +350,7 @@ public:
 
 // The log ========================================================================================
 
-/// How much a message of the log matters.
+/// Severity of a log message.
 enum class LogLevel : onebuf_log_level {
     Error = ONEBUF_LOG_ERROR,
     Warn = ONEBUF_LOG_WARN,
@@ -358,19 +358,19 @@ enum class LogLevel : onebuf_log_level {
     Debug = ONEBUF_LOG_DEBUG,
     Trace = ONEBUF_LOG_TRACE
 };
-/// Messages of this level and more important ones go to a function, and none to standard error. The function must not
-/// throw, nor call the library: see onebuf_log_function in onebuf.h.
+/// Sends messages of this level and more severe ones to a function, and none to standard error. The function must not
+/// throw and must not call the library: see onebuf_log_function in onebuf.h.
 inline Result<void> log_to(LogLevel level, onebuf_log_function function, void *user = nullptr) {
     return detail::check(onebuf_log_to(static_cast<onebuf_log_level>(level), function, user));
 }
-/// Messages go to standard error again, as ONEBUF_LOG says.
+/// Sends messages to standard error again, as ONEBUF_LOG says.
 inline Result<void> log_to_stderr() { return detail::check(onebuf_log_to(0, nullptr, nullptr)); }
 
 // Kernels =========================================================================================
 
 namespace detail {
 
-/// What a value of this type is to a kernel.
+/// The argument kind of a value of this type.
 template <class T> onebuf_arg_kind kind_of() {
     if constexpr (std::is_enum_v<T>) return ONEBUF_ARG_INTEGER;
     else return onebuf_kind_of(static_cast<const T *>(nullptr));
@@ -380,12 +380,12 @@ template <class T> onebuf_arg_kind kind_of() {
 
 /// A parameter of a kernel.
 struct Param : onebuf_param {
-    /// A buffer, what the kernel does with it, and how many bytes each work-item needs (zero: not checked).
+    /// A buffer, how the kernel accesses it, and how many bytes each work-item needs (zero: not checked).
     static Param buffer(Access access = Access::ReadWrite, std::size_t bytes_per_item = 0) {
         return Param{{ONEBUF_ARG_BUFFER, static_cast<onebuf_access>(access), 0, bytes_per_item}};
     }
-    /// A value of this type. Launches must pass one of as many bytes, an integer for an integer and a floating-point
-    /// number for a floating-point number; structures and vectors are known by their size alone.
+    /// A value of this type. Launches must pass a value of the same size: an integer for an integer, a floating-point
+    /// number for a floating-point number. For structures and vectors only the size is checked.
     template <class T> static Param value() {
         static_assert(std::is_trivially_copyable_v<T>, "kernels take plain values");
         return Param{{detail::kind_of<T>(), 0, sizeof(T), 0}};
@@ -404,14 +404,14 @@ class Program : public detail::Owner<onebuf_program, onebuf_program_free> {
 public:
     using Owner::Owner;
 
-    /// A kernel. The caller promises that it does what its parameters say: see onebuf.h.
+    /// Declares a kernel. The caller guarantees that it does what its parameters say: see onebuf.h.
     Result<Kernel> kernel(const char *name, std::initializer_list<Param> params, std::uint32_t flags = 0) const {
         std::vector<onebuf_param> plain(params.begin(), params.end());
         onebuf_kernel made{0};
         onebuf_status status = onebuf_kernel_create(handle(), name, plain.data(), plain.size(), flags, &made);
         return detail::result(status, [&] { return Kernel(made); });
     }
-    /// How it came to be.
+    /// Where the program came from.
     Result<Origin> origin() const {
         onebuf_origin found = 0;
         onebuf_status status = onebuf_program_origin(handle(), &found);
@@ -426,7 +426,7 @@ public:
     }
 };
 
-/// How many work-items, in how large groups.
+/// The number of work-items and the size of work-groups.
 struct Grid : onebuf_grid {
     Grid(std::size_t x) : onebuf_grid{1, {x, 1, 1}, {0, 0, 0}, {0, 0, 0}} {}
     Grid(std::size_t x, std::size_t y) : onebuf_grid{2, {x, y, 1}, {0, 0, 0}, {0, 0, 0}} {}
@@ -444,7 +444,7 @@ struct Grid : onebuf_grid {
 template <class T> class Buffer;
 template <class T> class View;
 
-/// Memory of each work-group, as an argument.
+/// Local memory of each work-group, as an argument.
 struct Local {
     std::size_t bytes;
 };
@@ -455,7 +455,7 @@ struct Reads {
 };
 template <class T> Reads reads(const Buffer<T> &buffer) { return {buffer.handle()}; }
 
-/// A buffer as an argument, whose standing map (Buffer::to_host) ends first.
+/// A buffer as an argument; its standing map (Buffer::to_host) is ended first.
 struct Turn {
     onebuf_buffer buffer;
     onebuf_access access;
@@ -483,7 +483,7 @@ template <class T> onebuf_arg argument(const T &value) {
 
 // Queues ==========================================================================================
 
-/// What queue to open.
+/// Options of a queue.
 struct QueueOptions : onebuf_queue_options {
     QueueOptions() : onebuf_queue_options{} { size = sizeof(onebuf_queue_options); }
     QueueOptions &out_of_order() { return order = ONEBUF_QUEUE_OUT_OF_ORDER, *this; }
@@ -495,12 +495,12 @@ class Queue : public detail::Owner<onebuf_queue, onebuf_queue_free> {
 public:
     using Owner::Owner;
 
-    /// Starts a kernel on buffers (read and written), `reads(buffer)`, `turn(buffer)`, views, plain values and Local.
-    /// Values have the type that was declared: `2.0f` for a `float`; `2`, an `int`, is refused there.
+    /// Launches a kernel on buffers (read and written), `reads(buffer)`, `turn(buffer)`, views, plain values and Local.
+    /// Values must have the declared type: `2.0f` for a `float`; `2`, an `int`, is refused there.
     template <class... Args> Result<void> launch(const Kernel &kernel, const Grid &grid, const Args &...args) const {
         return detail::check(start(kernel, grid, nullptr, args...));
     }
-    /// The same, and gives the point that this launch will have reached.
+    /// Launches a kernel and returns a fence that this launch will reach.
     template <class... Args>
     Result<Fence> launch_fenced(const Kernel &kernel, const Grid &grid, const Args &...args) const {
         onebuf_fence made{0};
@@ -522,7 +522,7 @@ public:
         onebuf_status status = onebuf_queue_wait_for(handle(), fence.handle(), &used);
         return detail::result(status, [&] { return static_cast<SyncMethod>(used); });
     }
-    /// The native queue whatever the API (`CUstream`, `hipStream_t`); valid as long as this lives.
+    /// The native queue of any API (`CUstream`, `hipStream_t`); valid as long as this lives.
     Result<void *> native() const {
         return detail::value<void *>([&](void **to) { return onebuf_queue_native(handle(), to); });
     }
@@ -536,7 +536,7 @@ public:
 private:
     template <class... Args>
     onebuf_status start(const Kernel &kernel, const Grid &grid, onebuf_fence *fence, const Args &...args) const {
-        // One more than there are: arrays are never empty.
+        // One more than needed, because arrays cannot be empty.
         const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
         return onebuf_queue_launch(handle(), kernel.handle(), &grid, list, sizeof...(args), fence);
     }
@@ -544,12 +544,12 @@ private:
 
 // Devices =========================================================================================
 
-/// What programs are built of.
+/// The forms of a program.
 struct ProgramOptions : onebuf_program_options {
     ProgramOptions() : onebuf_program_options{} { size = sizeof(onebuf_program_options); }
 };
 
-/// One API's view of one chip. The hub's: copy it as you like.
+/// One API's view of one chip. The hub owns it; copies are cheap.
 class Device {
 public:
     Device() = default;
@@ -607,7 +607,7 @@ private:
 
 // Buffers =========================================================================================
 
-/// What a buffer shall be.
+/// Options of a buffer.
 class BufferOptions {
 public:
     BufferOptions() { plain_.size = sizeof plain_; }
@@ -632,13 +632,13 @@ public:
     BufferOptions &route(Route route) { return plain_.route = static_cast<onebuf_route>(route), *this; }
     BufferOptions &sync(SyncMethod sync_method) { return plain_.sync = static_cast<onebuf_sync_method>(sync_method), *this; }
     BufferOptions &trust_declared(bool trust) { return plain_.trust_declared = trust, *this; }
-    /// Also lets another API's kernels use the address that this one's kernels see; see onebuf.h.
+    /// Also allows kernels of another API to use the address that kernels of this API see; see onebuf.h.
     BufferOptions &raw_addresses(bool allow) { return plain_.raw_addresses = allow, *this; }
     BufferOptions &allocate_on(const Device &device) { return plain_.allocate_on = device.handle(), *this; }
     BufferOptions &align(std::size_t bytes) { return plain_.align = bytes, *this; }
     BufferOptions &cl_flags(std::uint64_t flags) { return plain_.cl_flags = flags, *this; }
 
-    /// For onebuf.h; valid as long as this lives unchanged.
+    /// The options for onebuf.h; valid as long as this lives unchanged.
     onebuf_buffer_options plain() const noexcept {
         onebuf_buffer_options plain = plain_;
         plain.devices = devices_.data();
@@ -651,7 +651,7 @@ private:
     std::vector<onebuf_device> devices_;
 };
 
-/// The host uses a buffer in place while this lives. `const T` only reads.
+/// Host access to a buffer in place, while this lives. `const T` only reads.
 template <class T> class Mapped : public detail::Owner<onebuf_mapping, onebuf_mapping_unmap> {
 public:
     Mapped() = default;
@@ -663,7 +663,8 @@ public:
     T *end() const noexcept { return data_ + size_; }
     T &operator[](std::size_t index) const noexcept { return data_[index]; }
 
-    /// Ends it, and says whether changes arrived: they can fail to only where the host worked on a copy.
+    /// Ends the mapping and reports whether changes were written back, which can fail only if the host worked on a
+    /// copy.
     Result<void> unmap() { return detail::check(onebuf_mapping_unmap(this->release())); }
 
 private:
@@ -671,7 +672,7 @@ private:
     std::size_t size_ = 0;
 };
 
-/// A queue reads (or writes) a buffer while this lives.
+/// Lets a queue read (or write) a buffer while this lives.
 template <class T> class View : public detail::Owner<onebuf_view, onebuf_view_free> {
 public:
     using detail::Owner<onebuf_view, onebuf_view_free>::Owner;
@@ -703,7 +704,7 @@ public:
     }
 };
 
-/// A read or write under way; it owns the memory.
+/// An asynchronous read or write; it owns the memory.
 template <class T> class Transfer : public detail::Owner<onebuf_transfer, onebuf_transfer_free> {
 public:
     using detail::Owner<onebuf_transfer, onebuf_transfer_free>::Owner;
@@ -711,7 +712,7 @@ public:
     Result<bool> done() const {
         return detail::value<bool>([&](bool *to) { return onebuf_transfer_poll(this->handle(), to); });
     }
-    /// Waits, and gives what was read: a pointer that is valid as long as this lives.
+    /// Waits, and returns a pointer to the data, valid as long as this lives.
     Result<const T *> wait(Timeout timeout = {}) const {
         const void *data = nullptr;
         onebuf_status status = onebuf_transfer_wait(this->handle(), timeout.ms());
@@ -720,7 +721,7 @@ public:
     }
 };
 
-/// Typed memory that a set of devices sees. Counts and places are in elements.
+/// Typed memory that a set of devices can access. Counts and offsets are in elements.
 template <class T> class Buffer : public detail::Owner<onebuf_buffer, onebuf_buffer_free> {
     static_assert(std::is_trivially_copyable_v<T>, "buffers hold plain data");
 
@@ -734,12 +735,12 @@ public:
     Result<void> write(const T *data, std::size_t count, std::size_t at = 0) const {
         return detail::check(onebuf_buffer_write(this->handle(), bytes(at), data, bytes(count)));
     }
-    /// Writes a vector, array or the like, from the beginning.
+    /// Writes a vector, array or similar range to the beginning of the buffer.
     template <class Range> Result<void> write(const Range &from) const { return write(from.data(), from.size()); }
     Result<void> read(T *data, std::size_t count, std::size_t at = 0) const {
         return detail::check(onebuf_buffer_read(this->handle(), bytes(at), data, bytes(count)));
     }
-    /// Everything, as a vector.
+    /// Reads the whole buffer into a vector.
     Result<std::vector<T>> to_vector() const {
         std::vector<T> all(size_);
         onebuf_status status = onebuf_buffer_read(this->handle(), 0, all.data(), size_bytes());
@@ -764,37 +765,37 @@ public:
         return detail::result(status, [&] { return Transfer<T>(made); });
     }
 
-    /// Some elements as a buffer of their own; see onebuf_buffer_region().
+    /// A part of the buffer as a buffer of its own; see onebuf_buffer_region().
     Result<Buffer> region(std::size_t at, std::size_t count, Access access = Access::ReadWrite) const {
         onebuf_buffer made{0};
         onebuf_status status = onebuf_buffer_region(this->handle(), bytes(at), bytes(count),
                                                     static_cast<onebuf_access>(access), &made);
         return detail::result(status, [&] { return Buffer(made, count); });
     }
-    /// The host reads and writes in place.
+    /// Maps the buffer for reading and writing.
     Result<Mapped<T>> map() const { return map_as<T>(ONEBUF_READ_WRITE); }
-    /// The host reads in place.
+    /// Maps the buffer for reading.
     Result<Mapped<const T>> map_read() const { return map_as<const T>(ONEBUF_READ); }
     /// Lets kernels on the queue read it while the view lives.
     Result<View<T>> read_on(const Queue &queue) const { return view(queue, ONEBUF_READ); }
     /// Lets kernels on the queue read and write it while the view lives.
     Result<View<T>> write_on(const Queue &queue) const { return view(queue, ONEBUF_READ_WRITE); }
 
-    // One pointer for the buffer's life: whose turn it is, the host's or the kernels'.
+    // Standing map: one pointer for the lifetime of the buffer, used by the host or by kernels in turn.
 
-    /// Gives the host its turn: maps the buffer and keeps it mapped, until to_device() or its end.
+    /// Gives the buffer to the host: maps it until to_device() or until the buffer is freed.
     Result<T *> to_host(Access access = Access::ReadWrite) const {
         void *data = nullptr;
         onebuf_status status = onebuf_buffer_to_host(this->handle(), static_cast<onebuf_access>(access), &data);
         return detail::result(status, [&] { return static_cast<T *>(data); });
     }
-    /// Gives the kernels their turn: ends that map, where there is one.
+    /// Gives the buffer to kernels: ends that map, if there is one.
     Result<void> to_device() const { return detail::check(onebuf_buffer_to_device(this->handle())); }
-    /// Writes one element, through the map where there is one.
+    /// Writes one element, through the standing map if there is one.
     Result<void> store(std::size_t at, const T &value) const {
         return detail::check(onebuf_buffer_store(this->handle(), bytes(at), &value, sizeof value));
     }
-    /// Reads one element, through the map where there is one; not for elements that are arrays, which cannot be returned.
+    /// Reads one element, through the standing map if there is one; not for array elements, which cannot be returned.
     template <class Element = T> Result<Element> load(std::size_t at) const {
         static_assert(std::is_same_v<Element, T>, "the buffer's own elements");
         Element found{};
@@ -810,46 +811,47 @@ public:
     Result<std::string> explain() const {
         return detail::text([&](onebuf_string *to) { return onebuf_buffer_explain(this->handle(), to); });
     }
-    /// The last writes; a null fence when there was no work.
+    /// A fence for the last writes; null if there was no work.
     Result<Fence> fence() const {
         onebuf_fence found{0};
         onebuf_status status = onebuf_buffer_fence(this->handle(), &found);
         return detail::result(status, [&] { return Fence(found); });
     }
 
-    /// A descriptor of its memory, for other APIs and processes: the caller's, to be closed once.
+    /// A descriptor of its memory, for other APIs and processes. The caller must close it.
     Result<onebuf_exported> export_fd(FdKind kind) const {
         onebuf_exported found{};
         onebuf_status status = onebuf_buffer_export(this->handle(), static_cast<onebuf_fd_kind>(kind), &found);
         return detail::result(status, [&] { return found; });
     }
 
-    /// Whether its memory is somebody else's.
+    /// Whether the buffer wraps foreign memory.
     Result<bool> is_foreign() const {
         return detail::value<bool>([&](bool *to) { return onebuf_buffer_is_foreign(this->handle(), to); });
     }
-    /// Somebody else's writes end at that point: whoever uses the buffer next waits for it.
+    /// Tells onebuf that foreign writes end at the fence: the next user of the buffer waits for it.
     Result<void> written_until(const Fence &fence) const {
         return detail::check(onebuf_buffer_written_until(this->handle(), fence.handle()));
     }
-    /// Somebody else's reads end at that point: whoever writes the buffer next waits for it.
+    /// Tells onebuf that foreign reads end at the fence: the next writer of the buffer waits for it.
     Result<void> read_until(const Fence &fence) const {
         return detail::check(onebuf_buffer_read_until(this->handle(), fence.handle()));
     }
-    /// Makes the newest contents visible on that queue, for commands that its owner enqueues there by itself.
+    /// Makes the newest contents visible on that queue, for commands that its owner enqueues there.
     Result<SyncMethod> hand_to(const Queue &queue) const {
         onebuf_sync_method used = 0;
         onebuf_status status = onebuf_buffer_hand_to(this->handle(), queue.handle(), &used);
         return detail::result(status, [&] { return static_cast<SyncMethod>(used); });
     }
-    /// A queue of onebuf's at the device where it lives, in its context.
+    /// A queue on the device and in the context where the buffer is allocated.
     Result<Queue> queue() const {
         onebuf_queue made{0};
         onebuf_status status = onebuf_queue_for(this->handle(), &made);
         return detail::result(status, [&] { return Queue(made); });
     }
-    /// Gives it up for its `cl_mem`, with one reference that is the caller's: `std::move(buffer).into_cl_mem(device)`.
-    /// It is empty afterwards; what is left of it after a failure says onebuf_buffer_into_cl_mem().
+    /// Gives up the buffer for its `cl_mem`, whose one reference the caller owns:
+    /// `std::move(buffer).into_cl_mem(device)`. The object is empty afterwards; see onebuf_buffer_into_cl_mem() for
+    /// what happens on failure.
     Result<detail::ClMem> into_cl_mem(const Device &device) && {
         void *native = nullptr;
         onebuf_status status = onebuf_buffer_into_cl_mem(this->handle(), device.handle(), &native);
@@ -876,37 +878,37 @@ private:
 
 // Foreign objects =================================================================================
 
-/// What a `cl_mem` is.
+/// Properties of a `cl_mem`.
 struct ForeignBufferInfo : onebuf_foreign_buffer_info {
     ForeignBufferInfo() : onebuf_foreign_buffer_info{} { size = sizeof(onebuf_foreign_buffer_info); }
 };
-/// What a `cl_context` is.
+/// Properties of a `cl_context`.
 struct ForeignContextInfo : onebuf_foreign_context_info {
     ForeignContextInfo() : onebuf_foreign_context_info{} { size = sizeof(onebuf_foreign_context_info); }
 };
-/// What a `cl_command_queue` is.
+/// Properties of a `cl_command_queue`.
 struct ForeignQueueInfo : onebuf_foreign_queue_info {
     ForeignQueueInfo() : onebuf_foreign_queue_info{} { size = sizeof(onebuf_foreign_queue_info); }
 };
 
-/// How foreign memory is to be used.
+/// Options of a wrapped buffer.
 class WrapOptions {
 public:
-    /// Takes the caller's reference over: called once with the native handle (or pointer), on any thread, when
-    /// onebuf has done with the memory. Must not throw. Not called when wrapping fails.
+    /// Takes over the caller's reference: called once with the native handle (or pointer), on any thread, when onebuf
+    /// no longer uses the memory. Must not throw. Not called if wrapping fails.
     using Release = std::function<void(void *)>;
 
     WrapOptions() { plain_.size = sizeof plain_; }
     WrapOptions(std::initializer_list<Device> devices) : WrapOptions() { shared_with(devices); }
 
-    /// How many elements it must have.
+    /// The required number of elements.
     WrapOptions &count(std::size_t elements) { return count_ = elements, *this; }
     template <class Devices> WrapOptions &shared_with(const Devices &devices) {
         for (const Device &device : devices) devices_.push_back(device.handle());
         return *this;
     }
     WrapOptions &shared_with(std::initializer_list<Device> devices) { return shared_with<std::initializer_list<Device>>(devices); }
-    /// The owner's work on it ends there. The fence lives until it was wrapped.
+    /// The owner's work on the memory ends at this fence, which must live until the memory is wrapped.
     WrapOptions &after(const Fence &fence) { return after_.push_back(fence.handle()), *this; }
     WrapOptions &copies(Copies copies) { return plain_.copies = static_cast<onebuf_copies>(copies), *this; }
     WrapOptions &route(Route route) { return plain_.route = static_cast<onebuf_route>(route), *this; }
@@ -914,7 +916,7 @@ public:
     WrapOptions &raw_addresses(bool allow) { return plain_.raw_addresses = allow, *this; }
     WrapOptions &owned(Release release) { return release_ = std::move(release), *this; }
 
-    /// Calls `wrap` with the options for onebuf.h, of so many elements unless said otherwise.
+    /// Calls `wrap` with the options for onebuf.h; `count` is the default number of elements.
     template <class T, class Wrap> onebuf_status plainly(std::size_t count, Wrap wrap) const {
         onebuf_wrap_options plain = plain_;
         plain.bytes = detail::bytes_of<T>(count_ > 0 ? count_ : count);
@@ -943,12 +945,12 @@ private:
     Release release_;
 };
 
-/// A context that somebody else made, as a source of devices.
+/// A context that the application created, as a source of devices.
 class ForeignContext : public detail::Owner<onebuf_context, onebuf_context_free> {
 public:
     using Owner::Owner;
 
-    /// Its devices, which are valid as long as this lives.
+    /// Its devices, valid as long as this lives.
     Result<std::vector<Device>> devices() const {
         std::size_t count = 0;
         std::vector<Device> all;
@@ -960,13 +962,13 @@ public:
         }
         return detail::result(status, [&] { return std::move(all); });
     }
-    /// Its first device; most contexts have but one.
+    /// Its first device; most contexts have only one.
     Result<Device> device() const {
         onebuf_device found{0};
         onebuf_status status = onebuf_context_device_at(handle(), 0, &found);
         return detail::result(status, [&] { return Device(found); });
     }
-    /// The device of it that a queue is on.
+    /// The context's device that a queue belongs to.
     Result<Device> device(const Queue &queue) const {
         onebuf_device found{0};
         onebuf_status status = onebuf_context_device_of(handle(), queue.handle(), &found);
@@ -977,7 +979,7 @@ public:
         onebuf_status status = onebuf_user_event_create(handle(), &made);
         return detail::result(status, [&] { return UserEvent(made); });
     }
-    /// A buffer over shared virtual memory of the context, which stays allocated until the buffer is gone.
+    /// Wraps shared virtual memory of the context, which must stay allocated until the buffer is gone.
     template <class T> Result<Buffer<T>> wrap_svm(T *pointer, std::size_t count, const WrapOptions &options = {}) const {
         onebuf_buffer made{0};
         onebuf_status status = options.plainly<T>(count, [&](const onebuf_wrap_options *plain) {
@@ -1000,36 +1002,36 @@ class Peer : public detail::Owner<onebuf_peer, onebuf_peer_free> {
 public:
     using Owner::Owner;
 
-    /// Who it is, and how far the two are.
+    /// Queries the peer.
     Result<onebuf_peer_info> info() const {
         onebuf_peer_info found{};
         found.size = sizeof found;
         onebuf_status status = onebuf_peer_query(handle(), &found);
         return detail::result(status, [&] { return found; });
     }
-    /// Waits for all work on the buffer, and gives the other process its turn.
+    /// Waits for all work on the buffer and gives the other process its turn.
     Result<void> hand_over() const { return detail::check(onebuf_peer_hand_over(handle())); }
-    /// Waits for this process's turn; ONEBUF_PEER_LOST as soon as the other is gone.
+    /// Waits for this process's turn; ONEBUF_PEER_LOST as soon as the other process is gone.
     Result<void> wait(Timeout timeout = {}) const { return detail::check(onebuf_peer_wait(handle(), timeout.ms())); }
-    /// Fails with ONEBUF_PEER_LOST when the other is gone, in this process's turn.
+    /// Checks, during this process's turn, that the other process is still there: ONEBUF_PEER_LOST if not.
     Result<void> check() const { return detail::check(onebuf_peer_check(handle())); }
 };
 
-/// How to offer a buffer.
+/// Options of an offer.
 struct OfferOptions : onebuf_offer_options {
     OfferOptions() : onebuf_offer_options{} { size = sizeof(onebuf_offer_options); }
 };
-/// How to attach to one.
+/// Options for attaching.
 struct AttachOptions : onebuf_attach_options {
     AttachOptions() : onebuf_attach_options{} { size = sizeof(onebuf_attach_options); }
 };
 
-/// A buffer that other processes may attach to, one after the other, while this lives.
+/// A buffer that other processes may attach to, one after another, while this lives.
 class Offer : public detail::Owner<onebuf_offer, onebuf_offer_free> {
 public:
     using Owner::Owner;
 
-    /// Offers a buffer by a name; the others ask for elements of the same size.
+    /// Offers a buffer under a name; peers must state the same element size.
     template <class T> static Result<Offer> open(const Buffer<T> &buffer, const char *name, OfferOptions how = {}) {
         onebuf_offer made{0};
         how.name = name;
@@ -1037,11 +1039,11 @@ public:
         onebuf_status status = onebuf_offer_open(buffer.handle(), &how, &made);
         return detail::result(status, [&] { return Offer(made); });
     }
-    /// The socket's path.
+    /// The path of the socket.
     Result<std::string> path() const {
         return detail::text([&](onebuf_string *to) { return onebuf_offer_path(handle(), to); });
     }
-    /// Waits for the next peer; it is this process's turn then.
+    /// Waits for the next peer. It is then this process's turn.
     Result<Peer> accept(Timeout timeout = {}) const {
         onebuf_peer made{0};
         onebuf_status status = onebuf_offer_accept(handle(), timeout.ms(), &made);
@@ -1049,7 +1051,7 @@ public:
     }
 };
 
-/// Another process's buffer, and the turns on it.
+/// A buffer of another process, and the connection to it.
 template <class T> struct Attached {
     Peer peer;
     Buffer<T> buffer;
@@ -1057,12 +1059,12 @@ template <class T> struct Attached {
 
 // Hubs ============================================================================================
 
-/// What a hub shall look for, and how it behaves.
+/// Options of a hub.
 struct HubOptions : onebuf_hub_options {
     HubOptions() : onebuf_hub_options{} { size = sizeof(onebuf_hub_options); }
 };
 
-/// What memory to import.
+/// Memory to import.
 struct ImportOptions : onebuf_import_options {
     ImportOptions(int descriptor, FdKind sort, std::size_t allocation) : onebuf_import_options{} {
         size = sizeof(onebuf_import_options);
@@ -1070,11 +1072,11 @@ struct ImportOptions : onebuf_import_options {
         kind = static_cast<onebuf_fd_kind>(sort);
         allocation_bytes = allocation;
     }
-    /// Which bytes of the allocation; all of them otherwise.
+    /// A range of the allocation; the default is all of it.
     ImportOptions &range(std::size_t at, std::size_t count) { return offset = at, bytes = count, *this; }
 };
 
-/// Buffers that come again.
+/// A pool of reusable buffers.
 class Pool : public detail::Owner<onebuf_pool, onebuf_pool_free> {
 public:
     using Owner::Owner;
@@ -1088,7 +1090,7 @@ public:
         onebuf_status status = onebuf_pool_get(handle(), bytes, &plain, timeout.ms(), &made);
         return detail::result(status, [&] { return Buffer<T>(made, count); });
     }
-    /// Frees what is idle, until no more than so many bytes of it are left; gives how many went.
+    /// Frees idle buffers until at most this many bytes of them are left; returns the number of bytes freed.
     Result<std::uint64_t> trim(std::uint64_t keep_bytes = 0) const {
         return detail::value<std::uint64_t>(
             [&](std::uint64_t *to) { return onebuf_pool_trim(handle(), keep_bytes, to); });
@@ -1112,14 +1114,14 @@ public:
         return detail::result(status, [&] { return Hub(made); });
     }
 
-    /// The first device that fits: `opencl:1`, `opencl`, `gpu`, or a part of its name.
+    /// The first device that matches: `opencl:1`, `opencl`, `gpu`, or a part of its name.
     Result<Device> device(const char *selector) const {
         onebuf_device found{0};
         onebuf_status status = onebuf_hub_device(handle(), selector, &found);
         return detail::result(status, [&] { return Device(found); });
     }
     Result<Device> host() const { return device("host"); }
-    /// Every device, the host first.
+    /// All devices, the host first.
     Result<std::vector<Device>> devices() const {
         std::size_t count = 0;
         std::vector<Device> all;
@@ -1132,17 +1134,18 @@ public:
         return detail::result(status, [&] { return std::move(all); });
     }
 
-    /// A buffer of so many elements, for the devices that the options name.
+    /// Creates a buffer of `count` elements, for the devices that the options name.
     template <class T> Result<Buffer<T>> buffer(std::size_t count, const BufferOptions &options = {}) const {
         return make<T>(count, options, nullptr);
     }
-    /// A buffer that holds these elements at first.
+    /// Creates a buffer with these initial elements.
     template <class T>
     Result<Buffer<T>> buffer(const std::vector<T> &contents, const BufferOptions &options = {}) const {
         return make<T>(contents.size(), options, contents.data());
     }
-    /// Memory that another program exported, on a device. The descriptor stays the caller's. What the caller promises of it is
-    /// said at onebuf_buffer_import(): a forged one reaches any memory of the process.
+    /// Imports memory that another program exported, on a device. The descriptor stays the caller's. See
+    /// onebuf_buffer_import() for what the caller guarantees: a forged descriptor gives access to any memory of the
+    /// process.
     template <class T> Result<Buffer<T>> import_fd(const Device &device, ImportOptions options) const {
         onebuf_buffer made{0};
         std::size_t bytes = options.bytes ? options.bytes : options.allocation_bytes - options.offset;
@@ -1150,27 +1153,27 @@ public:
         return detail::result(status, [&] { return Buffer<T>(made, bytes / sizeof(T)); });
     }
 
-    // What somebody else made: raw handles, and objects of CL/opencl.hpp where that was included before.
+    // Objects that the application created: raw handles, and objects of CL/opencl.hpp if that was included before.
 
-    /// A buffer over a `cl_mem` or `cl::Buffer`; see onebuf_buffer_wrap() for what its owner may do meanwhile.
+    /// Wraps a `cl_mem` or `cl::Buffer`; see onebuf_buffer_wrap() for what its owner may do meanwhile.
     template <class T, class Mem> Result<Buffer<T>> wrap(const Mem &mem, const WrapOptions &options = {}) const {
         ForeignBufferInfo info;
         onebuf_buffer made{0};
         onebuf_status status = onebuf_foreign_buffer_query(handle(), detail::native_mem(mem), &info);
-        // Whole elements, or onebuf refuses: a rest would be another number of bytes.
+        // The size must be a multiple of the element size; otherwise onebuf refuses it.
         std::size_t count = (info.bytes + sizeof(T) - 1) / sizeof(T);
         if (status == ONEBUF_OK) status = options.plainly<T>(count, [&](const onebuf_wrap_options *plain) {
             return onebuf_buffer_wrap(handle(), detail::native_mem(mem), plain, &made);
         });
         return detail::result(status, [&] { return Buffer<T>(made, count); });
     }
-    /// A `cl_command_queue` or `cl::CommandQueue` as a queue.
+    /// Wraps a `cl_command_queue` or `cl::CommandQueue`.
     template <class Native> Result<Queue> wrap_queue(const Native &queue) const {
         onebuf_queue made{0};
         onebuf_status status = onebuf_queue_wrap(handle(), detail::native_queue(queue), &made);
         return detail::result(status, [&] { return Queue(made); });
     }
-    /// A `cl_event` or `cl::Event` as a fence.
+    /// Wraps a `cl_event` or `cl::Event` as a fence.
     template <class Native> Result<Fence> wrap_event(const Native &event) const {
         onebuf_fence made{0};
         onebuf_status status = onebuf_fence_wrap(handle(), detail::native_event(event), &made);
@@ -1182,7 +1185,7 @@ public:
         onebuf_status status = onebuf_context_wrap(handle(), detail::native_context(context), &made);
         return detail::result(status, [&] { return ForeignContext(made); });
     }
-    /// The device in a second context, as if somebody else had made it.
+    /// Opens the device in a second context.
     Result<ForeignContext> second_context(const Device &device) const {
         onebuf_context made{0};
         onebuf_status status = onebuf_context_second(handle(), device.handle(), &made);
@@ -1193,7 +1196,7 @@ public:
         onebuf_status status = onebuf_foreign_buffer_query(handle(), detail::native_mem(mem), &found);
         return detail::result(status, [&] { return found; });
     }
-    /// The same in words, with the ids of the devices that the hub knows.
+    /// Describes it in text, with the ids of the devices that the hub knows.
     template <class Native> Result<std::string> describe(const Native &mem) const {
         return detail::text([&](onebuf_string *to) {
             return onebuf_foreign_buffer_describe(handle(), detail::native_mem(mem), to);
@@ -1210,7 +1213,7 @@ public:
         return detail::result(status, [&] { return found; });
     }
 
-    /// Attaches to a buffer of T that another process offers; the options say who sees it here.
+    /// Attaches to a buffer of T that another process offers; the options say which devices access it here.
     template <class T>
     Result<Attached<T>> attach(const char *name, const BufferOptions &options = {}, AttachOptions how = {}) const {
         onebuf_peer peer{0};
@@ -1245,7 +1248,7 @@ public:
     Result<std::string> missing() const {
         return detail::text([&](onebuf_string *to) { return onebuf_hub_missing(handle(), to); });
     }
-    /// Tries every route that has no verdict yet, with this helper program; the verdicts as JSON.
+    /// Tests every route that has no verdict yet, with this helper program; returns the verdicts as JSON.
     Result<std::string> doctor(const char *helper) const {
         onebuf_doctor_options options{};
         options.size = sizeof options;
@@ -1277,16 +1280,16 @@ template <> struct NumberOf<std::complex<double>> { static constexpr onebuf_numb
 
 } // namespace detail
 
-/// A product `C = alpha op(A) op(B) + beta C` of column-major matrices.
+/// A matrix product `C = alpha op(A) op(B) + beta C` of column-major matrices.
 struct Gemm {
     std::size_t m, n, k;
     Op op_a = Op::None, op_b = Op::None;
     std::complex<double> alpha = 1, beta = 0;
-    /// Leading dimensions; zero: as many as there are rows.
+    /// Leading dimensions; zero: the number of rows.
     std::size_t lda = 0, ldb = 0, ldc = 0;
 };
 
-/// Multiplies on the queue; T is float, double or a std::complex of these.
+/// Computes the product on the queue; T is float, double or a std::complex of these.
 template <class T>
 Result<void> gemm(const Queue &queue, const Gemm &gemm, const Buffer<T> &a, const Buffer<T> &b, const Buffer<T> &c) {
     const double alpha[] = {gemm.alpha.real(), gemm.alpha.imag()}, beta[] = {gemm.beta.real(), gemm.beta.imag()};
@@ -1301,7 +1304,7 @@ Result<void> gemm(const Queue &queue, const Gemm &gemm, const Buffer<T> &a, cons
     return detail::check(onebuf_gemm(queue.handle(), &plain, a.handle(), b.handle(), c.handle()));
 }
 
-/// Transforms signals of `len` samples, one behind the other, in place. Not divided by the length.
+/// Transforms signals of `len` samples, stored one after another, in place. The result is not divided by the length.
 template <class T>
 Result<void> fft(const Queue &queue, const Buffer<T> &signals, std::size_t len, std::size_t batch = 1, bool inverse = false) {
     onebuf_fft_options plain{};
@@ -1312,12 +1315,12 @@ Result<void> fft(const Queue &queue, const Buffer<T> &signals, std::size_t len, 
     return detail::check(onebuf_fft(queue.handle(), &plain, signals.handle(), onebuf_buffer{0}));
 }
 
-/// A factored matrix's row exchanges; the factors lie where the matrix was.
+/// The row permutation of a factored matrix; the factors replace the matrix.
 template <class T> class Lu : public detail::Owner<onebuf_lu, onebuf_lu_free> {
 public:
     using detail::Owner<onebuf_lu, onebuf_lu_free>::Owner;
 
-    /// Factors the n x n matrix in `a`; a singular one is an error.
+    /// Factors the n x n matrix in `a`; a singular matrix is an error.
     static Result<Lu> factor(const Queue &queue, std::size_t n, const Buffer<T> &a, std::size_t ld = 0) {
         onebuf_lu made{0};
         onebuf_status status =
@@ -1337,7 +1340,7 @@ public:
 
 // Pipelines =======================================================================================
 
-/// Somebody else's object for a while: used like one's own, and not freed.
+/// An object that something else owns: used like an owned one, but not freed.
 template <class Object> class Borrowed {
 public:
     template <class... Args> explicit Borrowed(Args... args) : object_(args...) {}
@@ -1365,14 +1368,14 @@ enum class WhenFull : onebuf_when_full {
     DropNewest = ONEBUF_WHEN_FULL_DROP_NEWEST
 };
 
-/// A frame, as a pipeline's functions get it: for the time of the call.
+/// A frame, as callbacks of a pipeline get it; valid during the call.
 class Frame {
 public:
     explicit Frame(const onebuf_frame &plain) : plain_(plain) {}
 
-    /// Its number, from zero.
+    /// The number of the frame, from zero.
     std::uint64_t number() const noexcept { return plain_.number; }
-    /// One of the slot's buffers, which nobody else uses now.
+    /// One of the slot's buffers; no other stage uses it during the call.
     template <class T> Borrowed<Buffer<T>> buffer(std::size_t index = 0) const {
         onebuf_buffer handle{0};
         std::size_t bytes = 0;
@@ -1387,7 +1390,7 @@ private:
     const onebuf_frame &plain_;
 };
 
-/// How a pipeline does, or did.
+/// Progress of a pipeline.
 struct PipelineReport : onebuf_pipeline_report {
     PipelineReport() : onebuf_pipeline_report{} { size = sizeof(onebuf_pipeline_report); }
     double frames_per_second() const noexcept {
@@ -1397,7 +1400,7 @@ struct PipelineReport : onebuf_pipeline_report {
 
 namespace detail {
 
-/// A pipeline's functions, where C finds them.
+/// A pipeline's callbacks, at an address that C can use.
 struct Functions {
     struct Stage {
         std::string name;
@@ -1410,7 +1413,7 @@ struct Functions {
     std::function<Result<void>(const Frame &)> sink;
 };
 
-/// Runs something for C: nothing is thrown out of it, and why it failed is the thread's message.
+/// Runs a callback for C: exceptions are caught, and their text becomes the thread's error message.
 template <class Run> onebuf_status guarded(Run run) noexcept {
 #ifdef ONEBUF_NO_EXCEPTIONS
     auto ran = run();
@@ -1454,7 +1457,7 @@ inline onebuf_status work(void *user, const onebuf_frame *frame) {
 
 } // namespace detail
 
-/// Plane waves and noise, computed.
+/// Options of a computed signal: plane waves and noise.
 struct SyntheticOptions : onebuf_synthetic_options {
     SyntheticOptions(std::size_t channels_, std::size_t samples_) : onebuf_synthetic_options{} {
         size = sizeof(onebuf_synthetic_options);
@@ -1462,7 +1465,7 @@ struct SyntheticOptions : onebuf_synthetic_options {
     }
 };
 
-/// Packets that come over UDP. The address stays until the source is made.
+/// Options of a UDP source. The address must live until the source is created.
 struct UdpSourceOptions : onebuf_udp_source_options {
     explicit UdpSourceOptions(const char *listen_at) : onebuf_udp_source_options{} {
         size = sizeof(onebuf_udp_source_options);
@@ -1470,7 +1473,7 @@ struct UdpSourceOptions : onebuf_udp_source_options {
     }
 };
 
-/// Packets that go out over UDP. The address stays until the sink is made.
+/// Options of a UDP sink. The address must live until the sink is created.
 struct UdpSinkOptions : onebuf_udp_sink_options {
     explicit UdpSinkOptions(const char *to) : onebuf_udp_sink_options{} {
         size = sizeof(onebuf_udp_sink_options);
@@ -1478,13 +1481,13 @@ struct UdpSinkOptions : onebuf_udp_sink_options {
     }
 };
 
-/// Where frames come from, when that is no function: memory, files, a signal that is computed, the network.
+/// A source of the library, instead of a callback: memory, files, a computed signal, the network.
 class Source : public detail::Owner<onebuf_source, onebuf_source_free> {
 public:
     using Owner::Owner;
     static constexpr std::uint64_t Forever = ONEBUF_FOREVER;
 
-    /// Of memory that stays, and nobody writes, until the source and its pipeline are gone.
+    /// Plays memory that must stay allocated and unchanged until the source and its pipeline are gone.
     static Result<Source> memory(const void *data, std::size_t bytes, std::uint64_t times = 1) {
         return made([&](onebuf_source *to) { return onebuf_source_memory(data, bytes, times, to); });
     }
@@ -1494,7 +1497,7 @@ public:
     static Result<Source> file(const std::string &path, std::uint64_t times = 1) {
         return made([&](onebuf_source *to) { return onebuf_source_file(path.c_str(), times, to); });
     }
-    /// Of a NumPy file, whose elements NumPy calls so: `<f4`, `<c8`.
+    /// Plays a NumPy file; `element` is NumPy's type string, such as `<f4` or `<c8`.
     static Result<Source> npy(const std::string &path, const char *element, std::uint64_t times = 1) {
         return made([&](onebuf_source *to) { return onebuf_source_npy(path.c_str(), element, times, to); });
     }
@@ -1504,7 +1507,7 @@ public:
     static Result<Source> udp(const UdpSourceOptions &options) {
         return made([&](onebuf_source *to) { return onebuf_source_udp(&options, to); });
     }
-    /// Of a sender that is there; with `listen`, of one that connects once the pipeline runs.
+    /// Receives from a sender over TCP; with `listen` the sender connects once the pipeline runs.
     static Result<Source> tcp(const std::string &address, bool listen = false,
                               std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
         onebuf_tcp_source_options options{};
@@ -1515,11 +1518,11 @@ public:
         return made([&](onebuf_source *to) { return onebuf_source_tcp(&options, to); });
     }
 
-    /// Where it listens, or is connected from.
+    /// The local address of a network source.
     Result<std::string> address() const {
         return detail::text([&](onebuf_string *to) { return onebuf_source_address(handle(), to); });
     }
-    /// What has come over UDP, also while a pipeline runs.
+    /// The counters of a UDP source, also while a pipeline runs.
     Result<onebuf_udp_counts> udp_counts() const {
         onebuf_udp_counts found{};
         found.size = sizeof found;
@@ -1535,12 +1538,12 @@ private:
     }
 };
 
-/// Where frames go, when that is no function: memory, files, the network.
+/// A sink of the library, instead of a callback: memory, files, the network.
 class Sink : public detail::Owner<onebuf_sink, onebuf_sink_free> {
 public:
     using Owner::Owner;
 
-    /// To memory that stays, and is nobody else's, until the sink and its pipeline are gone.
+    /// Writes to memory that must stay allocated, and unused by others, until the sink and its pipeline are gone.
     static Result<Sink> memory(void *data, std::size_t bytes) {
         return made([&](onebuf_sink *to) { return onebuf_sink_memory(data, bytes, to); });
     }
@@ -1550,7 +1553,7 @@ public:
     static Result<Sink> file(const std::string &path) {
         return made([&](onebuf_sink *to) { return onebuf_sink_file(path.c_str(), to); });
     }
-    /// To a NumPy file of frames of this shape, whose elements NumPy calls so: `<f4`, `<c8`.
+    /// Writes a NumPy file of frames of this shape; `element` is NumPy's type string, such as `<f4` or `<c8`.
     static Result<Sink> npy(const std::string &path, const char *element, const std::vector<std::size_t> &shape) {
         return made([&](onebuf_sink *to) {
             return onebuf_sink_npy(path.c_str(), element, shape.data(), shape.size(), to);
@@ -1560,9 +1563,9 @@ public:
         return made([&](onebuf_sink *to) { return onebuf_sink_udp(&options, to); });
     }
 
-    /// Says, over UDP, that there are no more frames.
+    /// Announces over UDP the end of the stream.
     Result<void> finish() const { return detail::check(onebuf_sink_finish(handle())); }
-    /// What went out over UDP.
+    /// The counters of a UDP sink.
     Result<onebuf_udp_sent> udp_sent() const {
         onebuf_udp_sent found{};
         found.size = sizeof found;
@@ -1578,28 +1581,28 @@ private:
     }
 };
 
-/// A source, stages, a sink, and a ring of slots between them. It can be run again and again.
+/// A source, stages, a sink, and a ring of slots between them. It can be run repeatedly.
 class Pipeline : public detail::Owner<onebuf_pipeline, onebuf_pipeline_free> {
 public:
     Pipeline() = default;
     Pipeline(onebuf_pipeline handle, std::unique_ptr<detail::Functions> functions)
         : Owner(handle), functions_(std::move(functions)) {}
 
-    /// Runs until the source ends, somebody stops it, or something fails: then with the cause, and where it was.
+    /// Runs until the source ends, stop() is called, or something fails; a failure contains the cause and the place.
     Result<PipelineReport> run() const {
         PipelineReport report;
         onebuf_status status = onebuf_pipeline_run(handle(), &report);
         return detail::result(status, [&] { return report; });
     }
-    /// Asks it to end, from any thread; what is on its way comes out.
+    /// Asks the pipeline to end, from any thread; frames in flight are completed.
     Result<void> stop() const { return detail::check(onebuf_pipeline_stop(handle())); }
-    /// How it does, from any thread.
+    /// Reports the progress, from any thread.
     Result<PipelineReport> report() const {
         PipelineReport found;
         onebuf_status status = onebuf_pipeline_get_report(handle(), &found);
         return detail::result(status, [&] { return found; });
     }
-    /// The same with each stage's times, as JSON.
+    /// Reports the progress and each stage's times as JSON.
     Result<std::string> json() const {
         return detail::text([&](onebuf_string *to) { return onebuf_pipeline_json(handle(), to); });
     }
@@ -1608,63 +1611,63 @@ private:
     std::unique_ptr<detail::Functions> functions_;
 };
 
-/// What a pipeline shall be. Its functions may throw: that stops the pipeline, and run() throws the cause.
+/// Options of a pipeline. Its functions may throw: that stops the pipeline, and run() throws the cause.
 class PipelineOptions {
 public:
-    /// A ring of so many slots; two are double buffering.
+    /// A ring of `depth` slots; two is double buffering.
     explicit PipelineOptions(std::size_t depth) {
         plain_.size = sizeof plain_;
         plain_.depth = depth;
     }
 
-    /// Each slot has a buffer of so many T, the first is number 0.
+    /// Adds a buffer of `count` T to each slot; the first is number 0.
     template <class T> PipelineOptions &buffer(std::size_t count, BufferOptions options = {}) {
         buffers_.emplace_back(detail::bytes_of<T>(count), std::move(options));
         return *this;
     }
-    /// What fills a slot, on a thread of its own.
+    /// The function that fills a slot, on a thread of its own.
     PipelineOptions &source(std::function<Result<Filled>(const Frame &)> fill) {
         return functions_->source = std::move(fill), *this;
     }
-    /// A source of the library's instead, and which buffer of a slot it fills. It need not outlive build().
+    /// A source of the library instead, and the index of the slot's buffer that it fills. It need not outlive build().
     PipelineOptions &feed(const Source &source, std::size_t buffer = 0) {
         plain_.feed = source.handle(), plain_.feed_buffer = buffer;
         return *this;
     }
-    /// The next stage: what enqueues one frame's work on its queue, on a thread of its own, and waits for nothing.
+    /// The next stage: a function that enqueues one frame's work on its queue, on a thread of its own, without waiting.
     PipelineOptions &stage(std::string name, const Device &device, std::function<Result<void>(const Frame &)> run) {
         functions_->stages.push_back({std::move(name), device.handle(), std::move(run), {}});
         return *this;
     }
-    /// All kernels that the stage before launches, where it does nothing else with its queue: beside a stage of CUDA or HIP on
-    /// the same chip, kernels of OpenCL then run in that stage's queue, where the doctor has proven that they can. They need
-    /// not outlive build().
+    /// Lists all kernels that the previous stage launches, if it does nothing else with its queue. OpenCL kernels then
+    /// run in the queue of a neighbouring CUDA or HIP stage on the same chip, if the doctor has proven that this works.
+    /// The kernels need not outlive build().
     PipelineOptions &launches(std::initializer_list<std::reference_wrapper<const Kernel>> kernels) {
-        // Of no stage: one that does nothing, which build() refuses.
+        // Without a stage: an empty one, which build() refuses.
         if (functions_->stages.empty()) functions_->stages.push_back({"launches() before any stage()", {0}, nullptr, {}});
         for (const Kernel &kernel : kernels) functions_->stages.back().kernels.push_back(kernel.handle());
         return *this;
     }
-    /// Every stage's kernels run on its own device, whatever is proven.
+    /// Runs every stage's kernels on the stage's own device, even if a graft is proven.
     PipelineOptions &no_graft() { return plain_.no_graft = 1, *this; }
-    /// What takes the results, in their order, on the thread that calls run().
+    /// The function that consumes the results, in order, on the thread that calls run().
     PipelineOptions &sink(std::function<Result<void>(const Frame &)> take) {
         return functions_->sink = std::move(take), *this;
     }
-    /// A sink of the library's instead, and which buffer of a slot it takes. It need not outlive build().
+    /// A sink of the library instead, and the index of the slot's buffer that it takes. It need not outlive build().
     PipelineOptions &drain(const Sink &sink, std::size_t buffer = 0) {
         plain_.drain = sink.handle(), plain_.drain_buffer = buffer;
         return *this;
     }
     PipelineOptions &batch(std::size_t frames) { return plain_.batch = frames, *this; }
     PipelineOptions &when_full(WhenFull what) { return plain_.when_full = static_cast<onebuf_when_full>(what), *this; }
-    /// Everything on the thread that calls run(). Pipelines with a stage on a driver that two threads at once crash do so by
-    /// themselves.
+    /// Runs everything on the thread that calls run(). This is automatic if a stage's driver is known to crash when two
+    /// threads call it at once.
     PipelineOptions &one_thread() { return plain_.one_thread = 1, *this; }
-    /// Each part on a thread of its own, also where a stage's driver is known to crash then.
+    /// Runs the source and each stage on a thread of its own, even if a stage's driver is known to crash then.
     PipelineOptions &threads() { return plain_.threads = 1, *this; }
 
-    /// Opens the queues and makes the slots. The functions go with the pipeline: build but once.
+    /// Opens the queues and allocates the slots. The functions move to the pipeline, so build only once.
     Result<Pipeline> build(const Hub &hub) {
         std::vector<onebuf_buffer_options> shapes;
         for (const auto &part : buffers_) shapes.push_back(part.second.plain());
@@ -1686,7 +1689,7 @@ public:
     }
 
 private:
-    /// They stay where they are; this has none any more.
+    /// Moves the functions out without changing their addresses.
     std::unique_ptr<detail::Functions> take_functions() {
         return std::exchange(functions_, std::make_unique<detail::Functions>());
     }
@@ -1698,30 +1701,30 @@ private:
 
 // Owners by address ===============================================================================
 
-/// For programs whose variables C or Fortran copies: an address owns the object of this number; see onebuf_own().
+/// For programs whose variables C or Fortran copies: makes an address the owner of an object; see onebuf_own().
 inline Result<void> own(const void *owner, std::uint64_t id) { return detail::check(onebuf_own(owner, id)); }
-/// The variable at that address ends.
+/// Ends the ownership of that address.
 inline Result<void> disown(const void *owner) { return detail::check(onebuf_disown(owner)); }
 
 // The bridge ======================================================================================
 
-/// How a copy went.
+/// The report of a copy.
 struct Crossing : onebuf_crossing {
     Crossing() : onebuf_crossing{} { size = sizeof(onebuf_crossing); }
-    /// The way as a word; `way` is its number.
+    /// The path as a word; `way` is its number.
     Route route() const noexcept { return static_cast<Route>(way); }
 };
 
-/// Copies between any two buffers, by the shortest way there is. Counts and places are in elements.
+/// Copies between any two buffers by the fastest path available. Counts and offsets are in elements.
 namespace bridge {
 
-/// A copy under way.
+/// An asynchronous copy.
 struct Started {
     Crossing crossing;
     Fence fence;
 };
 
-/// So many elements of `from`, from `from_at` on, to those of `to` from `to_at` on.
+/// Copies `count` elements of `from` at `from_at` to `to` at `to_at`.
 template <class T>
 Result<Crossing> copy(const Buffer<T> &from, std::size_t from_at, std::size_t count, const Buffer<T> &to, std::size_t to_at = 0) {
     using detail::bytes_of;
@@ -1730,7 +1733,7 @@ Result<Crossing> copy(const Buffer<T> &from, std::size_t from_at, std::size_t co
         onebuf_bridge_copy(from.handle(), bytes_of<T>(from_at), to.handle(), bytes_of<T>(to_at), bytes_of<T>(count), &went);
     return detail::result(status, [&] { return went; });
 }
-/// Starts the same.
+/// Starts such a copy.
 template <class T>
 Result<Started> copy_async(const Buffer<T> &from, std::size_t from_at, std::size_t count, const Buffer<T> &to, std::size_t to_at = 0) {
     using detail::bytes_of;
@@ -1759,11 +1762,11 @@ template <class T> Result<Crossing> to_host(const Buffer<T> &from, std::size_t f
 
 #if defined(CL_HPP_) && !defined(ONEBUF_NO_EXCEPTIONS)
 
-/// As an object of CL/opencl.hpp, which is included before; it shares ownership of the cl_mem, and is to be
-/// used only while the view lives.
+/// As an object of CL/opencl.hpp, which must be included before. It shares ownership of the cl_mem; use it only while
+/// the view lives.
 template <class T> cl::Buffer cl_buffer(const View<T> &view) { return cl::Buffer(view.cl_mem(), true); }
 
-/// As an object of CL/opencl.hpp; what is enqueued on it while a view of the queue is held is fenced.
+/// As an object of CL/opencl.hpp. Commands enqueued on it while a view of the queue is held are ordered.
 inline cl::CommandQueue cl_queue(const Queue &queue) { return cl::CommandQueue(queue.cl_queue(), true); }
 
 /// As objects of CL/opencl.hpp, for its commands to wait for.
@@ -1776,7 +1779,7 @@ inline std::vector<cl::Event> cl_events(const Fence &fence) {
 /// As an object of CL/opencl.hpp; it shares ownership of the cl_event.
 inline cl::Event cl_event(const UserEvent &event) { return cl::Event(event.cl_event(), true); }
 
-/// Gives the buffer up for an object of CL/opencl.hpp, which owns the cl_mem.
+/// Gives up the buffer for an object of CL/opencl.hpp, which owns the cl_mem.
 template <class T> cl::Buffer into_cl_buffer(Buffer<T> &&buffer, const Device &device) {
     return cl::Buffer(std::move(buffer).into_cl_mem(device), false);
 }

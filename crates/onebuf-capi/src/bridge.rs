@@ -1,8 +1,8 @@
 //! The bridge
 //!
-//! Copies between any two buffers by the shortest way there is: they may belong to different devices,
-//! platforms, contexts, even hubs, and both may be regions. The source comes first. What was asked for is counted
-//! as asked.
+//! Copies bytes between any two buffers by the fastest path available. The buffers may belong to different devices,
+//! platforms, contexts or hubs, and either may be a region. The source comes first. The ledger counts these bytes as
+//! requested.
 
 use crate::{
     buffer::onebuf_buffer,
@@ -24,13 +24,13 @@ use std::ffi::c_void;
 pub struct onebuf_crossing {
     /// `sizeof(onebuf_crossing)`.
     pub size: usize,
-    /// How many bytes were copied: none where they were at their place already.
+    /// Bytes that were copied; zero if they were already in place.
     pub bytes: u64,
-    /// In how many chunks they went through host memory; zero where it was one copy.
+    /// Number of chunks that went through host memory; zero for a single copy.
     pub chunks: u64,
-    /// How many bytes hand-overs of the two buffers copied meanwhile, though nobody had asked.
+    /// Bytes that hand-overs of the two buffers copied without being requested.
     pub implied_bytes: u64,
-    /// By which way the bytes went.
+    /// The path that the bytes took.
     pub way: onebuf_route,
 }
 // SAFETY: plain numbers, the size first.
@@ -43,14 +43,14 @@ fn place(buffer: &Buf) -> Place<'_, u8> {
     }
 }
 
-/// Where the report goes, looked at before anything is copied; null for nobody.
+/// Where the report goes; null for no report. Checked before anything is copied.
 struct Report(*mut onebuf_crossing);
 
 impl Report {
     /// # Safety
-    /// Null, or valid for reads and writes of as many bytes as its first word says, as long as this lives.
+    /// Null, or valid for reads and writes of as many bytes as its first word says, for as long as this lives.
     unsafe fn to(crossing: *mut onebuf_crossing) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { options(crossing.cast_const())? };
         Ok(Self(crossing))
     }
@@ -62,12 +62,12 @@ impl Report {
         let (bytes, chunks, implied_bytes) = (went.bytes, went.chunks, went.implied_bytes);
         let way = words::route_number(went.way);
         let told = onebuf_crossing { size: 0, bytes, chunks, implied_bytes, way };
-        // SAFETY: promised when it was made.
+        // SAFETY: guaranteed when `self` was created.
         unsafe { give(told, self.0, "crossing") }
     }
 }
 
-/// Copies so many bytes, and waits until they are there. Source and target may be one buffer, and may overlap:
+/// Copies `bytes` bytes and waits until they have arrived. Source and target may be the same buffer and may overlap;
 /// the target then holds what the source held. `crossing` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_bridge_copy(
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn onebuf_bridge_copy(
     crossing: *mut onebuf_crossing,
 ) -> onebuf_status {
     entry(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let report = unsafe { Report::to(crossing)? };
         let (from, to) = (from.get()?, to.get()?);
         let (range, start) = (from.range(from_offset, bytes)?, to.range(to_offset, bytes)?.start);
@@ -87,9 +87,9 @@ pub unsafe extern "C" fn onebuf_bridge_copy(
     })
 }
 
-/// Starts the same, and gives the fence that tells when the bytes are there. Neither buffer can be used before
-/// its turn: views and mappings taken meanwhile come after the copy. It is done before this returns where only
-/// the host has one end, and where the buffers belong to two hubs. `crossing` may be NULL.
+/// Starts a copy of `bytes` bytes and returns a fence that completes when the bytes have arrived. Views and mappings
+/// taken afterwards are ordered after the copy. The copy completes before this function returns if one of the buffers
+/// is used by the host alone, or if the buffers belong to two hubs. `crossing` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_bridge_copy_async(
     from: onebuf_buffer,
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn onebuf_bridge_copy_async(
 ) -> onebuf_status {
     entry(|| {
         let fence = out(fence, "fence")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let report = unsafe { Report::to(crossing)? };
         let (from, to) = (from.get()?, to.get()?);
         let (range, start) = (from.range(from_offset, bytes)?, to.range(to_offset, bytes)?.start);
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn onebuf_bridge_copy_async(
     })
 }
 
-/// Copies so many bytes of the caller's into a buffer. `crossing` may be NULL.
+/// Copies `bytes` bytes of host memory into a buffer and waits. `crossing` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_bridge_from_host(
     data: *const c_void,
@@ -122,17 +122,17 @@ pub unsafe extern "C" fn onebuf_bridge_from_host(
     crossing: *mut onebuf_crossing,
 ) -> onebuf_status {
     entry(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let report = unsafe { Report::to(crossing)? };
         let to = to.get()?;
         let start = to.range(to_offset, bytes)?.start;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let data = unsafe { crate::input::bytes(data, bytes, "data")? };
         report.tell(&bridge::from_host(data, place(&to), start)?)
     })
 }
 
-/// Copies so many bytes of a buffer to the caller. `crossing` may be NULL.
+/// Copies `bytes` bytes of a buffer into host memory and waits. `crossing` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_bridge_to_host(
     from: onebuf_buffer,
@@ -142,11 +142,11 @@ pub unsafe extern "C" fn onebuf_bridge_to_host(
     crossing: *mut onebuf_crossing,
 ) -> onebuf_status {
     entry(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let report = unsafe { Report::to(crossing)? };
         let from = from.get()?;
         let range = from.range(from_offset, bytes)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let data = unsafe { bytes_mut(data, bytes, "data")? };
         report.tell(&bridge::to_host(place(&from), range, data)?)
     })

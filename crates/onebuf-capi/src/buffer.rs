@@ -1,8 +1,8 @@
 //! Buffers
 //!
-//! A buffer is memory that a set of devices sees: one allocation, however many they are. A region of one is
-//! a buffer too. Sizes and offsets are bytes. Who may use a buffer when is decided at run time: many readers
-//! or one writer, and whoever comes second gets ONEBUF_BUSY.
+//! A buffer is one allocation that a set of devices can access. A region of a buffer is a buffer too. Sizes and offsets
+//! are in bytes. Access is checked at run time: a buffer has many readers or one writer, and a call that conflicts
+//! returns ONEBUF_BUSY.
 
 use crate::{
     device::onebuf_device,
@@ -23,73 +23,73 @@ use crate::{
 use onebuf::{BufferBuilder, Hub};
 use std::{ffi::c_void, ptr::NonNull, sync::Arc};
 
-/// A buffer, or a region of one. Free it.
+/// A buffer, or a region of one. Free it with onebuf_buffer_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_buffer {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_buffer, Kept, 5);
 
-/// What a buffer shall be. Zeroes are the defaults.
+/// Options of a new buffer. Zero in every field means the default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_buffer_options {
     /// `sizeof(onebuf_buffer_options)`.
     pub size: usize,
-    /// The devices that use it. The host need not be named: reads, writes and mappings always work, and
-    /// naming it asks for memory that it sees without a copy.
+    /// The devices that use the buffer. The host need not be listed: reads, writes and mappings always work. Listing it
+    /// requests memory that the host accesses without a copy.
     pub devices: *const onebuf_device,
-    /// How many devices.
+    /// Number of devices.
     pub device_count: usize,
-    /// What kernels do with it.
+    /// How kernels access the buffer.
     pub access: onebuf_access,
-    /// What the host does with it once it is made.
+    /// How the host accesses the buffer after it was created.
     pub host_access: onebuf_host_access,
-    /// What to do about implied copies; of this and the hub's choice the stricter holds.
+    /// What to do about implied copies. The stricter of this and the hub's policy applies.
     pub copies: onebuf_copies,
-    /// What its life will be like.
+    /// The expected use of the buffer.
     pub hint: onebuf_hint,
-    /// Forces the form of the memory.
+    /// Forces a memory kind.
     pub memory_kind: onebuf_memory_kind,
-    /// Forces how the other devices see it.
+    /// Forces the route by which the other devices access the buffer.
     pub route: onebuf_route,
-    /// Forces a sync method, or a lower one, between different APIs.
+    /// Forces this sync method, or a lower one, between different APIs.
     pub sync: onebuf_sync_method,
-    /// Not zero: uses routes that drivers declare, and callbacks, although no experiment has proven them here.
+    /// Not zero: also uses routes and callbacks that drivers declare but no experiment has proven on this machine.
     pub trust_declared: u32,
-    /// Forces where the memory lives, unless null.
+    /// Forces the device that allocates the memory, unless null.
     pub allocate_on: onebuf_device,
-    /// Alignment in bytes, a power of two; zero: the strictest of the devices'.
+    /// Alignment in bytes, a power of two; zero: the largest alignment that a device requires.
     pub align: usize,
-    /// OpenCL's own creation flags, said in these words as well; zero: none.
+    /// OpenCL creation flags (`cl_mem_flags`), which are translated to the other fields; zero: none.
     pub cl_flags: u64,
-    /// What it holds at first, as many bytes as the buffer has; NULL: zeroes.
+    /// Initial contents, as many bytes as the buffer has; NULL: zeroes.
     pub contents: *const c_void,
-    /// Memory of the caller's to be used where it lies, as many bytes as the buffer has; NULL: none. Nobody
-    /// else uses it until `host_memory_done` was called.
+    /// Host memory to be used in place, as many bytes as the buffer has; NULL: none. Do not use it until
+    /// `host_memory_done` was called.
     pub host_memory: *mut c_void,
-    /// Called once, on any thread, when neither onebuf nor a driver uses `host_memory` any more: also when the
-    /// buffer could not be made, unless `size` was wrong. May be NULL, for memory that is never freed.
+    /// Called once, on any thread, when neither onebuf nor a driver uses `host_memory` any more. It is also called if
+    /// the buffer could not be created, unless `size` was wrong. May be NULL for memory that is never freed.
     pub host_memory_done: Option<unsafe extern "C" fn(user: *mut c_void)>,
-    /// What `host_memory_done` is given.
+    /// The argument of `host_memory_done`.
     pub host_memory_user: *mut c_void,
-    /// Not zero: also lets another API's kernels use the address that this one's kernels see
-    /// (ONEBUF_ROUTE_RAW_ADDRESS). No API promises that it means anything there; it is used where it was proven here,
-    /// and where the runtime under both APIs says whose memory it is.
+    /// Not zero: also allows kernels of another API to use the address that kernels of this API see
+    /// (ONEBUF_ROUTE_RAW_ADDRESS). No specification guarantees that this works. The route is used only if it was proven
+    /// on this machine and the runtime under both APIs confirms the owner of the memory.
     pub raw_addresses: u32,
 }
 // SAFETY: plain numbers and pointers, the size first; handles are numbers.
 unsafe impl Options for onebuf_buffer_options {}
 
-/// Calls back when the caller's memory is free again.
+/// Tells the caller when the host memory is no longer used.
 struct HostOwner {
     done: Option<unsafe extern "C" fn(*mut c_void)>,
     user: *mut c_void,
 }
 
-// SAFETY: the pointer is only passed on, and the caller promised that any thread may call back.
+// SAFETY: the pointer is only passed on, and the caller guarantees that any thread may call the function.
 unsafe impl Send for HostOwner {}
 // SAFETY: as above.
 unsafe impl Sync for HostOwner {}
@@ -97,13 +97,13 @@ unsafe impl Sync for HostOwner {}
 impl Drop for HostOwner {
     fn drop(&mut self) {
         if let Some(done) = self.done {
-            // SAFETY: the caller's function, with the argument it is for.
+            // SAFETY: the caller's function, called with the caller's argument.
             unsafe { done(self.user) };
         }
     }
 }
 
-/// Options that were read, and who is told when the caller's memory is free: from here on always.
+/// Options after validation. From here on the caller is always told when the host memory is no longer used.
 pub(crate) struct Asked {
     given: onebuf_buffer_options,
     owner: Arc<HostOwner>,
@@ -113,18 +113,18 @@ impl Asked {
     /// # Safety
     /// As for [`onebuf_buffer_create`].
     pub unsafe fn read(given: *const onebuf_buffer_options) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { options(given)? };
         let done = given.host_memory_done.filter(|_| !given.host_memory.is_null());
         Ok(Self { given, owner: Arc::new(HostOwner { done, user: given.host_memory_user }) })
     }
 
-    /// Whether they bring memory or contents of the caller's.
+    /// Whether the options contain host memory or initial contents.
     pub fn brings_bytes(&self) -> bool {
         !self.given.contents.is_null() || !self.given.host_memory.is_null()
     }
 
-    /// A wish with all that they say, but for memory and contents.
+    /// An allocation request with all options except host memory and contents.
     ///
     /// # Safety
     /// As for [`onebuf_buffer_create`].
@@ -133,7 +133,7 @@ impl Asked {
         builder: BufferBuilder<'c, u8>,
     ) -> Result<BufferBuilder<'c, u8>> {
         let given = &self.given;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let handles = unsafe { array(given.devices, given.device_count, "devices")? };
         let devices = handles.iter().map(|device| device.get()).collect::<Result<Vec<_>>>()?;
         let mut builder = builder.shared_with(devices.iter().map(|device| &**device));
@@ -147,20 +147,21 @@ impl Asked {
         Ok(builder)
     }
 
-    /// The wish that they are.
+    /// An allocation request with all options.
     ///
     /// # Safety
-    /// As for [`onebuf_buffer_create`]. What it returns is built, or dropped, before the caller's contents go.
+    /// As for [`onebuf_buffer_create`]. The returned builder is built or dropped before the caller's contents become
+    /// invalid.
     pub unsafe fn builder<'c>(self, hub: &'c Hub, count: usize) -> Result<BufferBuilder<'c, u8>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let mut builder = unsafe { self.shape(hub.buffer::<u8>(count))? };
         let Self { given, owner } = self;
         if !given.contents.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             builder = builder.init(unsafe { bytes(given.contents, count, "contents")? });
         }
         if let Some(memory) = NonNull::new(given.host_memory) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             builder = unsafe { builder.host_memory(memory.cast(), owner) };
         }
         Ok(builder)
@@ -171,7 +172,7 @@ fn choices<'c>(
     mut builder: BufferBuilder<'c, u8>,
     given: &onebuf_buffer_options,
 ) -> Result<BufferBuilder<'c, u8>> {
-    // Zeroes leave what the flags said.
+    // Zero keeps the value that the flags have set.
     let (access, host) = (words::access(given.access)?, words::host_access(given.host_access)?);
     if given.cl_flags == 0 || given.access != 0 {
         builder = builder.access(access);
@@ -197,7 +198,7 @@ fn choices<'c>(
     Ok(if given.align == 0 { builder } else { builder.align(given.align) })
 }
 
-/// Makes a buffer of so many bytes. `options` may be NULL: the host alone uses it then.
+/// Creates a buffer of `bytes` bytes. `options` may be NULL: then only the host uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_create(
     hub: onebuf_hub,
@@ -206,7 +207,7 @@ pub unsafe extern "C" fn onebuf_buffer_create(
     buffer: Slot<'_, onebuf_buffer>,
 ) -> onebuf_status {
     entry(|| {
-        // SAFETY: the caller's promise, also about what the options point at.
+        // SAFETY: guaranteed by the caller, also for what the options point at.
         let asked = unsafe { Asked::read(options)? };
         let buffer = out(buffer, "buffer")?;
         // SAFETY: as above.
@@ -216,9 +217,9 @@ pub unsafe extern "C" fn onebuf_buffer_create(
     })
 }
 
-/// Some bytes of a buffer as a buffer of their own, for what `access` says: no more than the buffer itself
-/// was made for. It begins at a multiple of every device's onebuf_device_region_align(). A region has no
-/// regions. Regions that do not overlap are used at the same time by queues of one device.
+/// Creates a region: a part of a buffer as a buffer of its own. `access` may not exceed the access of the buffer. The
+/// offset must be a multiple of every device's onebuf_device_region_align(). A region has no regions. Queues of one
+/// device can use regions that do not overlap at the same time.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_region(
     buffer: onebuf_buffer,
@@ -236,8 +237,8 @@ pub extern "C" fn onebuf_buffer_region(
     })
 }
 
-/// Frees a buffer or region. The memory goes when its views, mappings and regions are freed too and no
-/// work uses it; a buffer of a pool goes back to that. A standing map ends with it.
+/// Frees a buffer or region. The memory is freed after its views, mappings and regions are freed and no work uses it; a
+/// buffer of a pool returns to the pool. A standing map ends with the buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_free(buffer: onebuf_buffer) -> onebuf_status {
     entry(|| match buffer.id {
@@ -246,7 +247,7 @@ pub extern "C" fn onebuf_buffer_free(buffer: onebuf_buffer) -> onebuf_status {
     })
 }
 
-/// How many bytes it has.
+/// The size of the buffer in bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_size(
     buffer: onebuf_buffer,
@@ -258,7 +259,8 @@ pub extern "C" fn onebuf_buffer_size(
     })
 }
 
-/// Where it lies, who sees it by which route, and why no better one was taken, in words.
+/// Explains in text where the buffer is allocated, by which route each device accesses it, and why no better route was
+/// chosen.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_explain(
     buffer: onebuf_buffer,
@@ -267,7 +269,7 @@ pub extern "C" fn onebuf_buffer_explain(
     entry(|| string::give(text, || Ok(buffer.get()?.whole().0.explain().into_bytes())))
 }
 
-/// Writes so many bytes from `offset` on. Waits for the work before; `data` is the caller's again afterwards.
+/// Writes `bytes` bytes at `offset`. Waits for earlier work. `data` may be reused when this returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_write(
     buffer: onebuf_buffer,
@@ -278,7 +280,7 @@ pub unsafe extern "C" fn onebuf_buffer_write(
     entry(|| {
         let buffer = buffer.get()?;
         let range = buffer.range(offset, bytes)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let data = unsafe { self::bytes(data, bytes, "data")? };
         match &buffer.buf {
             Buf::Whole(buffer) => Ok(buffer.write_range(range, data)?),
@@ -287,7 +289,7 @@ pub unsafe extern "C" fn onebuf_buffer_write(
     })
 }
 
-/// Reads so many bytes from `offset` on. Waits for the work before.
+/// Reads `bytes` bytes at `offset`. Waits for earlier work.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_read(
     buffer: onebuf_buffer,
@@ -298,7 +300,7 @@ pub unsafe extern "C" fn onebuf_buffer_read(
     entry(|| {
         let buffer = buffer.get()?;
         let range = buffer.range(offset, bytes)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let data = unsafe { bytes_mut(data, bytes, "data")? };
         match &buffer.buf {
             Buf::Whole(buffer) => Ok(buffer.read_range(range, data)?),
@@ -307,7 +309,7 @@ pub unsafe extern "C" fn onebuf_buffer_read(
     })
 }
 
-/// Repeats a pattern over so many bytes from `offset` on; both are multiples of the pattern's size.
+/// Fills `bytes` bytes at `offset` with a repeated pattern; both are multiples of the pattern's size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_fill(
     buffer: onebuf_buffer,
@@ -322,7 +324,7 @@ pub unsafe extern "C" fn onebuf_buffer_fill(
         if pattern_bytes > bytes {
             return Err(Fault::invalid("a pattern that is longer than what it fills"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let pattern = unsafe { self::bytes(pattern, pattern_bytes, "pattern")? };
         match &buffer.buf {
             Buf::Whole(buffer) => Ok(buffer.fill_pattern(range, pattern)?),
@@ -331,8 +333,8 @@ pub unsafe extern "C" fn onebuf_buffer_fill(
     })
 }
 
-/// Copies so many bytes from one buffer to another of the same hub, or within one: inside a device where
-/// both have one in common. A region's copy waits for the whole buffer.
+/// Copies bytes between two buffers of one hub, or inside one buffer. The copy stays on the device if both buffers
+/// share one. Copying a region waits for its whole buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_copy(
     to: onebuf_buffer,
@@ -349,8 +351,8 @@ pub extern "C" fn onebuf_buffer_copy(
     })
 }
 
-/// The last writes as a fence (the last reads, where nothing was written yet); a null fence, and ONEBUF_OK,
-/// when there was no work at all.
+/// A fence for the last writes, or for the last reads if nothing was written yet. If there was no work at all, the
+/// fence is null and the status is ONEBUF_OK.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_fence(
     buffer: onebuf_buffer,

@@ -1,4 +1,4 @@
-//! The functions of a pipeline that are the caller's: what they are given, and what becomes of what they return.
+//! Callbacks of a pipeline: the arguments they get, and how their return values are handled.
 
 use crate::{
     buffer::{onebuf_buffer, onebuf_buffer_free},
@@ -22,7 +22,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// One slot's buffers, and the handles of them that callbacks get.
+/// The buffers of one slot, and the handles that callbacks get for them.
 #[derive(Default)]
 pub(crate) struct Ring {
     handles: Vec<onebuf_buffer>,
@@ -37,7 +37,7 @@ impl Ring {
         Ok(())
     }
 
-    /// One of them, which there is.
+    /// The buffer at this index, which must exist.
     pub fn buffer(&self, index: usize) -> &Buffer<u8> {
         self.kept[index].whole().0
     }
@@ -45,19 +45,19 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // One that the program freed against the rules is no error here.
+        // A buffer that the program freed against the rules is no error here.
         for buffer in &self.handles {
             onebuf_buffer_free(*buffer);
         }
     }
 }
 
-/// What callbacks returned that failed: the library passes its own errors on, not C's numbers.
+/// Statuses of callbacks that failed. The library reports its own errors, not C's numbers.
 #[derive(Default)]
 pub(crate) struct Said(Mutex<Vec<(String, u64, onebuf_status)>>);
 
 impl Said {
-    /// Calls a callback, and says what its status means.
+    /// Calls a callback and converts its status.
     fn ask(
         &self,
         at: &str,
@@ -72,13 +72,13 @@ impl Said {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.push((at.to_owned(), frame, status));
         Err(Error::invalid(message_since(before).unwrap_or_else(|| {
-            // SAFETY: a string of the library's own.
+            // SAFETY: a string that this crate created.
             let name = unsafe { CStr::from_ptr(onebuf_status_name(status)) }.to_string_lossy();
             format!("its function returned {status} ({name})")
         })))
     }
 
-    /// The failure as C gets it; the next run begins with nothing said.
+    /// The failure as a C status. Resets it for the next run.
     pub fn fault(&self, failure: Failure) -> Fault {
         let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let mine =
@@ -100,14 +100,14 @@ pub(crate) struct Callback<F> {
     pub said: Arc<Said>,
 }
 
-// SAFETY: the caller promised that any thread may call the function with this argument, one at a time.
+// SAFETY: the caller guarantees that any thread may call the function with this argument, one at a time.
 unsafe impl<F> Send for Callback<F> {}
 
 pub(crate) type SourceFn =
     unsafe extern "C" fn(*mut c_void, *const onebuf_frame, *mut onebuf_filled) -> onebuf_status;
 pub(crate) type FrameFn = unsafe extern "C" fn(*mut c_void, *const onebuf_frame) -> onebuf_status;
 
-/// A slot as a function of C gets it.
+/// A slot as a C callback gets it.
 pub(crate) fn frame(slot: &Ring, number: u64, queue: onebuf_queue) -> onebuf_frame {
     onebuf_frame { number, buffers: slot.handles.as_ptr(), buffer_count: slot.handles.len(), queue }
 }
@@ -117,7 +117,7 @@ pub(crate) const NO_QUEUE: onebuf_queue = onebuf_queue { id: 0 };
 impl Callback<SourceFn> {
     pub fn fill(&self, slot: &Ring, number: u64) -> onebuf::Result<Filled> {
         let (frame, mut filled) = (frame(slot, number, NO_QUEUE), ONEBUF_FILLED_FRAME);
-        // SAFETY: the caller's function, with the arguments it is for, which outlive the call.
+        // SAFETY: the caller's function; its arguments outlive the call.
         let fill = || unsafe { (self.run)(self.user, &frame, &mut filled) };
         self.said.ask("source", number, fill)?;
         match filled {
@@ -132,12 +132,12 @@ impl Callback<SourceFn> {
 
 impl Callback<FrameFn> {
     pub fn take(&self, at: &str, frame: &onebuf_frame) -> onebuf::Result<()> {
-        // SAFETY: the caller's function, with the arguments it is for, which outlive the call.
+        // SAFETY: the caller's function; its arguments outlive the call.
         self.said.ask(at, frame.number, || unsafe { (self.run)(self.user, frame) })
     }
 }
 
-/// A stage's queue by the handle that its function gets, made with its first frame.
+/// The handle of a stage's queue, created with the stage's first frame.
 #[derive(Default)]
 pub(crate) struct QueueHandle(Option<onebuf_queue>);
 

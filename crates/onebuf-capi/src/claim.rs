@@ -1,4 +1,4 @@
-//! Sources and sinks, which one pipeline has at a time.
+//! Sources and sinks. A pipeline has exclusive use of one until the pipeline is freed.
 
 use crate::{
     fault::{Fault, Result},
@@ -13,12 +13,12 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// What fills a slot's bytes.
+/// Fills the bytes of a slot.
 pub(crate) type Feed = dyn FrameSource<u8> + Send;
-/// What takes a slot's bytes.
+/// Consumes the bytes of a slot.
 pub(crate) type Drain = dyn Sink<u8> + Send;
 
-/// Something that a pipeline can claim.
+/// An object that a pipeline can claim.
 pub(crate) struct Claimable<T: ?Sized> {
     claimed: AtomicBool,
     inner: Mutex<Box<T>>,
@@ -30,7 +30,7 @@ impl<T: ?Sized> Claimable<T> {
     }
 }
 
-/// A pipeline's, as long as this lives.
+/// A claim, held until this is dropped.
 pub(crate) struct Claim<T: ?Sized>(Arc<Claimable<T>>);
 
 impl<T: ?Sized> Claim<T> {
@@ -49,15 +49,15 @@ impl<T: ?Sized> Drop for Claim<T> {
     }
 }
 
-/// One end of a pipeline: a function of the caller's, or something of the library's and which of a slot's buffers it is
-/// about.
+/// One end of a pipeline: a callback, or a source or sink of the library with the index of the slot's buffer that it
+/// uses.
 pub(crate) enum PipelineEnd<F, C> {
     Function(F),
     Claim(C, usize),
 }
 
 impl<F, C> PipelineEnd<F, C> {
-    /// Either is given, and not both.
+    /// Exactly one of the two must be given.
     pub fn choose<N: Noun>(
         noun: &'static str,
         function: Option<F>,
@@ -74,7 +74,7 @@ impl<F, C> PipelineEnd<F, C> {
         }
     }
 
-    /// About that buffer of so many.
+    /// Checks the index of the buffer against the number of buffers.
     pub fn of(self, buffer: usize, count: usize) -> Result<Self> {
         match self {
             PipelineEnd::Claim(..) if buffer >= count => {

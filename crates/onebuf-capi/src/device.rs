@@ -1,8 +1,8 @@
 //! Devices
 //!
-//! A device is one API's view of one chip. Its handle is the hub's: it is valid until the hub's is freed,
-//! and the same whenever the same device is asked for. What was made with it stays usable after that. Handles
-//! of the devices of a foreign context are that context's in the same way.
+//! A device is one API's view of one chip. The hub owns its handle: the handle is valid until the hub's handle is
+//! freed, and the same for every query of the same device. Objects made with the device stay usable afterwards. A
+//! foreign context owns the handles of its devices in the same way.
 
 use crate::{
     entry::entry,
@@ -15,11 +15,11 @@ use crate::{
 use onebuf::{Device, hal::DeviceInfo};
 use std::ffi::c_char;
 
-/// A device. Not to be freed: it goes with its hub or context.
+/// A device. Do not free it: its hub or context owns it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_device {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_device, Device, 3);
@@ -32,7 +32,7 @@ fn tell(
     entry(|| string::give(slot, || Ok(what(&*device.get()?).into_bytes())))
 }
 
-/// Its id, such as `opencl:0`.
+/// The id of the device, such as `opencl:0`.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_device_id(
     device: onebuf_device,
@@ -41,7 +41,7 @@ pub extern "C" fn onebuf_device_id(
     tell(device, text, |device| device.id().into())
 }
 
-/// Its own name.
+/// The name of the device, as the driver reports it.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_device_name(
     device: onebuf_device,
@@ -50,7 +50,7 @@ pub extern "C" fn onebuf_device_name(
     tell(device, text, |device| device.info().name.clone())
 }
 
-/// Its API: `host`, `opencl`.
+/// The API of the device, such as `host` or `opencl`.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_device_api(
     device: onebuf_device,
@@ -59,7 +59,7 @@ pub extern "C" fn onebuf_device_api(
     tell(device, text, |device| device.info().api.0.into())
 }
 
-/// Who makes the driver; for OpenCL, the platform's name.
+/// The vendor of the driver; for OpenCL the platform's name.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_device_platform(
     device: onebuf_device,
@@ -68,7 +68,7 @@ pub extern "C" fn onebuf_device_platform(
     tell(device, text, |device| device.info().platform.clone())
 }
 
-/// The driver's version.
+/// The version of the driver.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_device_driver(
     device: onebuf_device,
@@ -77,7 +77,7 @@ pub extern "C" fn onebuf_device_driver(
     tell(device, text, |device| device.info().driver.clone())
 }
 
-/// The API's version, as the driver gives it.
+/// The version of the API, as the driver reports it.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_device_version(
     device: onebuf_device,
@@ -86,8 +86,8 @@ pub extern "C" fn onebuf_device_version(
     tell(device, text, |device| device.info().version.clone())
 }
 
-/// What it can do: words of onebuf's (`host_pointer`, `svm_fine`, `out_of_order` …) and the extensions it
-/// declares, with spaces between.
+/// The features of the device, separated by spaces: onebuf's own words (`host_pointer`, `svm_fine`, `out_of_order` …)
+/// and the extensions that the driver declares.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_device_features(
     device: onebuf_device,
@@ -100,7 +100,7 @@ fn features(info: &DeviceInfo) -> impl Iterator<Item = &str> {
     info.caps.words().into_iter().chain(info.extensions.iter().map(String::as_str))
 }
 
-/// Whether it has a feature, by the whole word.
+/// Whether the device has a feature. Only whole words match.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_device_has(
     device: onebuf_device,
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn onebuf_device_has(
 ) -> onebuf_status {
     entry(|| {
         let has = out(has, "has")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let wanted = unsafe { text(feature, "feature")? };
         *has = features(device.get()?.info()).any(|feature| feature == wanted);
         Ok(())
@@ -127,7 +127,7 @@ fn number<T: crate::input::Blank>(
     })
 }
 
-/// Its memory in bytes; zero where it is not known.
+/// The size of the device's memory in bytes; zero if unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_device_memory_bytes(
     device: onebuf_device,
@@ -136,7 +136,7 @@ pub extern "C" fn onebuf_device_memory_bytes(
     number(device, bytes, |info| info.memory_bytes)
 }
 
-/// The largest buffer in bytes.
+/// The size of the largest buffer in bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_device_max_buffer_bytes(
     device: onebuf_device,
@@ -145,7 +145,7 @@ pub extern "C" fn onebuf_device_max_buffer_bytes(
     number(device, bytes, |info| info.caps.max_alloc_bytes)
 }
 
-/// Regions of a buffer that this device sees begin at multiples of so many bytes.
+/// Offsets of regions must be multiples of this many bytes on this device.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_device_region_align(
     device: onebuf_device,

@@ -1,7 +1,7 @@
 //! The doctor
 //!
-//! Proves each route between devices by experiment, in processes of its own, and remembers the verdicts. Hubs
-//! discovered afterwards plan with them.
+//! The doctor proves each route between devices by experiment, in helper processes, and stores the verdicts. Hubs
+//! discovered afterwards use them for planning.
 
 use crate::{
     entry::entry,
@@ -16,22 +16,22 @@ use onebuf::doctor::{Doctor, helper_main};
 use serde_json::json;
 use std::ffi::c_char;
 
-/// How to examine. Zeroes are the defaults, but for `helper`.
+/// Options of the doctor. Zero in every field means the default, except for `helper`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_doctor_options {
     /// `sizeof(onebuf_doctor_options)`.
     pub size: usize,
-    /// The program that makes the experiments: the path of `onebuf`, or of a program that calls
-    /// onebuf_doctor_helper_main() first thing, such as the caller's own (`/proc/self/exe`).
+    /// The program that runs the experiments: the path of `onebuf`, or of a program that calls
+    /// onebuf_doctor_helper_main() first, such as the caller itself (`/proc/self/exe`).
     pub helper: *const c_char,
     /// The folder for verdicts; NULL: the user's cache folder.
     pub cache_folder: *const c_char,
-    /// How long a helper may say nothing before its route counts as hung, in milliseconds; zero: 10 seconds.
+    /// Time without output after which a helper counts as hung, in milliseconds; zero: 10 seconds.
     pub silence_ms: u64,
-    /// Touches every page of buffers up to so many bytes; zero: 256 MiB.
+    /// Checks every page of buffers up to this many bytes; zero: 256 MiB.
     pub reach_bytes: u64,
-    /// Not zero: makes every experiment again, whatever is remembered.
+    /// Not zero: repeats all experiments, also those with a stored verdict.
     pub fresh: u32,
 }
 // SAFETY: plain numbers and pointers, the size first.
@@ -40,7 +40,7 @@ unsafe impl Options for onebuf_doctor_options {}
 /// # Safety
 /// As for [`onebuf_doctor_run`].
 unsafe fn doctor(given: *const onebuf_doctor_options) -> crate::fault::Result<Doctor> {
-    // SAFETY: the caller's promise, for all of these.
+    // SAFETY: guaranteed by the caller, for all of these.
     let (given, helper, folder) = unsafe {
         let given = options(given)?;
         (given, path_if_given(given.helper), path_if_given(given.cache_folder))
@@ -55,10 +55,10 @@ unsafe fn doctor(given: *const onebuf_doctor_options) -> crate::fault::Result<Do
     Ok(if given.reach_bytes > 0 { doctor.reach(given.reach_bytes) } else { doctor })
 }
 
-/// Tries every route between different devices of the hub that has no verdict yet, which takes seconds for
-/// each, and gives all verdicts as JSON: `{"schema":2,"routes":[{"from","to","kind","state","zero_copy",…}],
+/// Tests every route between different devices of the hub that has no verdict yet, which takes seconds for each.
+/// Returns all verdicts as JSON: `{"schema":2,"routes":[{"from","to","kind","state","zero_copy",…}],
 /// "experiments":n,"notes":[…]}`. The hub itself does not change: discover a new one. A cache that cannot be read or
-/// written stops nothing; the notes say what was wrong with it.
+/// written is not an error; the notes report it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_doctor_run(
     hub: onebuf_hub,
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn onebuf_doctor_run(
     entry(|| {
         string::give(json, || {
             let hub = hub.get()?;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let report = unsafe { doctor(options)? }.run(&hub.hub, &mut |_| ())?;
             let (routes, experiments) = (report.to_json(), report.experiments);
             let cached = &report.cached;
@@ -82,8 +82,8 @@ pub unsafe extern "C" fn onebuf_doctor_run(
     })
 }
 
-/// Does nothing, unless the doctor started this process as its helper: then it makes the experiment and does
-/// not return. Call it first thing in `main`, before anything loads a driver.
+/// Does nothing unless the doctor started this process as its helper. A helper runs the experiment and does not return.
+/// Call this first in `main`, before anything loads a driver.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_doctor_helper_main() -> onebuf_status {
     entry(|| {

@@ -1,4 +1,4 @@
-//! The shell around every function: statuses for errors and panics, the thread's last message.
+//! The wrapper around every exported function: statuses for errors and panics, and the thread's last error message.
 
 use crate::{
     fault::Result,
@@ -16,7 +16,7 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs a function's body. Nothing unwinds out of it.
+/// Runs the body of a function. Panics do not unwind out of it.
 pub(crate) fn entry(body: impl FnOnce() -> Result<()>) -> onebuf_status {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => ONEBUF_OK,
@@ -25,7 +25,7 @@ pub(crate) fn entry(body: impl FnOnce() -> Result<()>) -> onebuf_status {
             let said = panic.downcast_ref::<&str>().copied();
             let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
             let text = format!("a bug in onebuf: panicked at `{}`", said.unwrap_or("?"));
-            // Dropping what was thrown could throw again.
+            // Dropping the panic's payload could panic again.
             std::mem::forget(panic);
             fail(ONEBUF_PANIC, &text)
         }
@@ -37,9 +37,9 @@ fn fail(status: onebuf_status, message: &str) -> onebuf_status {
     status
 }
 
-/// What the thread's last message is from now on.
+/// Sets the thread's error message.
 pub(crate) fn set_message(message: &str) {
-    // A thread that is ending has no message any more, and nobody to read it.
+    // A thread that is ending has no message any more, and no code left that reads it.
     let _ = LAST.try_with(|last| {
         let text = message.replace('\0', "\\0");
         *last.borrow_mut() = CString::new(text).unwrap_or_default();
@@ -52,18 +52,18 @@ pub(crate) fn message_count() -> u64 {
     COUNT.get()
 }
 
-/// The thread's message, if it came after there had been so many.
+/// The thread's message, if it is newer than the given count.
 pub(crate) fn message_since(count: u64) -> Option<String> {
     let last = || LAST.try_with(|last| last.borrow().to_string_lossy().into_owned()).ok();
     (count != message_count()).then(last).flatten()
 }
 
-/// Where the thread's last message is.
+/// A pointer to the thread's last message.
 pub(crate) fn last_message() -> *const std::ffi::c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Frees what a handle names; the null handle names nothing, and freeing that is no error.
+/// Frees the object of a handle. Freeing the null handle is no error.
 pub(crate) fn free<N: Noun>(handle: N) -> onebuf_status {
     entry(|| match handle.id() {
         0 => Ok(()),

@@ -1,6 +1,6 @@
 //! Events
 //!
-//! Events of OpenCL go in as fences, and come out of fences. A user event is one that the host completes.
+//! Conversion between OpenCL events and fences. A user event is an event that the host completes.
 
 use crate::{
     entry::{entry, free},
@@ -15,17 +15,17 @@ use crate::{
 use onebuf::{ClEventHandle, UserEvent, prelude::*};
 use std::ffi::c_void;
 
-/// An event that the host completes. Free it.
+/// An event that the host completes. Free it with onebuf_user_event_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_user_event {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_user_event, UserEvent, 14);
 
-/// A `cl_event` that somebody else made, as a fence: a queue can wait for it, a buffer be told of it. Events
-/// that the host completes are as good. One reference is held until the fence, and what waits for it, is gone.
+/// Wraps a `cl_event` as a fence: queues can wait for it, and buffers can be told about it. User events are supported.
+/// onebuf holds one reference until the fence, and everything that waits for it, is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_fence_wrap(
     hub: onebuf_hub,
@@ -34,18 +34,18 @@ pub unsafe extern "C" fn onebuf_fence_wrap(
 ) -> onebuf_status {
     entry(|| {
         let fence = out(fence, "fence")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let made = unsafe { hub.get()?.hub.wrap_event(native(cl_event, "cl_event")?)? };
         *fence = onebuf_fence::put(made)?;
         Ok(())
     })
 }
 
-/// The `cl_event`s that must complete for the fence to be reached, for code that enqueues by itself: as many
-/// as `count` says then, none when it is known to have been reached. Each has a reference that is the caller's to
-/// release. There is room for `capacity` of them: ONEBUF_INVALID_ARGUMENT, and none is given, where more is
-/// needed. Zero, and NULL for `cl_events`, only asks how many there are: never more later. A fence of a queue
-/// has one at most. ONEBUF_UNSUPPORTED for work on a device that has no such events.
+/// The `cl_event`s that must complete before the fence is reached, for code that enqueues commands itself. `count` gets
+/// their number, which is zero if the fence is known to be reached. The caller must release each event. `capacity` is
+/// the size of the array; if it is too small the call fails with ONEBUF_INVALID_ARGUMENT and returns no event. A
+/// capacity of zero with `cl_events` NULL only queries the number, which never grows later. A fence of a queue has at
+/// most one event. ONEBUF_UNSUPPORTED for work on a device without such events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_fence_cl_events(
     fence: onebuf_fence,
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn onebuf_fence_cl_events(
             }
             let all = found.into_iter().map(ClEventHandle::into_raw);
             for (at, raw) in all.collect::<onebuf::Result<Vec<_>>>()?.into_iter().enumerate() {
-                // SAFETY: not null, and promised for `capacity` of them, which are no fewer.
+                // SAFETY: not null; the caller guarantees room for `capacity` events, which is enough.
                 unsafe { cl_events.add(at).write(raw) };
             }
         }
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn onebuf_fence_cl_events(
     })
 }
 
-/// A new event of the context. ONEBUF_UNSUPPORTED where the driver cannot wait for the host.
+/// Creates a user event in the context. ONEBUF_UNSUPPORTED if the driver cannot wait for the host.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_user_event_create(
     context: onebuf_context,
@@ -88,7 +88,7 @@ pub extern "C" fn onebuf_user_event_create(
     })
 }
 
-/// Lets what waits for it run. Again, it does nothing.
+/// Completes the event, so that work waiting for it can run. Completing it twice has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_user_event_complete(event: onebuf_user_event) -> onebuf_status {
     entry(|| {
@@ -97,7 +97,7 @@ pub extern "C" fn onebuf_user_event_complete(event: onebuf_user_event) -> onebuf
     })
 }
 
-/// The point that is reached when it is completed.
+/// A fence that is reached when the event is completed.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_user_event_fence(
     event: onebuf_user_event,
@@ -110,7 +110,7 @@ pub extern "C" fn onebuf_user_event_fence(
     })
 }
 
-/// The `cl_event`, for the owner's commands to wait for. Valid until the event is freed; no reference is taken.
+/// The `cl_event`, for commands that are to wait for it. Valid until the event is freed; no reference is added.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_user_event_native(
     event: onebuf_user_event,
@@ -122,7 +122,7 @@ pub extern "C" fn onebuf_user_event_native(
     })
 }
 
-/// Frees a user event. One that was not completed fails, and with it what waits for it: nothing waits for ever.
+/// Frees a user event. If it was not completed, it fails, and so does work that waits for it; nothing waits forever.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_user_event_free(event: onebuf_user_event) -> onebuf_status {
     free(event)

@@ -1,8 +1,7 @@
 //! Memory by descriptors
 //!
-//! A buffer's memory for another API, library or process, and theirs as a buffer: by file descriptors. Who owns a
-//! descriptor is simple: what onebuf gives is the caller's, to be closed once; what onebuf is given stays the
-//! caller's, whether the call succeeds or not.
+//! Shares memory with another API, library or process by file descriptors. The caller must close each descriptor that
+//! onebuf returns. A descriptor that is passed to onebuf stays the caller's, whether the call succeeds or not.
 
 use crate::{
     buffer::onebuf_buffer,
@@ -19,27 +18,27 @@ use crate::{
 use onebuf::FdKind;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
-/// What sort of descriptor memory is passed on as.
+/// The kind of a memory descriptor.
 pub type onebuf_fd_kind = u32;
-/// One that only drivers of the chip's own vendor understand.
+/// An opaque descriptor, which only drivers of the same vendor understand.
 pub const ONEBUF_FD_OPAQUE: onebuf_fd_kind = 0;
 /// A dma-buf, which cameras, codecs and displays understand too.
 pub const ONEBUF_FD_DMA_BUF: onebuf_fd_kind = 1;
 
-/// A buffer's memory as another program imports it.
+/// A buffer's memory, described for another program to import.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_exported {
-    /// The caller's, to be closed once; -1 when the call failed. It keeps the memory, whatever becomes of the
-    /// buffer.
+    /// The descriptor. The caller must close it once; -1 if the call failed. It keeps the memory allocated even after
+    /// the buffer is freed.
     pub fd: i32,
-    /// What sort of descriptor it is.
+    /// The kind of descriptor.
     pub kind: onebuf_fd_kind,
-    /// Where in the allocation the buffer begins, in bytes.
+    /// The buffer's offset in the allocation, in bytes.
     pub offset: usize,
-    /// How many bytes the buffer has.
+    /// The size of the buffer in bytes.
     pub bytes: usize,
-    /// How large the allocation is: most APIs import it whole.
+    /// The size of the allocation: most APIs import it as a whole.
     pub allocation_bytes: usize,
 }
 
@@ -49,29 +48,29 @@ impl Blank for onebuf_exported {
     }
 }
 
-/// What memory to import.
+/// Memory to import.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_import_options {
     /// `sizeof(onebuf_import_options)`.
     pub size: usize,
-    /// The descriptor. It stays the caller's: onebuf works with a duplicate.
+    /// The descriptor. It stays the caller's: onebuf duplicates it.
     pub fd: i32,
-    /// What sort of descriptor it is.
+    /// The kind of descriptor.
     pub kind: onebuf_fd_kind,
-    /// How large the allocation behind it is.
+    /// The size of the allocation behind it.
     pub allocation_bytes: usize,
-    /// Where in it the buffer begins.
+    /// The buffer's offset in the allocation.
     pub offset: usize,
-    /// How many bytes the buffer has; zero: all from `offset` on.
+    /// The size of the buffer in bytes; zero: the rest of the allocation from `offset` on.
     pub bytes: usize,
-    /// What kernels do with it.
+    /// How kernels access it.
     pub access: onebuf_access,
-    /// What to do about implied copies; of this and the hub's choice the stricter holds.
+    /// What to do about implied copies. The stricter of this and the hub's policy applies.
     pub copies: onebuf_copies,
-    /// Who else sees it: by the same descriptor where they import such from that chip, else by copies.
+    /// Other devices that access it: by the same descriptor if they can import it, otherwise by copies.
     pub devices: *const onebuf_device,
-    /// How many devices.
+    /// Number of devices.
     pub device_count: usize,
 }
 // SAFETY: plain numbers and pointers, the size first; handles are numbers.
@@ -85,10 +84,11 @@ fn kind(number: onebuf_fd_kind) -> Result<FdKind, Fault> {
     }
 }
 
-/// A descriptor of the buffer's memory. The newest contents are in it then, and nothing of onebuf's is at work on it;
-/// what others do with it afterwards they order themselves. They can write the memory for good: from then on maps and host
-/// functions as kernels are ONEBUF_UNSUPPORTED, as for a buffer that is offered. ONEBUF_UNSUPPORTED unless the buffer was made with
-/// ONEBUF_STRATEGY_EXPORTABLE on a device that exports such, and for a region; ONEBUF_BUSY while a view is held.
+/// Returns a descriptor of the buffer's memory. The memory then holds the newest contents, and no work of onebuf uses
+/// it. Order later use by others yourself. Others can write the memory from then on, so mappings and native kernels on
+/// the buffer fail with ONEBUF_UNSUPPORTED, as for an offered buffer. ONEBUF_UNSUPPORTED unless the buffer was created
+/// with ONEBUF_MEMORY_KIND_EXPORTABLE on a device that exports this kind of descriptor, and for a region; ONEBUF_BUSY
+/// while a view is held.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_export(
     buffer: onebuf_buffer,
@@ -112,17 +112,18 @@ pub extern "C" fn onebuf_buffer_export(
     })
 }
 
-/// Memory that another program exported, as a buffer on a device. Order their work and onebuf's by other means.
+/// Imports memory that another program exported as a buffer on a device. Order that program's work and onebuf's by
+/// other means.
 ///
-/// The caller promises that the descriptor refers to memory of `allocation_bytes` bytes which the device's own driver, or one
-/// that it is specified to import from, exported, or to a dma-buf, and that no process which the caller does not trust was able
-/// to write the file behind it before. No driver can tell a forged descriptor: lavapipe believes a header in the file, and a
-/// forged one gives kernels any memory of the process. Kernels stay in bounds whatever they read, since others may write the
-/// memory at any time.
+/// The caller guarantees that the descriptor refers to `allocation_bytes` bytes of memory exported by the device's own
+/// driver or by one that the driver is specified to import from, or to a dma-buf, and that no untrusted process could
+/// have written the file behind it before. Drivers cannot detect a forged descriptor: lavapipe trusts a header in the
+/// file, and a forged header gives kernels access to any memory of the process. Kernels must stay in bounds whatever
+/// values they read, because others may write the memory at any time.
 ///
-/// ONEBUF_UNSUPPORTED where the device does not import such descriptors; ONEBUF_INVALID_ARGUMENT for one that is not
-/// open, that is a socket, a pipe or the like, or a file shorter than the allocation, and for a range that does not lie inside;
-/// ONEBUF_DRIVER where the driver finds it to be something else.
+/// ONEBUF_UNSUPPORTED if the device does not import such descriptors; ONEBUF_INVALID_ARGUMENT for a descriptor that is
+/// not open, is a socket or pipe, or is a file shorter than the allocation, and for a range outside of the allocation;
+/// ONEBUF_DRIVER if the driver rejects it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_import(
     hub: onebuf_hub,
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn onebuf_buffer_import(
 ) -> onebuf_status {
     entry(|| {
         let buffer = out(buffer, "buffer")?;
-        // SAFETY: the caller's promise, for both.
+        // SAFETY: guaranteed by the caller, for both.
         let (given, others) = unsafe {
             let given = self::options(options)?;
             (given, array(given.devices, given.device_count, "devices")?)
@@ -142,12 +143,12 @@ pub unsafe extern "C" fn onebuf_buffer_import(
         }
         let (hub, device) = (hub.get()?, device.get()?);
         let others = others.iter().map(|device| device.get()).collect::<Result<Vec<_>, _>>()?;
-        // SAFETY: not -1. It is duplicated at once, and one that is closed is an error of that.
+        // SAFETY: not -1. It is duplicated at once; duplicating a closed descriptor is an error.
         let fd = unsafe { BorrowedFd::borrow_raw(given.fd) };
         let rest = given.allocation_bytes.saturating_sub(given.offset);
         let bytes = if given.bytes == 0 { rest } else { given.bytes };
         let kind = kind(given.kind)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let import = unsafe { hub.hub.import::<u8>(fd, kind, given.allocation_bytes) };
         let import = import.range(given.offset, bytes).access(words::access(given.access)?);
         let import = import.copies(words::copies(given.copies)?);

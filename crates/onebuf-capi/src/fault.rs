@@ -1,4 +1,4 @@
-//! Why a call failed, and the status that says so.
+//! Why a call failed, and the status for it.
 
 use crate::status::{
     ONEBUF_BUILD, ONEBUF_BUSY, ONEBUF_CACHE, ONEBUF_COPY_FORBIDDEN, ONEBUF_DEVICE_LOST,
@@ -11,13 +11,13 @@ use std::fmt;
 
 /// Why a call from C failed.
 pub(crate) enum Fault {
-    /// A handle that names nothing; the text says why.
+    /// An invalid handle; the text says why.
     Handle(String),
-    /// A null pointer where none may be; the parameter's name.
+    /// A null pointer that is not allowed; the parameter's name.
     Null(&'static str),
-    /// What the library said.
+    /// An error of the library.
     Library(Error),
-    /// What a function of the caller's returned, and why.
+    /// The status that a callback returned, and its message.
     Callback(onebuf_status, String),
 }
 

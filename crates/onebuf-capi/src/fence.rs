@@ -1,6 +1,6 @@
 //! Fences
 //!
-//! A fence is a point that work reaches. Ask it, wait for it with a timeout, or let a queue wait for it.
+//! A fence is a point that work on a queue reaches. Query it, wait for it with a timeout, or let a queue wait for it.
 
 use crate::{
     entry::{entry, free},
@@ -12,26 +12,26 @@ use crate::{
 use onebuf::Fence;
 use std::time::Duration;
 
-/// A fence. Free it.
+/// A fence. Free it with onebuf_fence_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_fence {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_fence, Fence, 9);
 
-/// When a launch ran, in nanoseconds of its device's clock. Only differences mean something.
+/// The times of a launch, in nanoseconds of the device's clock. Only differences are meaningful.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_profile {
-    /// It was enqueued.
+    /// When it was enqueued.
     pub queued_ns: u64,
-    /// It was handed to the device.
+    /// When it was submitted to the device.
     pub submitted_ns: u64,
-    /// It began to run.
+    /// When it started.
     pub started_ns: u64,
-    /// It ended.
+    /// When it ended.
     pub ended_ns: u64,
 }
 
@@ -41,7 +41,7 @@ impl crate::input::Blank for onebuf_profile {
     }
 }
 
-/// Whether the work is done. When the work failed, the status says how.
+/// Whether the work is done. If the work failed, the status says how.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_fence_poll(fence: onebuf_fence, done: Slot<'_, bool>) -> onebuf_status {
     entry(|| {
@@ -50,7 +50,7 @@ pub extern "C" fn onebuf_fence_poll(fence: onebuf_fence, done: Slot<'_, bool>) -
     })
 }
 
-/// Waits until the work is done. ONEBUF_TIMEOUT when it takes longer; the work goes on.
+/// Waits until the work is done. ONEBUF_TIMEOUT if it takes longer; the work continues.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_fence_wait(fence: onebuf_fence, timeout_ms: u64) -> onebuf_status {
     entry(|| {
@@ -62,13 +62,13 @@ pub extern "C" fn onebuf_fence_wait(fence: onebuf_fence, timeout_ms: u64) -> one
     })
 }
 
-/// The same, for a timeout in nanoseconds: for callers who wait for less than a millisecond.
+/// Waits with a timeout in nanoseconds, for callers that wait for less than a millisecond.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_fence_wait_ns(fence: onebuf_fence, timeout_ns: u64) -> onebuf_status {
     entry(|| Ok(fence.get()?.wait(Duration::from_nanos(timeout_ns))?))
 }
 
-/// The sync method by which the fence orders, or ordered, what comes after it.
+/// The sync method by which later work is, or was, ordered after the fence.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_fence_sync_method(
     fence: onebuf_fence,
@@ -80,7 +80,7 @@ pub extern "C" fn onebuf_fence_sync_method(
     })
 }
 
-/// When the work ran: for the fence of one launch, on a queue opened for profiling, once it is done.
+/// When the work ran. Available for the fence of one launch on a queue with profiling, once the launch is done.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_fence_profile(
     fence: onebuf_fence,
@@ -95,7 +95,7 @@ pub extern "C" fn onebuf_fence_profile(
     })
 }
 
-/// Frees a fence. The work goes on.
+/// Frees a fence. The work continues.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_fence_free(fence: onebuf_fence) -> onebuf_status {
     free(fence)

@@ -1,9 +1,9 @@
 //! Foreign objects
 //!
-//! OpenCL objects that somebody else made: what they are, and their contexts as a source of devices. Native
-//! handles (`cl_mem`, `cl_context`, `cl_command_queue`, `cl_event`) are `void *` here, so that no header of
-//! OpenCL's is needed. They are the caller's promise: NULL is told, and what else the driver can tell; for the
-//! rest they are alive, of the kind that is asked for, and of the OpenCL library that the hub has loaded.
+//! OpenCL objects that the application created: queries, and their contexts as devices of the hub. Native handles
+//! (`cl_mem`, `cl_context`, `cl_command_queue`, `cl_event`) are `void *` here, so that no OpenCL header is needed.
+//! onebuf rejects NULL and whatever the driver rejects. Beyond that the caller guarantees that a handle is alive, of
+//! the right type, and of the OpenCL library that the hub has loaded.
 
 use crate::{
     device::onebuf_device,
@@ -23,11 +23,11 @@ use onebuf::{
 };
 use std::{ffi::c_void, ptr::null_mut};
 
-/// A context that somebody else made. Free it.
+/// A context that the application created. Free it with onebuf_context_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_context {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_context, Context, 13);
@@ -37,7 +37,7 @@ noun!(onebuf_context, Context, 13);
 pub struct Context {
     pub(crate) context: ForeignContext,
     devices: Vec<onebuf_device>,
-    /// Those that go with this: all, unless the context is the hub's own.
+    /// The handles that this object owns: all, unless the context is the hub's own.
     foreign_devices: Vec<onebuf_device>,
 }
 
@@ -68,106 +68,105 @@ impl Drop for Context {
     }
 }
 
-/// A native handle that may not be null.
+/// A native handle that must not be null.
 pub(crate) fn native(handle: *mut c_void, name: &'static str) -> Result<*mut c_void> {
     if handle.is_null() { Err(Fault::Null(name)) } else { Ok(handle) }
 }
 
-/// Where the bytes of a `cl_mem` lie, as far as its flags tell.
+/// Where the bytes of a `cl_mem` lie, according to its flags.
 pub type onebuf_placement = u32;
-/// Wherever the driver likes.
+/// The driver decides.
 pub const ONEBUF_PLACEMENT_DEVICE: onebuf_placement = 0;
-/// In the memory of the application that it was made over (`CL_MEM_USE_HOST_PTR`).
+/// In host memory of the application (`CL_MEM_USE_HOST_PTR`).
 pub const ONEBUF_PLACEMENT_USE_HOST_POINTER: onebuf_placement = 1;
-/// Where the driver can map them without a copy, if it can at all (`CL_MEM_ALLOC_HOST_PTR`).
+/// Where the driver can map them without a copy, if possible (`CL_MEM_ALLOC_HOST_PTR`).
 pub const ONEBUF_PLACEMENT_ALLOC_HOST_POINTER: onebuf_placement = 2;
-/// On the chip itself.
+/// On the chip.
 pub const ONEBUF_PLACEMENT_ON_CHIP: onebuf_placement = 3;
 
-/// What a `cl_mem` is. Set `size`; the rest is filled in.
+/// Properties of a `cl_mem`. Set `size`; the call fills in the rest.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_foreign_buffer_info {
     /// `sizeof(onebuf_foreign_buffer_info)`.
     pub size: usize,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: usize,
-    /// The flags that it was made with, as OpenCL numbers them.
+    /// Its `cl_mem_flags`.
     pub flags: u64,
-    /// What kernels may do with it.
+    /// How kernels may access it.
     pub access: onebuf_access,
-    /// What the host may.
+    /// How the host may access it.
     pub host_access: onebuf_host_access,
     /// Where its bytes lie.
     pub placement: onebuf_placement,
-    /// Not zero: it was filled from host memory when it was made (`CL_MEM_COPY_HOST_PTR`).
+    /// Not zero: it was initialised from host memory (`CL_MEM_COPY_HOST_PTR`).
     pub copied: u32,
-    /// Its `cl_context`. No reference is taken.
+    /// Its `cl_context`. No reference is added.
     pub context: *mut c_void,
-    /// The first of that context's devices that the hub knows, as the hub's; null when it knows none.
+    /// The first of the context's devices that the hub knows, as the hub's handle; null if none.
     pub device: onebuf_device,
     /// How many of that context's devices the hub knows.
     pub device_count: usize,
-    /// The host memory that it was made over; NULL: none.
+    /// The host memory that it uses; NULL: none.
     pub host_pointer: *mut c_void,
-    /// How often it is mapped now. While it is, no kernel may use it.
+    /// How many times it is mapped now. Kernels must not use it while it is mapped.
     pub map_count: u32,
-    /// How many references there are to it.
+    /// Its reference count.
     pub reference_count: u32,
-    /// The `cl_mem` that it is a part of; NULL: none. No reference is taken.
+    /// The `cl_mem` that it is a sub-buffer of; NULL: none. No reference is added.
     pub parent: *mut c_void,
-    /// Its first byte in that.
+    /// Its offset in that.
     pub offset: usize,
-    /// Whether it was made over shared virtual memory: 1 or 0; -1 where the driver cannot tell (before OpenCL
-    /// 2.0).
+    /// Whether it uses shared virtual memory: 1 or 0; -1 if the driver cannot tell (before OpenCL 2.0).
     pub uses_svm: i32,
-    /// Not zero: kernels can use its bytes by a shared virtual address as well.
+    /// Not zero: kernels can also access its bytes by an SVM address.
     pub svm_can_alias: u32,
-    /// The alignment that regions of it must have.
+    /// The alignment that sub-buffers require.
     pub align_bytes: usize,
-    /// How many numbers its list of properties has (memory imported from another API has some).
+    /// Number of entries in its property list (memory imported from another API has some).
     pub property_count: usize,
 }
 // SAFETY: plain numbers and pointers, the size first; handles are numbers.
 unsafe impl Options for onebuf_foreign_buffer_info {}
 
-/// What a `cl_context` is. Set `size`; the rest is filled in.
+/// Properties of a `cl_context`. Set `size`; the call fills in the rest.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_foreign_context_info {
     /// `sizeof(onebuf_foreign_context_info)`.
     pub size: usize,
-    /// How many devices it has.
+    /// Number of its devices.
     pub device_count: usize,
-    /// How many of them the hub knows.
+    /// Number of its devices that the hub knows.
     pub known_count: usize,
-    /// The first of those, as the hub's; null when it knows none.
+    /// The first of those, as the hub's handle; null if none.
     pub device: onebuf_device,
-    /// How many numbers its list of properties has.
+    /// Number of entries in its property list.
     pub property_count: usize,
-    /// How many references there are to it.
+    /// Its reference count.
     pub reference_count: u32,
 }
 // SAFETY: plain numbers, the size first; handles are numbers.
 unsafe impl Options for onebuf_foreign_context_info {}
 
-/// What a `cl_command_queue` is. Set `size`; the rest is filled in.
+/// Properties of a `cl_command_queue`. Set `size`; the call fills in the rest.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_foreign_queue_info {
     /// `sizeof(onebuf_foreign_queue_info)`.
     pub size: usize,
-    /// Its `cl_context`. No reference is taken.
+    /// Its `cl_context`. No reference is added.
     pub context: *mut c_void,
-    /// Its device, as the hub's; null when the hub does not know it.
+    /// Its device, as the hub's handle; null if the hub does not know it.
     pub device: onebuf_device,
-    /// All bits of its properties, as OpenCL numbers them.
+    /// Its `cl_command_queue_properties`.
     pub properties: u64,
-    /// In which order it runs its work.
+    /// The order in which it runs commands.
     pub order: onebuf_queue_order,
-    /// Not zero: it takes times.
+    /// Not zero: profiling is enabled.
     pub profiling: u32,
-    /// How many references there are to it.
+    /// Its reference count.
     pub reference_count: u32,
 }
 // SAFETY: plain numbers and pointers, the size first; handles are numbers.
@@ -182,7 +181,7 @@ fn placement(of: Placement) -> onebuf_placement {
     }
 }
 
-/// The hub's handle of the first of these devices.
+/// The hub's handle of the first device in the list.
 fn first(hub: &Hub, ids: &[String]) -> onebuf_device {
     let first = ids.first().and_then(|id| hub.hub.device(id).ok());
     first.and_then(|device| hub.handle(&device)).unwrap_or(onebuf_device { id: 0 })
@@ -216,8 +215,7 @@ fn buffer_info(hub: &Hub, of: &ForeignBufferInfo) -> onebuf_foreign_buffer_info 
     }
 }
 
-/// What a `cl_mem` is, as its driver tells. ONEBUF_INVALID_ARGUMENT for an image or pipe, and for what the
-/// driver knows to be no memory object.
+/// Queries a `cl_mem`. ONEBUF_INVALID_ARGUMENT for an image or pipe, and for a handle that the driver rejects.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_foreign_buffer_query(
     hub: onebuf_hub,
@@ -226,7 +224,7 @@ pub unsafe extern "C" fn onebuf_foreign_buffer_query(
 ) -> onebuf_status {
     entry(|| {
         let hub = hub.get()?;
-        // SAFETY: the caller's promise, of the handle and of `info`.
+        // SAFETY: guaranteed by the caller, of the handle and of `info`.
         unsafe {
             let found = ForeignBufferInfo::query(&hub.hub, native(cl_mem, "cl_mem")?)?;
             give(buffer_info(&hub, &found), info, "info")
@@ -234,7 +232,7 @@ pub unsafe extern "C" fn onebuf_foreign_buffer_query(
     })
 }
 
-/// The same in words, with the ids of the devices that the hub knows.
+/// Describes a `cl_mem` in text, with the ids of the devices that the hub knows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_foreign_buffer_describe(
     hub: onebuf_hub,
@@ -244,14 +242,14 @@ pub unsafe extern "C" fn onebuf_foreign_buffer_describe(
     entry(|| {
         string::give(text, || {
             let (hub, cl_mem) = (hub.get()?, native(cl_mem, "cl_mem")?);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let found = unsafe { ForeignBufferInfo::query(&hub.hub, cl_mem)? };
             Ok(found.to_string().into_bytes())
         })
     })
 }
 
-/// What a `cl_context` is, as its driver tells.
+/// Queries a `cl_context`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_foreign_context_query(
     hub: onebuf_hub,
@@ -260,7 +258,7 @@ pub unsafe extern "C" fn onebuf_foreign_context_query(
 ) -> onebuf_status {
     entry(|| {
         let hub = hub.get()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let found =
             unsafe { ForeignContextInfo::query(&hub.hub, native(cl_context, "cl_context")?)? };
         let told = onebuf_foreign_context_info {
@@ -276,7 +274,7 @@ pub unsafe extern "C" fn onebuf_foreign_context_query(
     })
 }
 
-/// What a `cl_command_queue` is, as its driver tells.
+/// Queries a `cl_command_queue`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_foreign_queue_query(
     hub: onebuf_hub,
@@ -285,7 +283,7 @@ pub unsafe extern "C" fn onebuf_foreign_queue_query(
 ) -> onebuf_status {
     entry(|| {
         let hub = hub.get()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let found = unsafe { ForeignQueueInfo::query(&hub.hub, native(cl_queue, "cl_queue")?)? };
         let order = match found.spec.order {
             QueueOrder::OutOfOrder => ONEBUF_QUEUE_OUT_OF_ORDER,
@@ -305,10 +303,10 @@ pub unsafe extern "C" fn onebuf_foreign_queue_query(
     })
 }
 
-/// Registers a `cl_context` that somebody else made. Its devices become devices of the hub, with ids such as
-/// `opencl:0@1`: queues and programs of ours can be made in it, buffers shared with it. The same context
-/// again is the same registration. One reference is held until everything that was made in it is gone.
-/// ONEBUF_BUSY when the hub has no device entry left for another device; ONEBUF_UNAVAILABLE for a hub without OpenCL.
+/// Registers a `cl_context` of the application. Its devices become devices of the hub, with ids such as `opencl:0@1`:
+/// queues and programs can be created in it, and buffers shared with it. Registering the same context again returns the
+/// same registration. onebuf holds one reference until everything made in the context is gone. ONEBUF_BUSY if the hub
+/// has no room for another device; ONEBUF_UNAVAILABLE for a hub without OpenCL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_context_wrap(
     hub: onebuf_hub,
@@ -318,15 +316,15 @@ pub unsafe extern "C" fn onebuf_context_wrap(
     entry(|| {
         let context = out(context, "context")?;
         let hub = hub.get()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let found = unsafe { hub.hub.foreign_context(native(cl_context, "cl_context")?)? };
         *context = onebuf_context::put(Context::new(&hub, found)?)?;
         Ok(())
     })
 }
 
-/// The device in a second context, as if somebody else had made it: for libraries that must stay apart.
-/// ONEBUF_UNSUPPORTED for a device without contexts.
+/// Opens the device in a second context, for libraries that must be kept apart. ONEBUF_UNSUPPORTED for a device without
+/// contexts.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_context_second(
     hub: onebuf_hub,
@@ -344,7 +342,7 @@ pub extern "C" fn onebuf_context_second(
     })
 }
 
-/// How many devices it has.
+/// Number of devices of the context.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_context_device_count(
     context: onebuf_context,
@@ -356,8 +354,7 @@ pub extern "C" fn onebuf_context_device_count(
     })
 }
 
-/// A device by its place in the context. Its handle is the context's: valid until that is freed, and the
-/// hub's where the context is the hub's own.
+/// The device at an index of the context. The context owns the handle; the hub owns it if the context is the hub's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_context_device_at(
     context: onebuf_context,
@@ -371,7 +368,7 @@ pub extern "C" fn onebuf_context_device_at(
     })
 }
 
-/// The device of the context that a queue is on. ONEBUF_FOREIGN_CONTEXT for a queue of another context.
+/// The context's device that a queue belongs to. ONEBUF_FOREIGN_CONTEXT for a queue of another context.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_context_device_of(
     context: onebuf_context,
@@ -394,7 +391,7 @@ fn elsewhere(device: &onebuf::Device) -> Error {
     Error::ForeignContext { have, want }
 }
 
-/// The `cl_context`. Valid until the context is freed; no reference is taken.
+/// The `cl_context`. Valid until the context is freed; no reference is added.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_context_native(
     context: onebuf_context,
@@ -406,7 +403,7 @@ pub extern "C" fn onebuf_context_native(
     })
 }
 
-/// Frees a context and the handles of its devices. What was made in it stays usable.
+/// Frees a context and the handles of its devices. Objects made in it stay usable.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_context_free(context: onebuf_context) -> onebuf_status {
     free(context)

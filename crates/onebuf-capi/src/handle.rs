@@ -1,9 +1,8 @@
-//! Handles: numbers that name objects, checked at every use.
+//! Handles: numbers that name objects, validated at every use.
 //!
-//! A handle holds its kind, the slot in that kind's table, and which of the slot's objects it names. An
-//! object that was freed, one of another kind, or a number out of thin air is an error and nothing worse.
-//! Looking a handle up shares the object's ownership, so that whoever frees it meanwhile takes nothing away
-//! from whoever uses it.
+//! A handle contains its kind, the slot in that kind's table, and the generation of the slot. Using a handle that was
+//! freed, is of another kind, or was never created is an error with no other effect. A lookup shares ownership of the
+//! object, so freeing it on another thread is safe.
 
 use crate::fault::{Fault, Result};
 use onebuf::Error;
@@ -11,10 +10,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 const INDEX_BITS: u32 = 32;
 const GENERATION_BITS: u32 = 24;
-/// A slot that has had so many objects is never used again: no old handle can name a new object.
+/// A slot is retired after this many generations, so that an old handle never names a new object.
 const LAST_GENERATION: u32 = (1 << GENERATION_BITS) - 1;
 
-/// The objects of one kind.
+/// The table of one kind of object.
 pub(crate) struct Table<T> {
     slots: RwLock<Slots<T>>,
 }
@@ -31,16 +30,16 @@ struct TableSlot<T> {
 
 /// A handle type.
 pub(crate) trait Noun: Copy {
-    /// What it names.
+    /// The type of the objects.
     type Object: Send + Sync + 'static;
-    /// Not zero, and no other noun's: see [`NOUNS`].
+    /// Not zero, and unique: see [`NOUNS`].
     const KIND: u8;
 
     fn id(self) -> u64;
     fn from_id(id: u64) -> Self;
     fn table() -> &'static Table<Self::Object>;
 
-    /// A handle for a new object.
+    /// Creates a handle for a new object.
     fn put(object: Self::Object) -> Result<Self> {
         let (index, generation) = Self::table().put(object)?;
         let generation = u64::from(generation) << INDEX_BITS;
@@ -48,20 +47,20 @@ pub(crate) trait Noun: Copy {
         Ok(Self::from_id(kind | generation | u64::from(index)))
     }
 
-    /// The object, shared.
+    /// A shared reference to the object.
     fn get(self) -> Result<Arc<Self::Object>> {
         let (index, generation) = self.place()?;
         Self::table().get(index, generation).ok_or_else(|| self.stale())
     }
 
-    /// The object, out of its table: the handle names nothing from now on.
+    /// Removes the object from its table. The handle is invalid afterwards.
     fn take(self) -> Result<Arc<Self::Object>> {
         let (index, generation) = self.place()?;
         Self::table().take(index, generation).ok_or_else(|| self.stale())
     }
 
-    /// The object itself, out of its table, when nobody else uses it: neither another object nor another
-    /// thread's call, nor the object says so. Otherwise the handle stays as it is.
+    /// Removes the object from its table and takes it by value. Fails, and leaves the handle valid, if another object
+    /// or a call on another thread shares it, or if the object itself refuses.
     fn take_alone(self, is_free: impl Fn(&Self::Object) -> bool) -> Result<Self::Object> {
         let (index, generation) = self.place()?;
         let busy = || {
@@ -73,7 +72,7 @@ pub(crate) trait Noun: Copy {
         taken.ok_or_else(|| self.stale())?.ok_or_else(busy)
     }
 
-    /// Slot and generation, when this can be a handle of this kind at all.
+    /// Slot and generation, if the number can be a handle of this kind.
     fn place(self) -> Result<(u32, u32)> {
         let id = self.id();
         let kind = (id >> (INDEX_BITS + GENERATION_BITS)) as u8;
@@ -93,7 +92,7 @@ pub(crate) trait Noun: Copy {
     }
 }
 
-/// By [`Noun::KIND`], for messages.
+/// Names of kinds for messages, indexed by [`Noun::KIND`].
 const NOUNS: [&str; 21] = [
     "no object",
     "string",
@@ -129,7 +128,7 @@ impl<T> Table<T> {
 
     fn put(&self, object: T) -> Result<(u32, u32)> {
         let object = Some(Arc::new(object));
-        // Nothing that can panic happens under the lock half way, so that a poisoned table is whole.
+        // Nothing can panic half way through a change under this lock, so a poisoned table is still consistent.
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = slots.free.pop() {
             let slot = &mut slots.all[index as usize];
@@ -151,12 +150,12 @@ impl<T> Table<T> {
         slot.object.as_ref().filter(|_| slot.generation == generation).cloned()
     }
 
-    /// The caller drops what comes out after the lock is gone: that may take long, and may free others.
+    /// The caller drops the object after releasing the lock: dropping may take long, and may free other objects.
     fn take(&self, index: u32, generation: u32) -> Option<Arc<T>> {
         self.slots.write().unwrap_or_else(PoisonError::into_inner).take(index, generation)
     }
 
-    /// `None` when there is none; nothing inside when it is shared.
+    /// `None` if there is no such object; `Some(None)` if it is shared.
     fn take_alone(
         &self,
         index: u32,
@@ -165,7 +164,7 @@ impl<T> Table<T> {
     ) -> Option<Option<T>> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let slot = slots.all.get(index as usize).filter(|slot| slot.generation == generation)?;
-        // Whoever wants another share of it has to pass this lock.
+        // Getting another reference requires this lock.
         let object = slot.object.as_ref()?;
         if Arc::strong_count(object) > 1 || !is_free(object) {
             return Some(None);
@@ -186,7 +185,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// Makes a handle type of a structure with an `id`.
+/// Implements [`Noun`] for a structure with an `id`.
 macro_rules! noun {
     ($handle:ident, $object:ty, $kind:literal) => {
         impl $crate::handle::Noun for $handle {

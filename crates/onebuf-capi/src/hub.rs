@@ -1,8 +1,8 @@
 //! Hubs
 //!
-//! A hub is this process's view of the machine: the devices found, and what is known of the routes between
-//! them. Hubs live side by side. Whatever was made with a hub keeps it alive; freeing the handle ends only
-//! the handle, and those of its devices.
+//! A hub is this process's view of the machine: the devices found, and what is known about the routes between them.
+//! Several hubs can coexist. Objects made with a hub keep it alive; freeing the handle invalidates only the handle and
+//! those of its devices.
 
 use crate::{
     device::onebuf_device,
@@ -17,25 +17,25 @@ use crate::{
 use onebuf::{Error, ProgramCache};
 use std::{ffi::c_char, time::Duration};
 
-/// A hub. Free it.
+/// A hub. Free it with onebuf_hub_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_hub {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_hub, Hub, 2);
 
-/// Where a hub remembers the programs that it compiled.
+/// Where a hub keeps the programs that it compiled.
 pub type onebuf_program_cache = u32;
 /// In memory, and in the cache folder for other processes.
 pub const ONEBUF_PROGRAM_CACHE_DISK: onebuf_program_cache = 0;
-/// In memory, as long as the hub lives.
+/// In memory, for the lifetime of the hub.
 pub const ONEBUF_PROGRAM_CACHE_MEMORY: onebuf_program_cache = 1;
 /// Nowhere.
 pub const ONEBUF_PROGRAM_CACHE_OFF: onebuf_program_cache = 2;
 
-/// What a hub shall look for, and how it behaves. Zeroes are the defaults.
+/// Options of a hub. Zero in every field means the default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_hub_options {
@@ -43,38 +43,37 @@ pub struct onebuf_hub_options {
     pub size: usize,
     /// What to do about implied copies, for every buffer of the hub.
     pub copies: onebuf_copies,
-    /// Not zero: looks for no OpenCL.
+    /// Not zero: does not use OpenCL.
     pub without_opencl: u32,
-    /// How long waits last, in milliseconds; zero: 60 seconds.
+    /// Timeout of waits, in milliseconds; zero: 60 seconds.
     pub timeout_ms: u64,
-    /// The folder of cached verdicts and programs; NULL: the user's cache folder.
+    /// The folder for verdicts and compiled programs; NULL: the user's cache folder.
     pub cache_folder: *const c_char,
-    /// The OpenCL library's path or soname; NULL: what the environment says, or the system's.
+    /// Path or soname of the OpenCL library; NULL: `ONEBUF_OPENCL_LIB`, or the system's.
     pub opencl_library: *const c_char,
-    /// Where compiled programs are remembered.
+    /// Where compiled programs are kept.
     pub program_cache: onebuf_program_cache,
-    /// Not zero: plans with no verdict of earlier experiments, and keeps programs on disk only where
-    /// `cache_folder` is given.
+    /// Not zero: ignores stored verdicts when planning, and keeps programs on disk only if `cache_folder` is given.
     pub without_verdicts: u32,
-    /// The CUDA driver's path or soname; NULL: what the environment says, or the system's.
+    /// Path or soname of the CUDA driver; NULL: `ONEBUF_CUDA_LIB`, or the system's.
     pub cuda_library: *const c_char,
-    /// The same of the compiler of CUDA C, NVRTC.
+    /// Path or soname of NVRTC, the compiler of CUDA C; NULL: `ONEBUF_NVRTC_LIB`, or the system's.
     pub nvrtc_library: *const c_char,
-    /// The same of the HIP runtime.
+    /// Path or soname of the HIP runtime; NULL: `ONEBUF_HIP_LIB`, or the system's.
     pub hip_library: *const c_char,
-    /// The same of the compiler of HIP C, HIPRTC.
+    /// Path or soname of HIPRTC, the compiler of HIP C; NULL: `ONEBUF_HIPRTC_LIB`, or the system's.
     pub hiprtc_library: *const c_char,
-    /// Not zero: looks for no CUDA.
+    /// Not zero: does not use CUDA.
     pub without_cuda: u32,
-    /// Not zero: looks for no HIP.
+    /// Not zero: does not use HIP.
     pub without_hip: u32,
-    /// Not zero: lets buffers ask for ONEBUF_STRATEGY_MANAGED; zero: what the environment says (`ONEBUF_MANAGED`).
+    /// Not zero: allows ONEBUF_MEMORY_KIND_MANAGED; zero: the environment variable `ONEBUF_MANAGED` decides.
     pub managed_memory: u32,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_hub_options {}
 
-/// A hub, and the handles of its devices, which go with its own.
+/// A hub, and the handles of its devices, which are freed with it.
 #[doc(hidden)]
 pub struct Hub {
     pub(crate) hub: onebuf::Hub,
@@ -90,7 +89,7 @@ impl Hub {
         Ok(all)
     }
 
-    /// The handle of a device that was found. Those of foreign contexts are not the hub's.
+    /// The handle of a device that discovery found. Devices of foreign contexts are not in this list.
     pub(crate) fn handle(&self, device: &onebuf::Device) -> Option<onebuf_device> {
         self.devices.get(device.index().get()).copied()
     }
@@ -102,8 +101,8 @@ impl Drop for Hub {
     }
 }
 
-/// Finds what is installed, and loads what experiments have shown before. A missing API is a fact, not an
-/// error: see onebuf_hub_missing(). `options` may be NULL.
+/// Discovers the installed APIs and devices, and loads stored verdicts. A missing API is not an error: see
+/// onebuf_hub_missing(). `options` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_hub_discover(
     options: *const onebuf_hub_options,
@@ -111,7 +110,7 @@ pub unsafe extern "C" fn onebuf_hub_discover(
 ) -> onebuf_status {
     entry(|| {
         let hub = out(hub, "hub")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let builder = unsafe { builder(options)? };
         crate::log::start();
         *hub = onebuf_hub::put(Hub::new(builder.build()?)?)?;
@@ -122,7 +121,7 @@ pub unsafe extern "C" fn onebuf_hub_discover(
 /// # Safety
 /// As for [`onebuf_hub_discover`].
 unsafe fn builder(given: *const onebuf_hub_options) -> Result<onebuf::HubBuilder> {
-    // SAFETY: the caller's promise, for all of these.
+    // SAFETY: guaranteed by the caller, for all of these.
     let (given, folder, library) = unsafe {
         let given = options(given)?;
         let library = text_if_given(given.opencl_library, "opencl_library")?;
@@ -142,7 +141,7 @@ unsafe fn builder(given: *const onebuf_hub_options) -> Result<onebuf::HubBuilder
     if given.without_opencl != 0 {
         builder = builder.without(["opencl"]);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     builder = unsafe { like_cuda(builder, &given)? };
     if given.without_verdicts != 0 {
         builder = builder.verdicts(Default::default());
@@ -158,7 +157,7 @@ unsafe fn like_cuda(
     mut builder: onebuf::HubBuilder,
     given: &onebuf_hub_options,
 ) -> Result<onebuf::HubBuilder> {
-    // SAFETY: the caller's promise, for all of these.
+    // SAFETY: guaranteed by the caller, for all of these.
     let [cuda, nvrtc, hip, hiprtc] = unsafe {
         [
             text_if_given(given.cuda_library, "cuda_library")?,
@@ -195,7 +194,7 @@ pub extern "C" fn onebuf_hub_free(hub: onebuf_hub) -> onebuf_status {
     free(hub)
 }
 
-/// How many devices there are, the host among them.
+/// Number of devices, including the host.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_hub_device_count(
     hub: onebuf_hub,
@@ -207,7 +206,7 @@ pub extern "C" fn onebuf_hub_device_count(
     })
 }
 
-/// A device by its place in the hub's list; the host is the first. Its handle is the hub's.
+/// The device at an index of the hub's list; the host is the first. The hub owns the handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_hub_device_at(
     hub: onebuf_hub,
@@ -224,9 +223,9 @@ pub extern "C" fn onebuf_hub_device_at(
     })
 }
 
-/// The first device that fits: by id (`opencl:1`), API (`opencl`), type (`cpu`, `gpu`, `accelerator`), or a
-/// part of its name or platform, in any case. ONEBUF_UNAVAILABLE when none does, and the message lists what
-/// there is. Its handle is the hub's.
+/// The first device that matches: by id (`opencl:1`), API (`opencl`), type (`cpu`, `gpu`, `accelerator`), or a part of
+/// its name or platform, ignoring case. ONEBUF_UNAVAILABLE if none matches; the message lists the devices. The hub owns
+/// the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_hub_device(
     hub: onebuf_hub,
@@ -236,7 +235,7 @@ pub unsafe extern "C" fn onebuf_hub_device(
     entry(|| {
         let device = out(device, "device")?;
         let hub = hub.get()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let found = hub.hub.device(unsafe { text(selector, "selector")? })?;
         *device = hub.handle(&found).ok_or_else(|| {
             let id = found.id();
@@ -246,8 +245,8 @@ pub unsafe extern "C" fn onebuf_hub_device(
     })
 }
 
-/// What is not to be had here and why, and what went wrong without stopping the discovery, in words; empty
-/// when there is nothing to tell.
+/// Describes in text which APIs are unavailable and why, and problems that did not stop the discovery; empty if there
+/// are none.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_hub_missing(
     hub: onebuf_hub,

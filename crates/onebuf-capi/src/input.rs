@@ -1,7 +1,7 @@
-//! What comes over the border, and what goes back: pointers that are checked, and promised for by C.
+//! Checked access to pointers that C passes in, and to results that go back.
 //!
 //! # Safety
-//! See the crate's head: what is checked here is what can be.
+//! See the crate's `# Safety` section. This module checks what can be checked; the rest is the caller's contract.
 
 use crate::fault::{Fault, Result};
 use std::{
@@ -13,15 +13,15 @@ use std::{
     time::Duration,
 };
 
-/// An options structure larger than this was not initialised.
+/// A larger options structure was not initialised.
 const MAX_OPTIONS_BYTES: usize = 4096;
-/// Longer waits end no sooner than anybody's patience, and overflow nobody's clock.
+/// Timeouts are capped here, so that adding one to a clock does not overflow.
 const MAX_TIMEOUT_MS: u64 = u32::MAX as u64 * 1000;
 
-/// Where a result goes. Null becomes an error, and what is there stays zero when the call fails.
+/// The place of a result. Null is an error. The result is zero if the call fails.
 pub(crate) type Slot<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
-/// What a result is until there is one.
+/// The value of a result until the call succeeds.
 pub(crate) trait Blank {
     fn blank() -> Self;
 }
@@ -45,28 +45,28 @@ pub(crate) fn out<'a, T: Blank>(slot: Slot<'a, T>, name: &'static str) -> Result
 /// Bytes to read.
 ///
 /// # Safety
-/// Null, or valid for reads of so many bytes that nobody changes meanwhile.
+/// Null, or valid for reads of `bytes` bytes that nothing changes meanwhile.
 pub(crate) unsafe fn bytes<'a>(
     data: *const c_void,
     count: usize,
     name: &'static str,
 ) -> Result<&'a [u8]> {
     check(data.is_null(), count, name)?;
-    // SAFETY: not null; the rest is promised.
+    // SAFETY: not null; the rest is guaranteed by the caller.
     Ok(unsafe { slice::from_raw_parts(data.cast(), count) })
 }
 
 /// Bytes to write.
 ///
 /// # Safety
-/// Null, or valid for writes of so many bytes that nobody else uses meanwhile.
+/// Null, or valid for writes of `bytes` bytes that nothing else uses meanwhile.
 pub(crate) unsafe fn bytes_mut<'a>(
     data: *mut c_void,
     count: usize,
     name: &'static str,
 ) -> Result<&'a mut [u8]> {
     check(data.is_null(), count, name)?;
-    // SAFETY: not null; the rest is promised.
+    // SAFETY: not null; the rest is guaranteed by the caller.
     Ok(unsafe { slice::from_raw_parts_mut(data.cast(), count) })
 }
 
@@ -80,10 +80,10 @@ fn check(is_null: bool, count: usize, name: &'static str) -> Result<()> {
     }
 }
 
-/// An array; null is fine when it is empty.
+/// An array; null is allowed if it is empty.
 ///
 /// # Safety
-/// Null, or valid for reads of so many elements that nobody changes meanwhile.
+/// Null, or valid for reads of `count` elements that nothing changes meanwhile.
 pub(crate) unsafe fn array<'a, T>(
     data: *const T,
     count: usize,
@@ -93,100 +93,100 @@ pub(crate) unsafe fn array<'a, T>(
         return Ok(&[]);
     }
     check(data.is_null(), count.saturating_mul(size_of::<T>()), name)?;
-    // SAFETY: not null; the rest is promised.
+    // SAFETY: not null; the rest is guaranteed by the caller.
     Ok(unsafe { slice::from_raw_parts(data, count) })
 }
 
 /// # Safety
-/// Null, or a string that ends with a zero.
+/// Null, or a NUL-terminated string.
 unsafe fn string<'a>(text: *const c_char, name: &'static str) -> Result<&'a CStr> {
     match text.is_null() {
         true => Err(Fault::Null(name)),
-        // SAFETY: not null; the rest is promised.
+        // SAFETY: not null; the rest is guaranteed by the caller.
         false => Ok(unsafe { CStr::from_ptr(text) }),
     }
 }
 
-/// Text, which is UTF-8.
+/// A UTF-8 string.
 ///
 /// # Safety
-/// Null, or a string that ends with a zero.
+/// Null, or a NUL-terminated string.
 pub(crate) unsafe fn text<'a>(text: *const c_char, name: &'static str) -> Result<&'a str> {
-    // SAFETY: promised.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { string(text, name)? };
     text.to_str().map_err(|why| Fault::invalid(format!("`{name}` is not UTF-8: {why}")))
 }
 
-/// Text that may be left away.
+/// An optional UTF-8 string.
 ///
 /// # Safety
-/// Null, or a string that ends with a zero.
+/// Null, or a NUL-terminated string.
 pub(crate) unsafe fn text_if_given<'a>(
     given: *const c_char,
     name: &'static str,
 ) -> Result<Option<&'a str>> {
-    // SAFETY: promised.
+    // SAFETY: guaranteed by the caller.
     if given.is_null() { Ok(None) } else { unsafe { text(given, name) }.map(Some) }
 }
 
-/// A path, in whatever bytes the system has it in.
+/// An optional path, in any bytes that the system uses.
 ///
 /// # Safety
-/// Null, or a string that ends with a zero.
+/// Null, or a NUL-terminated string.
 pub(crate) unsafe fn path_if_given<'a>(given: *const c_char) -> Option<&'a Path> {
-    // SAFETY: promised.
+    // SAFETY: guaranteed by the caller.
     let bytes = (!given.is_null()).then(|| unsafe { CStr::from_ptr(given) }.to_bytes());
     bytes.map(|bytes| Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// The same where there must be one.
+/// A path that must be given.
 ///
 /// # Safety
-/// Null, or a string that ends with a zero.
+/// Null, or a NUL-terminated string.
 pub(crate) unsafe fn path<'a>(given: *const c_char, name: &'static str) -> Result<&'a Path> {
-    // SAFETY: promised.
+    // SAFETY: guaranteed by the caller.
     unsafe { path_if_given(given) }.ok_or(Fault::Null(name))
 }
 
-/// A structure that may grow: callers built against older or newer headers are understood.
+/// A structure that may grow: callers built against older or newer headers work too.
 ///
 /// # Safety
-/// `repr(C)`, begins with a `usize` that is its size in bytes, and any bytes make one.
+/// `repr(C)`, begins with a `usize` that is its size in bytes, and valid for any bit pattern.
 pub(crate) unsafe trait Options: Copy {}
 
-/// What the caller says of a structure that may grow; everything zero when it is left away.
+/// Reads a structure that may grow; all zero if the pointer is null.
 ///
 /// # Safety
 /// Null, or valid for reads of as many bytes as its first word says.
 pub(crate) unsafe fn options<T: Options>(given: *const T) -> Result<T> {
     let mut known = MaybeUninit::<T>::zeroed();
     if given.is_null() {
-        // SAFETY: any bytes make one, zeroes too.
+        // SAFETY: every bit pattern is valid, including zeroes.
         return Ok(unsafe { known.assume_init() });
     }
     // SAFETY: the first word is the size.
     let size = unsafe { given.cast::<usize>().read_unaligned() };
-    // A structure is as long as a multiple of its alignment: no field is cut in two.
+    // The size is a multiple of the structure's alignment, so no field is cut in two.
     let whole = size.is_multiple_of(size_of::<usize>());
     if !whole || !(size_of::<usize>()..=MAX_OPTIONS_BYTES).contains(&size) {
         return Err(Fault::invalid(format!(
             "options of size {size}: set `size` to the structure's sizeof"
         )));
     }
-    // SAFETY: the caller's structure is as large as it says.
+    // SAFETY: the caller's structure is as large as its first word says.
     let all = unsafe { slice::from_raw_parts(given.cast::<u8>(), size) };
     let (mine, newer) = all.split_at(size.min(size_of::<T>()));
     if newer.iter().any(|byte| *byte != 0) {
         return Err(Fault::invalid("options that this version of onebuf does not know yet"));
     }
-    // SAFETY: no more bytes than `known` has; any bytes make one.
+    // SAFETY: at most as many bytes as `known` has; every bit pattern is valid.
     Ok(unsafe {
         known.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(mine.as_ptr(), mine.len());
         known.assume_init()
     })
 }
 
-/// Gives a structure that may grow to a caller who may know less of it, or more.
+/// Writes a structure that may grow to a caller whose header may be older or newer.
 ///
 /// # Safety
 /// Null, or valid for reads and writes of as many bytes as its first word says.
@@ -194,9 +194,9 @@ pub(crate) unsafe fn give<T: Options>(found: T, to: *mut T, name: &'static str) 
     if to.is_null() {
         return Err(Fault::Null(name));
     }
-    // SAFETY: the caller's promise, whose structure this reads.
+    // SAFETY: guaranteed by the caller, whose structure this reads.
     unsafe { options(to.cast_const())? };
-    // SAFETY: the size was read and found good; the first word is the caller's and stays.
+    // SAFETY: the size was read and checked; the first word is the caller's and stays.
     unsafe {
         let size = to.cast::<usize>().read_unaligned();
         let (first, most) = (size_of::<usize>(), size.min(size_of::<T>()));
@@ -206,7 +206,7 @@ pub(crate) unsafe fn give<T: Options>(found: T, to: *mut T, name: &'static str) 
     Ok(())
 }
 
-/// How long to wait; `None` for the hub's own time.
+/// A timeout; `None` means the hub's own.
 pub(crate) fn timeout(timeout_ms: u64) -> Option<Duration> {
     let named = timeout_ms != crate::words::ONEBUF_DEFAULT_TIMEOUT;
     named.then(|| Duration::from_millis(timeout_ms.min(MAX_TIMEOUT_MS)))
@@ -233,7 +233,7 @@ mod tests {
     }
 
     fn read<T>(given: &T) -> Result<Grown> {
-        // SAFETY: a structure of the size it says.
+        // SAFETY: a structure of the size that it states.
         unsafe { options((&raw const *given).cast::<Grown>()) }
     }
 

@@ -1,7 +1,7 @@
-//! What a buffer's handle names: a buffer or a region of one, the guards that map it for the host, and its standing map.
+//! What a buffer's handle names: a buffer or a region of one, guards that map it for the host, and its standing map.
 //!
 //! # Safety
-//! A region and a guard borrow from a [`Kept`] that an `Arc` holds. Each of them holds that `Arc` and drops it last.
+//! Regions and guards borrow from a [`Kept`] inside an `Arc`. Each of them holds that `Arc` and drops it last.
 
 use crate::fault::{Fault, Result};
 use onebuf::{Buffer, Map, MapMut, SubBuffer};
@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// A buffer as its handle keeps it: with its standing map, which goes first.
+/// A buffer as its handle keeps it, with its standing map, which is dropped first.
 #[doc(hidden)]
 pub struct Kept {
     pub(crate) standing: Place,
@@ -19,7 +19,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Whether it may be moved: a standing map is of the buffer where it lies.
+    /// Whether the buffer may be moved out. A standing map borrows the buffer and forbids that.
     pub(crate) fn is_free(&self) -> bool {
         self.standing.is_empty()
     }
@@ -39,14 +39,14 @@ impl<B: Into<Buf>> From<B> for Kept {
     }
 }
 
-/// A whole buffer, or a region and what it is a region of. The region goes first.
+/// A whole buffer, or a region with the buffer that it is part of. The region is dropped first.
 #[doc(hidden)]
 pub enum Buf {
     Whole(Whole),
     Region { region: SubBuffer<'static, u8>, _of: Arc<Kept> },
 }
 
-/// A buffer of this process, or one of another, which the connection to that has a share in.
+/// A buffer of this process, or a buffer of another process whose ownership is shared with the connection.
 #[doc(hidden)]
 pub enum Whole {
     Own(Buffer<u8>),
@@ -94,7 +94,7 @@ impl Buf {
         }
     }
 
-    /// The buffer it is of, and where in that it begins.
+    /// The buffer that this is part of, and the offset in it.
     pub(crate) fn whole(&self) -> (&Buffer<u8>, usize) {
         match self {
             Buf::Whole(buffer) => (buffer, 0),
@@ -102,8 +102,8 @@ impl Buf {
         }
     }
 
-    /// A range of its bytes. Checked before the caller's memory is looked at: that is promised for as many
-    /// bytes as are named, and a wrong number is an error.
+    /// A range of the buffer's bytes. Checked before the caller's memory is accessed, because the caller guarantees
+    /// only as many bytes as the numbers say, and a wrong number is an error.
     pub(crate) fn range(&self, offset: usize, bytes: usize) -> Result<Range<usize>> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.len() && bytes > 0 => Ok(offset..end),
@@ -114,7 +114,7 @@ impl Buf {
         }
     }
 
-    /// The same range of the whole buffer.
+    /// The same range, relative to the whole buffer.
     pub(crate) fn outer(&self, offset: usize, bytes: usize) -> Result<(&Buffer<u8>, Range<usize>)> {
         let Range { start, end } = self.range(offset, bytes)?;
         let (whole, first) = self.whole();
@@ -122,7 +122,7 @@ impl Buf {
     }
 }
 
-/// Not to outlive the buffer.
+/// The result must not outlive the buffer.
 pub(crate) enum Guard {
     Read(Map<'static, u8>),
     Write(MapMut<'static, u8>),
@@ -130,7 +130,7 @@ pub(crate) enum Guard {
 
 impl Guard {
     pub fn take(buffer: &Arc<Kept>, writes: bool) -> Result<Self> {
-        // SAFETY: the buffer is where it is until the caller's `Arc` is gone, and `Mapping` and `Standing` drop their
+        // SAFETY: the buffer does not move until the caller's `Arc` is dropped, and `Mapping` and `Standing` drop their
         // guards before that.
         let buffer: &'static Kept = unsafe { &*Arc::as_ptr(buffer) };
         Ok(match (&buffer.buf, writes) {
@@ -141,7 +141,7 @@ impl Guard {
         })
     }
 
-    /// Where the bytes are: the same place as long as the guard lives.
+    /// The address of the bytes, which is constant for the lifetime of the guard.
     pub fn pointer(&mut self) -> *mut c_void {
         match self {
             Guard::Read(map) => map.as_ptr().cast_mut().cast(),
@@ -157,28 +157,29 @@ impl Guard {
     }
 }
 
-/// Where a buffer's standing map is. Each has a lock of its own, since mapping waits for kernels.
+/// The standing map of a buffer. Each has its own lock, because mapping waits for kernels.
 #[derive(Default)]
 pub(crate) struct Place(Mutex<Turn>);
 
-/// Whose turn it is.
+/// Which side may access the buffer.
 #[derive(Default)]
 pub(crate) enum Turn {
     #[default]
     Kernels,
     Host(Standing),
-    /// The buffer's handle is gone: none is made behind its back.
+    /// The buffer's handle was freed: no further map is created.
     Over,
 }
 
-/// A guard of the buffer that it lies beside, and goes before. That is not moved meanwhile: see `Kept::is_free`.
+/// A guard of the buffer that it is stored beside. It is dropped first, and the buffer is not moved while it exists:
+/// see `Kept::is_free`.
 pub(crate) struct Standing {
     guard: Guard,
     pub data: *mut c_void,
     writes: bool,
 }
 
-// SAFETY: the pointer is only handed out; the guard is sent from thread to thread as any mapping's is.
+// SAFETY: the pointer is only handed out; the guard may be sent between threads like any mapping's.
 unsafe impl Send for Standing {}
 
 impl Standing {
@@ -190,7 +191,7 @@ impl Standing {
 }
 
 impl Turn {
-    /// The map, if it is one for that.
+    /// The map, if it allows this access.
     pub fn map(&self, writes: bool) -> Option<&Standing> {
         match self {
             Turn::Host(standing) if standing.writes || !writes => Some(standing),
@@ -198,7 +199,7 @@ impl Turn {
         }
     }
 
-    /// Gives the kernels their turn; what the host had is given.
+    /// Gives the kernels access. Takes the host's map.
     fn take(&mut self) -> Option<Standing> {
         match self {
             Turn::Host(_) => match std::mem::take(self) {
@@ -215,9 +216,9 @@ impl Place {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the map, where there is one.
+    /// Ends the map, if there is one.
     pub fn to_device(&self) -> Result<()> {
-        // Out of the lock: unmapping may take long.
+        // Outside of the lock, because unmapping may take long.
         let standing = self.lock().take();
         standing.map_or(Ok(()), |standing| standing.guard.close())
     }
@@ -227,13 +228,13 @@ impl Place {
         !matches!(*self.lock(), Turn::Host(_))
     }
 
-    /// Ends the map, and makes no other: the handle is gone.
+    /// Ends the map and forbids further ones: the handle was freed.
     pub fn end(&self) {
         let last = std::mem::replace(&mut *self.lock(), Turn::Over);
         drop(last);
     }
 
-    /// Maps the buffer that has this place, unless it is mapped so already, and says where.
+    /// Maps the buffer, unless it is already mapped for this access, and returns the address.
     pub fn to_host(buffer: &Arc<Kept>, writes: bool) -> Result<*mut c_void> {
         let mut turn = buffer.standing.lock();
         if let Some(standing) = turn.map(writes) {

@@ -1,8 +1,8 @@
 //! Kernels and launches
 //!
-//! A kernel is declared with what it takes, and each launch is checked against that. The declaration is the
-//! caller's promise: for every launch that fits it the kernel stays inside the buffers given, reads only
-//! those declared for reading, writes only those declared for writing, and ends.
+//! A kernel is declared with its parameters, and each launch is checked against the declaration. The declaration is a
+//! guarantee by the caller: for every launch that matches it the kernel stays inside the buffers given, reads only
+//! those declared for reading, writes only those declared for writing, and terminates.
 
 use crate::{
     buffer::onebuf_buffer,
@@ -25,23 +25,23 @@ use std::{
     sync::Arc,
 };
 
-/// A kernel. Free it.
+/// A kernel. Free it with onebuf_kernel_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_kernel {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_kernel, Declared, 11);
 
-/// A kernel, and what its values are: asked before the caller's are looked at.
+/// A kernel, and the types of its values, which are checked before the caller's values are read.
 #[doc(hidden)]
 pub struct Declared {
     kernel: Kernel,
     values: Vec<Option<Value>>,
 }
 
-/// What is known of a value.
+/// What is known about a value's type.
 #[derive(Clone, Copy, PartialEq)]
 struct Value {
     kind: onebuf_arg_kind,
@@ -49,13 +49,13 @@ struct Value {
 }
 
 impl Value {
-    /// `None` for what is no value.
+    /// `None` for a parameter that is not a value.
     fn of(kind: onebuf_arg_kind, bytes: usize) -> Option<Self> {
         let is_value = matches!(kind, ONEBUF_ARG_VALUE | ONEBUF_ARG_INTEGER | ONEBUF_ARG_FLOAT);
         is_value.then_some(Self { kind, bytes })
     }
 
-    /// Whether one can be passed as the other: as many bytes, and of the same kind where both are known.
+    /// Whether a value of one type can be passed as the other: same size, and same kind if both are known.
     fn fits(self, other: Self) -> bool {
         let known = self.kind != ONEBUF_ARG_VALUE && other.kind != ONEBUF_ARG_VALUE;
         self.bytes == other.bytes && (!known || self.kind == other.kind)
@@ -100,34 +100,34 @@ impl Declared {
     }
 }
 
-/// What a parameter or an argument is.
+/// The kind of a parameter or argument.
 pub type onebuf_arg_kind = u32;
-/// A buffer. As an argument: a view of it is taken for this launch.
+/// A buffer. As an argument: the launch takes a view of it.
 pub const ONEBUF_ARG_BUFFER: onebuf_arg_kind = 1;
-/// A value: bytes that are copied, of a type that is not said. Only their number is checked.
+/// A value: bytes of an unspecified type, which are copied. Only the size is checked.
 pub const ONEBUF_ARG_VALUE: onebuf_arg_kind = 2;
-/// Memory of each work-group.
+/// Local memory of each work-group.
 pub const ONEBUF_ARG_LOCAL: onebuf_arg_kind = 3;
 /// Only as an argument: a view that the caller holds on this queue, for a buffer parameter.
 pub const ONEBUF_ARG_VIEW: onebuf_arg_kind = 4;
-/// Only as an argument: a buffer, whose standing map ends first, as by onebuf_buffer_to_device().
+/// Only as an argument: a buffer whose standing map is ended first, as by onebuf_buffer_to_device().
 pub const ONEBUF_ARG_TURN: onebuf_arg_kind = 5;
-/// A value that is an integer, with or without a sign. It is not taken for a floating-point number.
+/// A value that is an integer, signed or unsigned. A floating-point parameter does not accept it.
 pub const ONEBUF_ARG_INTEGER: onebuf_arg_kind = 6;
-/// A value that is a floating-point number. It is not taken for an integer.
+/// A value that is a floating-point number. An integer parameter does not accept it.
 pub const ONEBUF_ARG_FLOAT: onebuf_arg_kind = 7;
 
 /// A parameter of a kernel.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_param {
-    /// What it is.
+    /// The kind of the parameter.
     pub kind: onebuf_arg_kind,
-    /// What the kernel does with a buffer.
+    /// How the kernel accesses a buffer.
     pub access: onebuf_access,
-    /// How many bytes a value has.
+    /// Size of a value in bytes.
     pub bytes: usize,
-    /// Launches whose buffer has fewer bytes than so many per work-item are refused; zero: not checked.
+    /// Minimum number of buffer bytes per work-item; launches with a smaller buffer are refused. Zero: not checked.
     pub bytes_per_item: usize,
 }
 
@@ -135,9 +135,9 @@ pub struct onebuf_param {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_arg {
-    /// What it is.
+    /// The kind of the argument.
     pub kind: onebuf_arg_kind,
-    /// Of a buffer: ONEBUF_READ takes a view for reading, else one for reading and writing.
+    /// For a buffer: ONEBUF_READ takes a view for reading, any other value one for reading and writing.
     pub access: onebuf_access,
     /// A buffer.
     pub buffer: onebuf_buffer,
@@ -145,25 +145,25 @@ pub struct onebuf_arg {
     pub view: onebuf_view,
     /// A value.
     pub value: *const c_void,
-    /// How many bytes the value, or the memory of each work-group, has.
+    /// Size in bytes of the value, or of the local memory of each work-group.
     pub bytes: usize,
 }
 
-/// How many work-items, in how large groups.
+/// The number of work-items and the size of work-groups.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_grid {
-    /// Dimensions in use, 1 to 3.
+    /// Number of dimensions, 1 to 3.
     pub dims: usize,
     /// Work-items per dimension.
     pub global: [usize; 3],
-    /// Group size per dimension; all zero: the driver chooses.
+    /// Work-group size per dimension; all zero: the driver chooses.
     pub local: [usize; 3],
-    /// The first work-item's index per dimension, for kernels declared with ONEBUF_KERNEL_OFFSETS.
+    /// Global offset per dimension, for kernels declared with ONEBUF_KERNEL_OFFSETS.
     pub offset: [usize; 3],
 }
 
-/// The kernel may be launched from another index than zero on.
+/// The kernel may be launched with a global offset.
 pub const ONEBUF_KERNEL_OFFSETS: u32 = 1;
 
 fn signature(params: &[onebuf_param], flags: u32) -> Result<Signature> {
@@ -208,7 +208,7 @@ fn fits(call: &Call<'_>, each: &[(usize, usize)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Declares a kernel of a program. `flags` are zero, or ONEBUF_KERNEL_OFFSETS.
+/// Declares a kernel of a program. `flags` is zero or ONEBUF_KERNEL_OFFSETS.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_kernel_create(
     program: onebuf_program,
@@ -221,11 +221,11 @@ pub unsafe extern "C" fn onebuf_kernel_create(
     entry(|| {
         let kernel = out(kernel, "kernel")?;
         let program = program.get()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (name, params) =
             unsafe { (text(name, "name")?, array(params, param_count, "params")?) };
         let signature = signature(params, flags)?;
-        // SAFETY: the caller's promise about the kernel: see the head of this file.
+        // SAFETY: the caller guarantees the declaration: see the head of this file.
         let made = unsafe { program.kernel(name, signature)? };
         let values = params.iter().map(|param| Value::of(param.kind, param.bytes)).collect();
         *kernel = onebuf_kernel::put(Declared { kernel: made, values })?;
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn onebuf_kernel_create(
     })
 }
 
-/// Frees a kernel. Work that was enqueued still ends.
+/// Frees a kernel. Enqueued work still completes.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_kernel_free(kernel: onebuf_kernel) -> onebuf_status {
     free(kernel)
@@ -260,10 +260,10 @@ fn grid(given: &onebuf_grid) -> Result<Grid> {
     Ok(if l == [0; 3] { grid } else { grouped })
 }
 
-/// Launches with more arguments cost an allocation.
+/// Launches with more arguments allocate memory.
 const FEW: usize = 8;
 
-/// What an argument is of, to be kept longer.
+/// The object behind an argument, which must outlive it.
 #[derive(Clone, Default)]
 enum Of {
     #[default]
@@ -271,11 +271,11 @@ enum Of {
     Buffer {
         _kept: Arc<Kept>,
     },
-    /// The caller's view.
+    /// A view that the caller holds.
     View(Arc<View>),
 }
 
-/// The arguments of one launch, and what they are of.
+/// The arguments of one launch, and the objects behind them.
 struct Args<'k> {
     args: Vec<Arg<'static>>,
     of: &'k mut [Of],
@@ -283,7 +283,7 @@ struct Args<'k> {
 
 impl Args<'_> {
     /// # Safety
-    /// As for [`onebuf_queue_launch`], and the queue stays until they are given back.
+    /// As for [`onebuf_queue_launch`]. The queue must live until the arguments are given back.
     unsafe fn take(
         &mut self,
         given: &[onebuf_arg],
@@ -291,7 +291,7 @@ impl Args<'_> {
         queue: &Arc<Queue>,
     ) -> Result<()> {
         for arg in given {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.add(arg, kernel, queue)? };
         }
         Ok(())
@@ -308,7 +308,7 @@ impl Args<'_> {
         let index = self.args.len();
         if let Some(value) = Value::of(given.kind, given.bytes) {
             kernel.check_value(index, value)?;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             self.args.push(Arg::bytes(unsafe { bytes(given.value, given.bytes, "value")? }));
             return Ok(());
         }
@@ -318,7 +318,7 @@ impl Args<'_> {
                 if given.kind == ONEBUF_ARG_TURN {
                     buffer.standing.to_device()?;
                 }
-                // SAFETY: what is of it goes first, and the queue stays as the caller promised.
+                // SAFETY: what borrows from it is dropped first, and the queue lives as the caller guarantees.
                 self.args.push(unsafe { take(&buffer, queue, words::access(given.access)?)?.0 });
                 self.of[index] = Of::Buffer { _kept: buffer };
             }
@@ -335,7 +335,7 @@ impl Args<'_> {
         Ok(())
     }
 
-    /// Gives the caller's views back, and ends those of this launch.
+    /// Returns the caller's views, and ends those of this launch.
     fn give_back(self) {
         for (arg, of) in self.args.into_iter().zip(self.of) {
             match of {
@@ -346,7 +346,7 @@ impl Args<'_> {
     }
 }
 
-/// Starts a kernel on arguments that were checked, and says when it will have ended if that is asked.
+/// Launches a kernel with checked arguments, and creates a fence if requested.
 fn start(
     queue: &Queue,
     kernel: &Kernel,
@@ -360,9 +360,9 @@ fn start(
     })
 }
 
-/// Starts a kernel. Views of buffers are taken for this launch and released when it is enqueued; views of
-/// the caller's stay the caller's. `fence`, unless NULL, gets the point that this launch will have reached.
-/// On the host's queue the kernel has run when this returns.
+/// Launches a kernel. Views of buffer arguments are taken for this launch and released when it is enqueued; views that
+/// the caller passes stay the caller's. `fence`, unless NULL, gets a fence that this launch will reach. On the host's
+/// queue the kernel has run when this returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_queue_launch(
     queue: onebuf_queue,
@@ -376,7 +376,7 @@ pub unsafe extern "C" fn onebuf_queue_launch(
         let fence = fence.map(|fence| out(Some(fence), "fence")).transpose()?;
         let (queue, kernel) = (queue.get()?, kernel.get()?);
         let grid = self::grid(grid.ok_or(Fault::Null("grid"))?)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { array(args, arg_count, "args")? };
         let (mut few, mut many) = ([const { Of::Nothing }; FEW], Vec::new());
         let of = match few.get_mut(..given.len()) {
@@ -387,7 +387,7 @@ pub unsafe extern "C" fn onebuf_queue_launch(
             }
         };
         let mut all = Args { args: Vec::with_capacity(given.len()), of };
-        // SAFETY: the caller's promise; the queue stays until this returns.
+        // SAFETY: guaranteed by the caller; the queue lives until this returns.
         let taken = unsafe { all.take(given, &kernel, &queue) };
         let outcome =
             taken.and_then(|()| start(&queue, &kernel.kernel, grid, &all.args, fence.is_some()));

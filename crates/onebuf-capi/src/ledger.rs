@@ -1,7 +1,7 @@
 //! The ledger
 //!
-//! Every byte that onebuf moved is counted: as asked for (a read, write, fill or copy that the caller
-//! requested) or as implied (staging, a driver's hidden copy).
+//! The ledger counts every byte that onebuf moves: as requested (a read, write, fill or copy by the caller) or as
+//! implied (staging, or a driver's hidden copy).
 
 use crate::{
     entry::entry,
@@ -12,7 +12,7 @@ use crate::{
     string::{self, onebuf_string},
 };
 
-/// Bytes that callers asked to be moved.
+/// Bytes that callers requested to be moved.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_ledger_asked_bytes(
     hub: onebuf_hub,
@@ -24,7 +24,7 @@ pub extern "C" fn onebuf_ledger_asked_bytes(
     })
 }
 
-/// Bytes that were moved although nobody asked; zero on proven zero-copy routes.
+/// Bytes that were moved without a request; zero on proven zero-copy routes.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_ledger_implied_bytes(
     hub: onebuf_hub,
@@ -36,7 +36,7 @@ pub extern "C" fn onebuf_ledger_implied_bytes(
     })
 }
 
-/// Everything that was moved, by pair of devices, in words.
+/// Describes in text everything that was moved, by pair of devices.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_ledger_text(
     hub: onebuf_hub,

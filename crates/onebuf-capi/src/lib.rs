@@ -1,22 +1,22 @@
 //! The C ABI of onebuf.
 //!
-//! One noun, one file, one section of `include/onebuf.h`, which is made of these files by `./dev header`:
-//! their heads become the sections' heads, the documentation of what they export becomes the header's.
+//! Each file is one noun and one section of `include/onebuf.h`, which `./dev header` generates from these files: the
+//! head of a file becomes the head of its section, and the documentation of exported items becomes the header's
+//! comments.
 //!
-//! Every function is a body of safe Rust inside `entry::entry`, which turns its error into a status
-//! and its panic into another: nothing unwinds into C. Objects live in tables (`handle`) and are named by
-//! handles; a handle that names nothing is an error.
+//! Every function is a body of safe Rust inside `entry::entry`, which turns errors and panics into statuses: nothing
+//! unwinds into C. Objects live in tables (`handle`) and are named by handles. Using an invalid handle is an error.
 //!
-//! Modules are levels, each of which uses only those before it: `status`, `fault`, `words`, `input`, `handle`, `entry`;
-//! then objects that several nouns share (`kept`, `visit`, `claim`, `typed`), then the nouns.
+//! Modules are levels, and each uses only earlier ones: `status`, `fault`, `words`, `input`, `handle`, `entry`; then
+//! objects that several nouns share (`kept`, `visit`, `claim`, `typed`); then the nouns.
 //!
 //! # Safety
-//! What C promises, by the header's words: a pointer is null or valid for what the function does with it, a
-//! data pointer for as many bytes as are named beside it, a string ends with a zero, an options structure is
-//! as large as its `size` says. Handles need no promise.
+//! The contract of C callers, as stated in the header: a pointer is null or valid for what the function does with it; a
+//! data pointer is valid for the number of bytes that the call states; a string is NUL-terminated; an options structure
+//! is as large as its `size` says. Handles need no guarantee.
 
 #![allow(non_camel_case_types)]
-// The promise is the same everywhere: it is written above, and at the head of the header.
+// All functions have the same contract. It is stated above and at the top of the header.
 #![allow(clippy::missing_safety_doc)]
 
 mod callback;

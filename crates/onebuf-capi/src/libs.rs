@@ -1,10 +1,10 @@
 //! Libraries
 //!
 //! Matrix products, Fourier transforms and linear systems on buffers, in place: by cuBLAS, cuFFT and cuSOLVER on a CUDA
-//! queue, by rocBLAS, rocFFT and rocSOLVER on a HIP queue, by the CPU on the host's. Each call takes its views by
+//! queue, by rocBLAS, rocFFT and rocSOLVER on a HIP queue, by the CPU on the host's queue. Each call takes its views
 //! itself, as a launch does, and enqueues; on the host it computes. Matrices are column-major: element (i, j) lies at
-//! `i + j * ld`. ONEBUF_UNAVAILABLE where the library is not installed; ONEBUF_INVALID_ARGUMENT for sizes that the
-//! buffers do not hold, before anything is done.
+//! `i + j * ld`. ONEBUF_UNAVAILABLE if the library is not installed; ONEBUF_INVALID_ARGUMENT, before anything is done,
+//! if the sizes exceed the buffers.
 
 use crate::{
     buffer::onebuf_buffer,
@@ -21,7 +21,7 @@ use onebuf::{
     libs::{Blas, Columns, Direction, Fft, Fft1d, Gemm, Lu, Number, Op, Sample, Solver, Square},
 };
 
-/// What matrices and signals are made of.
+/// The element type of matrices and signals.
 pub type onebuf_number = u32;
 /// `float`.
 pub const ONEBUF_F32: onebuf_number = 0;
@@ -32,28 +32,28 @@ pub const ONEBUF_C32: onebuf_number = 2;
 /// Two `double`s, real and imaginary.
 pub const ONEBUF_C64: onebuf_number = 3;
 
-/// What is done to a matrix before it is used.
+/// The operation applied to a matrix before it is used.
 pub type onebuf_op = u32;
 /// Nothing.
 pub const ONEBUF_OP_NONE: onebuf_op = 0;
-/// It is transposed.
+/// Transpose.
 pub const ONEBUF_OP_TRANSPOSE: onebuf_op = 1;
-/// It is transposed and conjugated.
+/// Conjugate transpose.
 pub const ONEBUF_OP_ADJOINT: onebuf_op = 2;
 
-/// A product: `C = alpha op(A) op(B) + beta C`, where op(A) is m x k, op(B) is k x n, C is m x n.
+/// A matrix product: `C = alpha op(A) op(B) + beta C`, where op(A) is m x k, op(B) is k x n, C is m x n.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_gemm_options {
     /// `sizeof(onebuf_gemm_options)`.
     pub size: usize,
-    /// What the matrices are made of.
+    /// Element type of the matrices.
     pub number: onebuf_number,
-    /// What is done to A.
+    /// Operation on A.
     pub op_a: onebuf_op,
-    /// What is done to B.
+    /// Operation on B.
     pub op_b: onebuf_op,
-    /// Zero.
+    /// Must be zero.
     pub reserved: u32,
     /// Rows of C.
     pub m: usize,
@@ -61,21 +61,21 @@ pub struct onebuf_gemm_options {
     pub n: usize,
     /// Columns of op(A).
     pub k: usize,
-    /// Leading dimension of A; zero: its rows.
+    /// Leading dimension of A; zero: its number of rows.
     pub lda: usize,
-    /// Leading dimension of B; zero: its rows.
+    /// Leading dimension of B; zero: its number of rows.
     pub ldb: usize,
-    /// Leading dimension of C; zero: its rows.
+    /// Leading dimension of C; zero: its number of rows.
     pub ldc: usize,
     /// Two numbers, real and imaginary; NULL: one.
     pub alpha: *const f64,
-    /// Two numbers, real and imaginary; NULL: zero, and what C holds does not matter.
+    /// Two numbers, real and imaginary; NULL: zero, and the contents of C do not matter.
     pub beta: *const f64,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_gemm_options {}
 
-/// Transforms of complex signals that lie one behind the other. Not divided by the length.
+/// Transforms of complex signals that are stored one after another. The result is not divided by the length.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_fft_options {
@@ -83,26 +83,26 @@ pub struct onebuf_fft_options {
     pub size: usize,
     /// ONEBUF_C32 or ONEBUF_C64.
     pub number: onebuf_number,
-    /// Not zero: by exp(+2 pi i j k / n), the way back.
+    /// Not zero: the inverse transform, by exp(+2 pi i j k / n).
     pub inverse: u32,
-    /// Samples of each signal.
+    /// Samples per signal.
     pub len: usize,
-    /// How many signals; zero: one.
+    /// Number of signals; zero: one.
     pub batch: usize,
 }
 // SAFETY: plain numbers, the size first.
 unsafe impl Options for onebuf_fft_options {}
 
-/// The row exchanges of a factored matrix. Free it.
+/// The row permutation of a factored matrix. Free it with onebuf_lu_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_lu {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_lu, Factored, 15);
 
-/// By what the matrix is made of.
+/// One variant per element type.
 #[doc(hidden)]
 pub enum Factored {
     F32(Lu<f32>),
@@ -111,7 +111,7 @@ pub enum Factored {
     C64(Lu<Complex64>),
 }
 
-/// A number that C can say.
+/// A number type that C can pass.
 trait Scalar: Number {
     fn of(parts: [f64; 2]) -> Result<Self>;
     fn keep(lu: Lu<Self>) -> Factored;
@@ -165,7 +165,7 @@ fn no_number(number: onebuf_number, choices: &str) -> Fault {
     Fault::invalid(format!("number {number}: choose one of {choices}"))
 }
 
-/// A view of bytes as one of numbers.
+/// A view of bytes as a view of numbers.
 fn read<'b, T: Number>(buffer: &'b Buf, queue: &'b Queue) -> Result<ReadView<'b, T>> {
     Ok(match buffer {
         Buf::Whole(buffer) => buffer.read_on(queue)?.cast()?,
@@ -186,13 +186,13 @@ unsafe fn scalar<T: Scalar>(given: *const f64, name: &'static str) -> Result<Opt
     if given.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let parts = unsafe { array(given, 2, name)? };
     T::of([parts[0], parts[1]]).map(Some)
 }
 
 /// # Safety
-/// What the options point at is as they say.
+/// The pointers of the options are as the header says.
 unsafe fn gemm<T: Scalar>(
     queue: &Queue,
     given: &onebuf_gemm_options,
@@ -207,7 +207,7 @@ unsafe fn gemm<T: Scalar>(
     product = set(product, given.lda, Gemm::lda);
     product = set(product, given.ldb, Gemm::ldb);
     product = set(product, given.ldc, Gemm::ldc);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (alpha, beta) = unsafe { (scalar(given.alpha, "alpha")?, scalar(given.beta, "beta")?) };
     product = alpha.into_iter().fold(product, Gemm::alpha);
     product = beta.into_iter().fold(product, Gemm::beta);
@@ -216,7 +216,7 @@ unsafe fn gemm<T: Scalar>(
     Ok(blas.gemm(&product, &a, &b, &mut c)?)
 }
 
-/// Multiplies on the queue. A and B may be one buffer; C is another.
+/// Computes a matrix product on the queue. A and B may be the same buffer; C must be another.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_gemm(
     queue: onebuf_queue,
@@ -226,12 +226,12 @@ pub unsafe extern "C" fn onebuf_gemm(
     c: onebuf_buffer,
 ) -> onebuf_status {
     entry(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { self::options(options)? };
         let queue = queue.get()?;
         let [a, b, c] = [a.get()?, b.get()?, c.get()?];
         let all = [&a.buf, &b.buf, &c.buf];
-        // SAFETY: the caller's promise, of each.
+        // SAFETY: guaranteed by the caller, of each.
         unsafe {
             match given.number {
                 ONEBUF_F32 => gemm::<f32>(&queue, &given, all),
@@ -253,7 +253,7 @@ fn fft<T: Sample>(queue: &Queue, plan: &Fft1d, from: &Buf, to: Option<&Buf>) -> 
     Ok(fft.transform_into(plan, &from, &mut to)?)
 }
 
-/// Transforms `from` into `to` on the queue; in place where `to` is the null handle, or the same.
+/// Transforms `from` into `to` on the queue; in place if `to` is the null handle or the same buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_fft(
     queue: onebuf_queue,
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn onebuf_fft(
     to: onebuf_buffer,
 ) -> onebuf_status {
     entry(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { self::options(options)? };
         let (queue, source) = (queue.get()?, from.get()?);
         let target = if to.id == 0 || to.id == from.id { None } else { Some(to.get()?) };
@@ -288,8 +288,8 @@ fn factor<T: Scalar>(queue: &Queue, square: Square, a: &Buf) -> Result<Factored>
     Ok(T::keep(lu))
 }
 
-/// Replaces the n x n matrix in `a` by its factors, and gives the row exchanges. `ld` is the leading dimension, or zero
-/// for n. Waits for the device. ONEBUF_INVALID_ARGUMENT for a singular matrix, whose contents are lost.
+/// Replaces the n x n matrix in `a` by its LU factors and returns the row permutation. `ld` is the leading dimension,
+/// or zero for n. Waits for the device. ONEBUF_INVALID_ARGUMENT for a singular matrix, whose contents are lost.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_lu_factor(
     queue: onebuf_queue,
@@ -327,8 +327,8 @@ fn solve<T: Number>(
     Ok(solver.solve(lu, op, &a, columns, &mut b)?)
 }
 
-/// Replaces the right-hand sides in `b`, so many columns, by the solutions of `op(A) X = B`; `a` holds the factors.
-/// `ldb` is the leading dimension of `b`, or zero for its rows.
+/// Solves `op(A) X = B`: replaces the columns of `b`, the right-hand sides, by the solutions; `a` holds the factors.
+/// `ldb` is the leading dimension of `b`, or zero for its number of rows.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_lu_solve(
     queue: onebuf_queue,
@@ -359,7 +359,7 @@ fn invert<T: Number>(queue: &Queue, lu: &Lu<T>, a: &Buf, inverse: &Buf) -> Resul
     Ok(solver.invert(lu, &a, &mut inverse)?)
 }
 
-/// Writes the inverse of the matrix whose factors `a` holds into `inverse`, column by column without gaps.
+/// Writes the inverse of the matrix whose factors are in `a` into `inverse`, column-major without padding.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_lu_invert(
     queue: onebuf_queue,
@@ -379,7 +379,7 @@ pub extern "C" fn onebuf_lu_invert(
     })
 }
 
-/// Frees the row exchanges. The factors are the buffer's.
+/// Frees the row permutation. The factors stay in the buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_lu_free(lu: onebuf_lu) -> onebuf_status {
     free(lu)

@@ -1,9 +1,9 @@
 //! The log
 //!
-//! What the library has to say beside statuses goes to standard error, a line for each message, as the environment
-//! variable ONEBUF_LOG says when the first hub is discovered: `off`, `error`, `warn`, `info`, `debug`, `trace`, or a
-//! list such as `warn,onebuf::backend=debug`. Without it, the implied copies of buffers with ONEBUF_COPIES_WARN are
-//! written and nothing else. A program with a log of its own takes the messages by onebuf_log_to().
+//! Log messages go to standard error, one line each. The environment variable ONEBUF_LOG selects them when the first
+//! hub is discovered: `off`, `error`, `warn`, `info`, `debug`, `trace`, or a list such as `warn,onebuf::backend=debug`.
+//! Without it only implied copies of buffers with ONEBUF_COPIES_WARN are logged. A program with its own log receives
+//! the messages by onebuf_log_to().
 
 use crate::{
     entry::entry,
@@ -27,22 +27,22 @@ use tracing::{
 };
 use tracing_subscriber::filter::Targets;
 
-/// How much a message matters.
+/// Severity of a message.
 pub type onebuf_log_level = u32;
-/// Something is lost or broken.
+/// Data is lost or something is broken.
 pub const ONEBUF_LOG_ERROR: onebuf_log_level = 1;
-/// Something is not as it should be; implied copies where they are warned of.
+/// Something is wrong; also implied copies of buffers that warn about them.
 pub const ONEBUF_LOG_WARN: onebuf_log_level = 2;
-/// What happens.
+/// Normal events.
 pub const ONEBUF_LOG_INFO: onebuf_log_level = 3;
-/// What happens, in detail.
+/// Details.
 pub const ONEBUF_LOG_DEBUG: onebuf_log_level = 4;
 /// Everything.
 pub const ONEBUF_LOG_TRACE: onebuf_log_level = 5;
 
-/// Takes one message, without a line's end. `target` names the part of the library that it comes from. It is called
-/// by any thread, by several at once, and at times while the library holds locks: it must not call the library.
-/// The strings are valid until it returns.
+/// Receives one message, without a line break. `target` names the part of the library that it comes from. Any thread
+/// may call it, several at once, and also while the library holds locks: it must not call the library. The strings are
+/// valid until it returns.
 pub type onebuf_log_function = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -52,34 +52,34 @@ pub type onebuf_log_function = Option<
     ),
 >;
 
-/// Where messages of implied copies come from.
+/// The target of messages about implied copies.
 const UNASKED: &str = "onebuf::copies=warn";
 
-/// Which messages, and where they go.
+/// Which messages are logged, and where they go.
 struct Sink {
     wanted: Targets,
     callback: Option<LogFunction>,
 }
 
-/// A function of the caller's.
+/// A callback of the program.
 struct LogFunction {
     function: unsafe extern "C" fn(*mut c_void, onebuf_log_level, *const c_char, *const c_char),
     user: *mut c_void,
 }
-// SAFETY: the caller promises a function that any thread can call, with a pointer that is only passed to it.
+// SAFETY: the caller guarantees that any thread may call the function; the pointer is only passed to it.
 unsafe impl Send for LogFunction {}
-// SAFETY: as above; it promises to be called by several threads at once.
+// SAFETY: as above; several threads may call it at once.
 unsafe impl Sync for LogFunction {}
 
 static SINK: RwLock<Option<Sink>> = RwLock::new(None);
 
 thread_local! {
-    /// Whether this thread is in a callback: what is logged there goes nowhere.
+    /// Whether this thread is in a callback: messages logged there are discarded.
     static IS_TELLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Begins to listen, once. Where a Rust program has a subscriber of its own, the messages are that one's.
-/// Returns whether they are ours.
+/// Installs the subscriber, once. If a Rust program has installed its own, that one gets the messages. Returns whether
+/// ours is installed.
 pub(crate) fn start() -> bool {
     static OURS: OnceLock<bool> = OnceLock::new();
     *OURS.get_or_init(|| {
@@ -102,10 +102,9 @@ fn of_environment() -> Targets {
     })
 }
 
-/// Messages of this level and of lower numbers go to a function, and none to standard error; ONEBUF_LOG is not
-/// asked. A `callback` of NULL undoes that, and `level` does not matter then. When this returns, the function that
-/// was set before is no longer running, nor called again.
-/// No thread may hold a lock that the function takes while it calls onebuf: the function is called inside of such calls.
+/// Sends messages of this level and of lower numbers to a function, and none to standard error; ONEBUF_LOG is ignored.
+/// A NULL `callback` undoes this, and `level` is ignored. When this returns, the previous function is not running and
+/// is not called again. Do not hold a lock that the function takes while calling onebuf, because such calls may log.
 ///
 /// ONEBUF_BUSY inside of such a function; ONEBUF_UNSUPPORTED in a Rust program that collects the messages itself.
 #[unsafe(no_mangle)]
@@ -156,17 +155,17 @@ fn number(level: Level) -> onebuf_log_level {
     }
 }
 
-/// Writes a line in one piece. A closed standard error is not an error.
+/// Writes a line in one call. A closed standard error is not an error.
 fn to_stderr(line: fmt::Arguments<'_>) {
     let _ = std::io::stderr().lock().write_all(format!("onebuf: {line}\n").as_bytes());
 }
 
-/// The subscriber: events, no spans.
+/// The subscriber. It handles events and ignores spans.
 struct Log;
 
 impl Log {
     fn with_sink<T>(tell: impl FnOnce(&Sink) -> T) -> Option<T> {
-        // The function that a message goes to is in here with the lock.
+        // The lock also guards the function that receives messages.
         if IS_TELLING.get() {
             return None;
         }
@@ -177,7 +176,7 @@ impl Log {
 impl Subscriber for Log {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match () {
-            // A message that the caller's function causes against the rules is asked for again later.
+            // A message that the callback causes against the rules is decided again later.
             () if IS_TELLING.get() => Interest::sometimes(),
             () if self.enabled(metadata) => Interest::always(),
             () => Interest::never(),
@@ -225,7 +224,7 @@ impl LogFunction {
         let text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
         let (target, message) = (text(target), text(&message));
         IS_TELLING.set(true);
-        // SAFETY: the caller's function, with strings that live until it returns.
+        // SAFETY: the caller's function; the strings live until it returns.
         unsafe { (self.function)(self.user, number(level), target.as_ptr(), message.as_ptr()) };
         IS_TELLING.set(false);
     }

@@ -1,7 +1,7 @@
 //! Mappings
 //!
-//! A mapping lets the host use a buffer in place, through a pointer. It waits for the work before; nobody
-//! else writes the buffer (or, while the host writes, uses it) until it is unmapped.
+//! A mapping gives the host a pointer to a buffer's memory. Mapping waits for earlier work. Until the mapping is
+//! unmapped, nothing else may write the buffer; while the host may write it, nothing else may use it.
 
 use crate::{
     buffer::onebuf_buffer,
@@ -19,16 +19,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// A mapping. Unmap it.
+/// A mapping. End it with onebuf_mapping_unmap().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_mapping {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_mapping, Mapping, 6);
 
-/// A guard, and what it is a guard of. The guard goes first.
+/// A guard, and the buffer that it belongs to. The guard is dropped first.
 #[doc(hidden)]
 pub struct Mapping {
     guard: Mutex<Option<Guard>>,
@@ -36,7 +36,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// A mapping, and where its bytes are.
+    /// A mapping, and the address of its bytes.
     fn open(buffer: Arc<Kept>, writes: bool) -> Result<(Self, *mut c_void)> {
         let mut guard = Guard::take(&buffer, writes)?;
         let pointer = guard.pointer();
@@ -49,10 +49,10 @@ impl Mapping {
     }
 }
 
-/// Maps a buffer or region as a whole: for reading with ONEBUF_READ, else for reading and writing. `data`
-/// is valid, for as many bytes as the buffer has, until it is unmapped.
+/// Maps a whole buffer or region: for reading with ONEBUF_READ, otherwise for reading and writing. `data` is valid, for
+/// the size of the buffer, until it is unmapped.
 ///
-/// Where the host cannot see the memory it gets a copy, which is counted as implied; or
+/// If the host cannot access the memory, it gets a copy, which is counted as implied; or the call fails with
 /// ONEBUF_COPY_FORBIDDEN.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_map(
@@ -71,8 +71,8 @@ pub extern "C" fn onebuf_buffer_map(
     })
 }
 
-/// Ends a mapping. Fails only where the host worked on a copy that could not be written back; the mapping
-/// is over then too.
+/// Ends a mapping. Fails only if the host worked on a copy that could not be written back; the mapping has ended then
+/// too.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_mapping_unmap(mapping: onebuf_mapping) -> onebuf_status {
     entry(|| mapping.take()?.close())

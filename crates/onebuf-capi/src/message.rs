@@ -1,6 +1,6 @@
 //! Error messages
 //!
-//! The message of the thread's last failure says what was wrong and what to do.
+//! The message of a thread's last failure says what was wrong and what to do.
 
 use crate::{
     entry::{entry, last_message, set_message},
@@ -9,18 +9,18 @@ use crate::{
 };
 use std::ffi::c_char;
 
-/// What was wrong in this thread's last call that failed, and what to do; empty when none has. Valid until
-/// the thread's next call that fails, or its end. Never NULL.
+/// The message of this thread's last call that failed; empty if none has. Valid until the thread's next call that
+/// fails, or until the thread ends. Never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_last_error_message() -> *const c_char {
     last_message()
 }
 
-/// Sets this thread's message, as a call that fails does: for callbacks, whose own reasons a pipeline passes on.
+/// Sets this thread's error message, as a call that fails does. For callbacks, whose reasons a pipeline passes on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_set_error_message(message: *const c_char) -> onebuf_status {
     entry(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         set_message(unsafe { text(message, "message")? });
         Ok(())
     })

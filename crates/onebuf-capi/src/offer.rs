@@ -1,9 +1,9 @@
 //! Offers
 //!
-//! A buffer for another process of the same user: the owner offers it under a name, the other attaches to it
-//! (onebuf_peer_attach()) and has the same memory, without a copy. Fences do not cross processes, so the two take
-//! turns, as peers do. From the offer on the buffer cannot be mapped, nor used by native kernels:
-//! another process can write it at any time.
+//! Shares a buffer with another process of the same user. The owner offers it under a name; the other process attaches
+//! to it (onebuf_peer_attach()) and accesses the same memory without a copy. Fences do not cross processes, so the two
+//! take turns: see the section on peers. An offered buffer cannot be mapped or used by native kernels, because another
+//! process can write it at any time.
 
 use crate::{
     buffer::onebuf_buffer,
@@ -20,36 +20,36 @@ use crate::{
 use onebuf::peer::Offer;
 use std::{ffi::c_char, os::unix::ffi::OsStrExt, sync::Arc};
 
-/// An offer. Free it.
+/// An offer. Free it with onebuf_offer_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_offer {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_offer, Offered, 16);
 
-/// How to offer. Zeroes are the defaults, but for `name`.
+/// Options of an offer. Zero in every field means the default, except for `name`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_offer_options {
     /// `sizeof(onebuf_offer_options)`.
     pub size: usize,
-    /// By what the others find it: a name, or the path of a socket in a folder that only its user may enter.
+    /// The name under which peers find it, or the path of a socket in a folder that only this user can enter.
     pub name: *const c_char,
-    /// How many bytes an element has: both sides say the same number. Zero: 1.
+    /// Size of an element in bytes; both sides must state the same number. Zero: 1.
     pub element_bytes: usize,
-    /// Other users whose processes may attach; those of one's own always may.
+    /// Other users whose processes may attach; processes of this user always may.
     pub uids: *const u32,
-    /// How many users.
+    /// Number of users.
     pub uid_count: usize,
-    /// How long a peer that has come may take for its part of the handshake, in milliseconds; zero: 5 seconds.
+    /// Time limit of the handshake with a peer that has connected, in milliseconds; zero: 5 seconds.
     pub greeting_ms: u64,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_offer_options {}
 
-/// An offer, and where its socket is.
+/// An offer, and the path of its socket.
 #[doc(hidden)]
 pub struct Offered {
     offer: Arc<OpenOffer>,
@@ -60,7 +60,7 @@ impl Offered {
     /// # Safety
     /// As for [`onebuf_offer_open`].
     unsafe fn open(buffer: Arc<Kept>, given: &onebuf_offer_options) -> Result<Self> {
-        // SAFETY: the caller's promise, for both.
+        // SAFETY: guaranteed by the caller, for both.
         let (name, uids) =
             unsafe { (text(given.name, "name")?, array(given.uids, given.uid_count, "uids")?) };
         let mut path = Vec::new();
@@ -77,9 +77,9 @@ impl Offered {
     }
 }
 
-/// Offers a buffer. ONEBUF_UNSUPPORTED unless it lies in host pages of its own, or in a device's memory that can be
-/// exported; ONEBUF_BUSY while a view is held, while it is offered already, or while the name is another owner's;
-/// ONEBUF_CACHE for a folder that others can enter. The buffer may be freed: it lives as long as the offer.
+/// Offers a buffer. ONEBUF_UNSUPPORTED unless the buffer lies in host pages allocated by onebuf, or in device memory
+/// that can be exported; ONEBUF_BUSY while a view is held, while it is already offered, or while another owner uses the
+/// name; ONEBUF_CACHE for a folder that other users can enter. The buffer may be freed: the offer keeps it alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_offer_open(
     buffer: onebuf_buffer,
@@ -89,13 +89,13 @@ pub unsafe extern "C" fn onebuf_offer_open(
     entry(|| {
         let offer = out(offer, "offer")?;
         let buffer = buffer.get()?;
-        // SAFETY: the caller's promise, also about what the options point at.
+        // SAFETY: guaranteed by the caller, also for what the options point at.
         *offer = onebuf_offer::put(unsafe { Offered::open(buffer, &self::options(options)?)? })?;
         Ok(())
     })
 }
 
-/// The socket's path, by which processes with another notion of names find it.
+/// The path of the socket, for processes that resolve names differently.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_offer_path(
     offer: onebuf_offer,
@@ -104,10 +104,10 @@ pub extern "C" fn onebuf_offer_path(
     entry(|| string::give(text, || Ok(offer.get()?.path.clone())))
 }
 
-/// Waits for the next peer, checks it, and gives it the memory; it is this process's turn then. One peer at a time:
-/// ONEBUF_BUSY while one is here. ONEBUF_TIMEOUT when no peer has come and done its part of the
-/// handshake; ONEBUF_PEER_REFUSED for one of another user, or that says nothing; ONEBUF_INVALID_ARGUMENT for one with other elements;
-/// ONEBUF_PEER_LOST for one that went away. After any of these the next one may be waited for.
+/// Waits for the next peer, validates it and gives it the memory. It is then this process's turn. One peer at a time:
+/// ONEBUF_BUSY while one is attached. ONEBUF_TIMEOUT if no peer completed the handshake; ONEBUF_PEER_REFUSED for a peer
+/// of another user, or one that sends nothing; ONEBUF_INVALID_ARGUMENT for a peer with another element size;
+/// ONEBUF_PEER_LOST for a peer that disconnected. After any of these you can wait for the next peer.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_offer_accept(
     offer: onebuf_offer,
@@ -122,7 +122,7 @@ pub extern "C" fn onebuf_offer_accept(
     })
 }
 
-/// Frees an offer: nobody can attach any more. A peer that is here stays until its handle is freed.
+/// Frees an offer: no peer can attach any more. An attached peer stays until its handle is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_offer_free(offer: onebuf_offer) -> onebuf_status {
     free(offer)

@@ -1,8 +1,8 @@
 //! Owners
 //!
-//! For languages whose variables are copied and ended without a word, such as Fortran: an object may have
-//! owners, named by their addresses, and is freed with the last of them. An address owns one object at most,
-//! whatever bits lie there: a copy that was not announced owns nothing, and frees nothing.
+//! For languages whose variables are copied and destroyed implicitly, such as Fortran. An object may have owners,
+//! identified by addresses, and is freed with its last owner. An address owns at most one object, whatever bits are
+//! stored there: a copy that was not announced owns nothing and frees nothing.
 
 use crate::{
     buffer::{onebuf_buffer, onebuf_buffer_free},
@@ -24,9 +24,9 @@ use std::{
 static OWNERS: Mutex<Owners> = Mutex::new(Owners { of: BTreeMap::new(), count: BTreeMap::new() });
 
 struct Owners {
-    /// What an address owns.
+    /// The object that an address owns.
     of: BTreeMap<usize, u64>,
-    /// How many own an object.
+    /// Number of owners of each object.
     count: BTreeMap<u64, usize>,
 }
 
@@ -35,9 +35,9 @@ impl Owners {
         OWNERS.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the address own this, nothing for zero; gives the object whose last owner it was.
+    /// Makes the address own this object, or nothing for zero. Returns the object whose last owner it was.
     fn set(&mut self, owner: usize, id: u64) -> Option<u64> {
-        // Counted first, so that what is owned again was never unowned.
+        // Counted first, so that an object that is owned again never has zero owners in between.
         let before = if id == 0 {
             self.of.remove(&owner)
         } else {
@@ -67,9 +67,9 @@ thread_local! {
     static LEAVING: Leaving = const { Leaving(Cell::new(0)) };
 }
 
-/// Lets this one wait in place of the one that waited, which is given.
+/// Stores this object as pending, and returns the one that was pending before.
 fn leave(id: u64) -> u64 {
-    // A thread that is ending has no next call: what it leaves goes at once.
+    // A thread that is ending makes no further call: its object is freed at once.
     LEAVING.try_with(|leaving| leaving.0.replace(id)).unwrap_or(id)
 }
 
@@ -77,7 +77,7 @@ const fn kind(id: u64) -> u8 {
     (id >> 56) as u8
 }
 
-/// Frees what was owned. Somebody may have done so before: then there is nothing to do.
+/// Frees an object that was owned. If it was freed before, there is nothing to do.
 fn free(id: u64) {
     match kind(id) {
         onebuf_buffer::KIND => onebuf_buffer_free(onebuf_buffer { id }),
@@ -88,7 +88,7 @@ fn free(id: u64) {
     };
 }
 
-/// Only what can be freed can be owned.
+/// Only objects that can be freed can be owned.
 fn check(id: u64) -> Result<()> {
     match kind(id) {
         onebuf_buffer::KIND => onebuf_buffer { id }.get().map(drop),
@@ -105,9 +105,9 @@ fn address(owner: *const c_void) -> Result<usize> {
     if owner.is_null() { Err(Fault::Null("owner")) } else { Ok(owner.addr()) }
 }
 
-/// Makes an address the owner of an object: the `id` of a buffer's, fence's, program's or kernel's handle; of
-/// nothing for zero. What it owned before loses an owner, and is freed when that was the last. The address is
-/// never looked at. An object that nobody ever owned is the caller's to free.
+/// Makes an address the owner of an object, given the `id` of a buffer, fence, program or kernel handle; zero means
+/// nothing. The object that the address owned before loses an owner, and is freed if that was the last. The address is
+/// never dereferenced. An object that never had an owner must be freed by the caller.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_own(owner: *const c_void, id: u64) -> onebuf_status {
     entry(|| {
@@ -122,8 +122,9 @@ pub extern "C" fn onebuf_own(owner: *const c_void, id: u64) -> onebuf_status {
     })
 }
 
-/// The variable at an address ends, or is about to be assigned: it owns nothing from now on. The object whose
-/// last owner it was goes with the thread's next call of these two: the right side of `b = b` is still needed.
+/// Ends the ownership of an address, because the variable there ends or is about to be assigned. If it was the last
+/// owner, the object is freed at the thread's next call of one of these two functions: the right side of `b = b` is
+/// still needed.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_disown(owner: *const c_void) -> onebuf_status {
     entry(|| {

@@ -1,8 +1,8 @@
 //! Peers
 //!
-//! Two processes on one buffer: a peer is the other one, at either end of an offer. The two take turns: a hand-over waits for all work on the buffer and
-//! lets the other begin; out of turn every use of the buffer is ONEBUF_BUSY. However a peer ends, whoever waits for it
-//! has ONEBUF_PEER_LOST at once: the owner has its turn again, and its buffer lives on.
+//! A peer is the process at the other end of an offer. The two processes take turns: a hand-over waits for all work on
+//! the buffer and lets the other process begin; using the buffer out of turn fails with ONEBUF_BUSY. When a peer ends,
+//! in whatever way, waits for it fail with ONEBUF_PEER_LOST at once; the owner has its turn again and keeps its buffer.
 
 use crate::{
     buffer::{Asked, onebuf_buffer, onebuf_buffer_options},
@@ -25,58 +25,58 @@ use std::{
     time::Duration,
 };
 
-/// The process at the other end of an offered buffer. Free it.
+/// The process at the other end of an offered buffer. Free it with onebuf_peer_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_peer {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_peer, PeerEnd, 17);
 
-/// How to attach. Zeroes are the defaults, but for `name`.
+/// Options for attaching. Zero in every field means the default, except for `name`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_attach_options {
     /// `sizeof(onebuf_attach_options)`.
     pub size: usize,
-    /// The name, or path, that the owner offers it by.
+    /// The name or path under which the owner offers the buffer.
     pub name: *const c_char,
-    /// How many bytes an element has: both sides say the same number. Zero: 1.
+    /// Size of an element in bytes; both sides must state the same number. Zero: 1.
     pub element_bytes: usize,
-    /// Other users who are trusted as owners; one's own always is.
+    /// Other users who are trusted as owners; this user always is.
     pub uids: *const u32,
-    /// How many users.
+    /// Number of users.
     pub uid_count: usize,
-    /// How long the owner may take to give the buffer, in milliseconds; zero: 10 seconds.
+    /// Time limit for the owner to hand the buffer out, in milliseconds; zero: 10 seconds.
     pub timeout_ms: u64,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_attach_options {}
 
-/// Who it is, and how far the two are.
+/// The identity of a peer, and the state of the connection.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_peer_info {
     /// `sizeof(onebuf_peer_info)`.
     pub size: usize,
-    /// Its process id; zero where this process cannot see it.
+    /// Process id of the peer; zero if this process cannot see it.
     pub pid: u32,
-    /// Its user.
+    /// User id of the peer.
     pub uid: u32,
-    /// The number of this visit among all of its offer, the same at both ends.
+    /// Number of this connection among all of its offer; the same at both ends.
     pub session: u64,
-    /// How often the buffer was handed over, either way.
+    /// Number of hand-overs, in both directions.
     pub round: u64,
-    /// Not zero: this process may use the buffer now.
+    /// Not zero: it is this process's turn.
     pub our_turn: u32,
-    /// Not zero: the other said goodbye, which one that died does not.
+    /// Not zero: the peer disconnected in good order, rather than by dying.
     pub left: u32,
 }
 // SAFETY: plain numbers, the size first.
 unsafe impl Options for onebuf_peer_info {}
 
-/// One end of a connection, and how long it is waited for when nothing is said.
+/// One end of a connection, and its default timeout.
 #[doc(hidden)]
 pub struct PeerEnd {
     side: Mutex<Side>,
@@ -88,7 +88,7 @@ enum Side {
     Client(Attached<u8>),
 }
 
-/// The same call of either.
+/// Calls the same method of either end.
 macro_rules! either {
     ($side:expr, $end:ident => $call:expr) => {
         match $side {
@@ -109,7 +109,7 @@ impl PeerEnd {
         Self { side: Mutex::new(Side::Client(attached)), timeout }
     }
 
-    /// Who waits for the other process may do so for long: nobody else waits for that.
+    /// A wait for the other process may be long, so other calls do not queue behind it.
     fn lock(&self) -> Result<MutexGuard<'_, Side>> {
         match self.side.try_lock() {
             Ok(side) => Ok(side),
@@ -142,7 +142,7 @@ impl PeerEnd {
 /// # Safety
 /// As for [`onebuf_peer_attach`].
 unsafe fn attach(given: *const onebuf_attach_options) -> Result<Attach> {
-    // SAFETY: the caller's promise, for all of these.
+    // SAFETY: guaranteed by the caller, for all of these.
     let (given, name, uids) = unsafe {
         let given = options(given)?;
         (given, text(given.name, "name")?, array(given.uids, given.uid_count, "uids")?)
@@ -165,7 +165,7 @@ unsafe fn open(hub: &Hub, attach: &Attach, asked: &Asked) -> Result<Attached<u8>
     }
     let mut fault = None;
     let attached = attach.open::<u8>(hub, |builder| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { asked.shape(builder.clone()) }.unwrap_or_else(|why| {
             fault = Some(why);
             builder
@@ -177,14 +177,15 @@ unsafe fn open(hub: &Hub, attach: &Attach, asked: &Asked) -> Result<Attached<u8>
     }
 }
 
-/// Attaches to a buffer that another process offers. It is the owner's turn then: onebuf_peer_wait() for one's own.
-/// `buffer_options` say who sees it here and how; they may be NULL, and bring neither memory nor contents. Memory of a device
-/// is imported only on a device that they name, and not by a driver that believes what the owner's file says (those that run on
-/// the CPU). Both handles are to be freed; without the peer's the buffer is ONEBUF_PEER_LOST.
+/// Attaches to a buffer that another process offers. It is then the owner's turn: call onebuf_peer_wait().
+/// `buffer_options` say which devices access it here and how; they may be NULL, and must not contain host memory or
+/// contents. Device memory is imported only on a device that they name, and not by a driver that trusts the contents of
+/// the owner's file (drivers that run on the CPU). Free both handles; after the peer is freed, using the buffer fails
+/// with ONEBUF_PEER_LOST.
 ///
-/// ONEBUF_UNAVAILABLE when nobody offers it; ONEBUF_TIMEOUT when the owner does not answer; ONEBUF_PEER_REFUSED for one
-/// of another user, or whose words or memory fail a check; ONEBUF_INVALID_ARGUMENT for elements of another size;
-/// ONEBUF_UNSUPPORTED for memory of a device where no device that takes it was named.
+/// ONEBUF_UNAVAILABLE if no process offers it; ONEBUF_TIMEOUT if the owner does not answer; ONEBUF_PEER_REFUSED for an
+/// owner of another user, or if its messages or memory fail a check; ONEBUF_INVALID_ARGUMENT for another element size;
+/// ONEBUF_UNSUPPORTED for device memory if the options name no device that can import it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_peer_attach(
     hub: onebuf_hub,
@@ -196,29 +197,29 @@ pub unsafe extern "C" fn onebuf_peer_attach(
     entry(|| {
         let (peer, buffer) = (out(peer, "peer")?, out(buffer, "buffer")?);
         let hub = hub.get()?;
-        // SAFETY: the caller's promise, also about what the options point at.
+        // SAFETY: guaranteed by the caller, also for what the options point at.
         let attached = unsafe { open(&hub.hub, &attach(options)?, &Asked::read(buffer_options)?)? };
         let whole = Whole::Attached(attached.shared_buffer());
         let made = onebuf_buffer::put(Buf::Whole(whole).into())?;
-        // Without a place for the one there is no use for the other.
+        // The caller needs both results, so both places are checked first.
         *peer = onebuf_peer::put(PeerEnd::of_guest(attached)).inspect_err(|_| drop(made.take()))?;
         *buffer = made;
         Ok(())
     })
 }
 
-/// Who it is, and how far the two are. ONEBUF_BUSY while another thread waits for it.
+/// Queries the peer. ONEBUF_BUSY while another thread waits for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_peer_query(
     peer: onebuf_peer,
     info: *mut onebuf_peer_info,
 ) -> onebuf_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     entry(|| unsafe { give(peer.get()?.info()?, info, "info") })
 }
 
-/// Waits for all work on the buffer, and gives the other process its turn. ONEBUF_PEER_LOST when it is gone: the buffer
-/// stays this process's. ONEBUF_BUSY while a view is held, or out of turn.
+/// Waits for all work on the buffer and gives the other process its turn. ONEBUF_PEER_LOST if the peer is gone: this
+/// process keeps the buffer. ONEBUF_BUSY while a view is held, or out of turn.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_peer_hand_over(peer: onebuf_peer) -> onebuf_status {
     entry(|| {
@@ -228,9 +229,9 @@ pub extern "C" fn onebuf_peer_hand_over(peer: onebuf_peer) -> onebuf_status {
     })
 }
 
-/// Waits until the other process hands the buffer over. ONEBUF_TIMEOUT when it takes longer: wait again, or leave.
-/// ONEBUF_PEER_LOST as soon as it is gone: an owner has its buffer again, with what the peer had written until then; the
-/// turn of an owner that is gone falls to nobody.
+/// Waits until the other process hands the buffer over. ONEBUF_TIMEOUT if it takes longer: wait again, or free the
+/// peer. ONEBUF_PEER_LOST as soon as the peer is gone: an owner has its buffer again, with what the peer had written
+/// until then; if the owner is gone, the buffer is lost.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_peer_wait(peer: onebuf_peer, timeout_ms: u64) -> onebuf_status {
     entry(|| {
@@ -241,7 +242,7 @@ pub extern "C" fn onebuf_peer_wait(peer: onebuf_peer, timeout_ms: u64) -> onebuf
     })
 }
 
-/// Whether the other process is still there, in this one's turn: ONEBUF_PEER_LOST when it is not.
+/// Checks, during this process's turn, that the other process is still there: ONEBUF_PEER_LOST if it is not.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_peer_check(peer: onebuf_peer) -> onebuf_status {
     entry(|| {
@@ -251,7 +252,8 @@ pub extern "C" fn onebuf_peer_check(peer: onebuf_peer) -> onebuf_status {
     })
 }
 
-/// Ends the visit in good order: an owner's buffer is its own again; an attached one is ONEBUF_PEER_LOST.
+/// Ends the connection in good order: an owner has its buffer to itself again; an attached buffer fails with
+/// ONEBUF_PEER_LOST.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_peer_free(peer: onebuf_peer) -> onebuf_status {
     free(peer)

@@ -1,9 +1,9 @@
 //! Pipelines
 //!
-//! Frames that come without pause: a source fills a slot, stages enqueue work on it, a sink takes the result, and the
-//! slots go round. A slot is one buffer or several, made once. The source and each stage have a thread of their own; the
-//! sink is called on the thread that runs the pipeline. Only a caller that needs the bytes waits for a device: a buffer's
-//! own fences order the stages' queues.
+//! A pipeline processes a continuous stream of frames: a source fills a slot, stages enqueue work on it, a sink
+//! consumes the result, and the slot is reused. A slot has one or more buffers, created once. The source and each stage
+//! have a thread of their own; the sink runs on the thread that runs the pipeline. Fences of the buffers order the
+//! stages' queues, so only a callback that needs the bytes waits for a device.
 
 use crate::{
     buffer::{Asked, onebuf_buffer_options},
@@ -32,32 +32,32 @@ use std::{
     time::Duration,
 };
 
-/// A pipeline. Free it.
+/// A pipeline. Free it with onebuf_pipeline_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_pipeline {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_pipeline, BuiltPipeline, 18);
 
-/// What to do when the source is faster than the rest.
+/// What to do if the source is faster than the stages.
 pub type onebuf_when_full = u32;
 /// The source waits.
 pub const ONEBUF_WHEN_FULL_BLOCK: onebuf_when_full = 0;
-/// The frame that has waited longest before the first stage is dropped, and counted.
+/// The oldest frame that waits for the first stage is dropped and counted.
 pub const ONEBUF_WHEN_FULL_DROP_OLDEST: onebuf_when_full = 1;
-/// The frame that has just come is dropped, and counted.
+/// The newest frame is dropped and counted.
 pub const ONEBUF_WHEN_FULL_DROP_NEWEST: onebuf_when_full = 2;
 
-/// A buffer that each slot has.
+/// A buffer of each slot.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_slot_buffer {
-    /// How many bytes.
+    /// Size in bytes.
     pub bytes: usize,
-    /// What it shall be: with all devices of the stages that use it. NULL: the host alone uses it. It brings neither
-    /// memory nor contents.
+    /// Options of the buffer; list all devices of stages that use it. NULL: only the host uses it. Host memory and
+    /// contents are not allowed.
     pub options: *const onebuf_buffer_options,
 }
 
@@ -65,100 +65,103 @@ pub struct onebuf_slot_buffer {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_stage {
-    /// Its name, for reports and messages.
+    /// Name for reports and messages.
     pub name: *const c_char,
-    /// The device that its queue is of.
+    /// The device of the stage's queue.
     pub device: onebuf_device,
-    /// What it does.
+    /// The callback.
     pub run: onebuf_frame_function,
-    /// What `run` is given first.
+    /// The first argument of `run`.
     pub user: *mut c_void,
-    /// Null, or all kernels that it launches, where it does nothing else with its queue. Beside a stage of CUDA or HIP on the
-    /// same chip, kernels of OpenCL then run in that stage's queue, where the doctor has proven that they can: nothing is
-    /// handed over. The slots' buffers have to be shared with both devices. `onebuf_pipeline_json` tells what became of it.
+    /// NULL, or all kernels that the stage launches, if it does nothing else with its queue. OpenCL kernels then run in
+    /// the queue of a neighbouring CUDA or HIP stage on the same chip, if the doctor has proven that this works: no
+    /// hand-over is needed. The slots' buffers must be shared with both devices. `onebuf_pipeline_json` reports the
+    /// result.
     pub kernels: *const onebuf_kernel,
-    /// How many kernels.
+    /// Number of kernels.
     pub kernel_count: usize,
 }
 
-/// What a pipeline shall be. Zeroes are the defaults, but for `depth`, `buffers`, `source` or `feed`, and `sink` or
-/// `drain`. Pointers need to be valid during the call only, `user`s as long as the pipeline runs.
+/// Options of a pipeline. Zero in every field means the default, except for `depth`, `buffers`, `source` or `feed`, and
+/// `sink` or `drain`. Pointers must be valid during the call; each `user` must be valid while the pipeline runs.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_pipeline_options {
     /// `sizeof(onebuf_pipeline_options)`.
     pub size: usize,
-    /// How many slots go round; two are double buffering.
+    /// Number of slots; two is double buffering.
     pub depth: usize,
-    /// What each slot has.
+    /// The buffers of each slot.
     pub buffers: *const onebuf_slot_buffer,
-    /// How many buffers.
+    /// Number of buffers.
     pub buffer_count: usize,
-    /// Where frames come from.
+    /// The callback that produces frames.
     pub source: onebuf_source_function,
-    /// What `source` is given first.
+    /// The first argument of `source`.
     pub source_user: *mut c_void,
-    /// What is done with them, in this order.
+    /// The stages, in order.
     pub stages: *const onebuf_stage,
-    /// How many stages; none is fine.
+    /// Number of stages; may be zero.
     pub stage_count: usize,
-    /// Where they go, in their order.
+    /// The callback that consumes frames, in order.
     pub sink: onebuf_frame_function,
-    /// What `sink` is given first.
+    /// The first argument of `sink`.
     pub sink_user: *mut c_void,
-    /// How many frames a stage enqueues before it passes them on; zero: as was measured to be best here.
+    /// Number of frames that a stage enqueues before it passes them on; zero: the value measured to be best on this
+    /// machine.
     pub batch: usize,
-    /// What to do when the source is faster than the rest.
+    /// What to do if the source is faster than the stages.
     pub when_full: onebuf_when_full,
-    /// Not zero: everything runs on the thread that runs the pipeline. A pipeline with a stage on a device whose driver is
-    /// known to crash when two threads call it at once does so by itself, with a warning in the log.
+    /// Not zero: everything runs on the thread that runs the pipeline. This is automatic, with a warning in the log, if
+    /// a stage's driver is known to crash when two threads call it at once.
     pub one_thread: u32,
-    /// Where frames come from, instead of `source`; null: from there.
+    /// A source of the library, instead of `source`; null: `source` is used.
     pub feed: onebuf_source,
-    /// Which buffer of a slot it fills: in place where the host sees that, else by one upload.
+    /// The index of the slot's buffer that `feed` fills: in place if the host can access it, otherwise by one upload.
     pub feed_buffer: usize,
-    /// Where they go, instead of `sink`; null: there.
+    /// A sink of the library, instead of `sink`; null: `sink` is used.
     pub drain: onebuf_sink,
-    /// Which buffer of a slot it takes: in place where the host sees that, else by one download.
+    /// The index of the slot's buffer that `drain` takes: in place if the host can access it, otherwise by one
+    /// download.
     pub drain_buffer: usize,
-    /// Not zero: every stage's kernels run on its own device, whatever is proven.
+    /// Not zero: every stage's kernels run on the stage's own device, even if a graft is proven.
     pub no_graft: u32,
-    /// Ignored: programs of an earlier version have undefined bytes here, which their `size` covers.
+    /// Ignored: programs built against an earlier version have undefined bytes here, which their `size` includes.
     pub reserved: u32,
-    /// Not zero: each part has a thread of its own, also where a stage's driver is known to crash then. `one_thread` is
-    /// stronger.
+    /// Not zero: the source and each stage have their own thread, even if a stage's driver is known to crash then.
+    /// `one_thread` takes precedence.
     pub threads: u32,
 }
 // SAFETY: plain numbers and pointers, the size first; functions may be null; handles are numbers.
 unsafe impl Options for onebuf_pipeline_options {}
 
-/// How a pipeline does, or did. Times are in nanoseconds; those of a pipeline that had no frame yet are zero.
+/// Progress of a pipeline. Times are in nanoseconds, and zero before the first frame.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_pipeline_report {
     /// `sizeof(onebuf_pipeline_report)`.
     pub size: usize,
-    /// Frames that came out at the sink.
+    /// Frames that the sink has consumed.
     pub frames: u64,
-    /// Frames that were dropped because the rest was slower than the source.
+    /// Frames that were dropped because the stages were slower than the source.
     pub dropped: u64,
-    /// Frames that the source could not complete; they were not passed on.
+    /// Incomplete frames, which were not passed on.
     pub incomplete: u64,
-    /// Frames that are on their way.
+    /// Frames in flight.
     pub on_the_way: u64,
     /// How long it has been running.
     pub elapsed_ns: u64,
-    /// Half of the frames took no longer from the source's having filled them to the sink's being done.
+    /// Median latency of a frame, from the end of the source's callback to the end of the sink's.
     pub latency_p50_ns: u64,
-    /// The same for 99 of 100.
+    /// 99th percentile of that latency.
     pub latency_p99_ns: u64,
-    /// Not zero: everything ran on one thread, because that was asked for or a stage's driver does not survive two.
+    /// Not zero: everything ran on one thread, because it was requested or a stage's driver does not support two.
     pub one_thread: u32,
 }
 // SAFETY: plain numbers, the size first.
 unsafe impl Options for onebuf_pipeline_report {}
 
-/// A pipeline, and what is needed of it while it runs.
+/// A pipeline, and what callbacks need while it runs.
 #[doc(hidden)]
 pub struct BuiltPipeline {
     pipeline: Mutex<Pipeline<'static, Ring>>,
@@ -166,10 +169,10 @@ pub struct BuiltPipeline {
     said: Arc<Said>,
 }
 
-/// Deeper rings were not initialised.
+/// A larger depth was not initialised.
 const MOST_SLOTS: usize = 1 << 16;
 
-/// What the options say, their pointers read.
+/// The options after validation.
 struct Plan {
     given: onebuf_pipeline_options,
     source: PipelineEnd<SourceFn, Claim<Feed>>,
@@ -189,7 +192,7 @@ impl Stage {
     /// # Safety
     /// As for [`onebuf_pipeline_create`].
     unsafe fn read(given: &onebuf_stage) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let name = unsafe { text(given.name, "name")? }.to_owned();
         // SAFETY: as above.
         let kernels = unsafe { array(given.kernels, given.kernel_count, "kernels")? };
@@ -203,7 +206,7 @@ impl Plan {
     /// # Safety
     /// As for [`onebuf_pipeline_create`].
     unsafe fn read(given: *const onebuf_pipeline_options) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { options(given)? };
         // SAFETY: as above.
         let stages = unsafe { array(given.stages, given.stage_count, "stages")? };
@@ -219,17 +222,17 @@ impl Plan {
         })
     }
 
-    /// The slot's buffers.
+    /// The buffers of the slots.
     ///
     /// # Safety
     /// As for [`onebuf_pipeline_create`].
     unsafe fn slot(&self, hub: &Hub) -> Result<Ring> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let parts = unsafe { array(self.given.buffers, self.given.buffer_count, "buffers")? };
         if parts.is_empty() {
             return Err(Fault::invalid("a pipeline whose slots have no buffer"));
         }
-        // What is made before one fails is freed with this.
+        // Buffers created before a failure are freed with this.
         let mut slot = Ring::default();
         for part in parts {
             // SAFETY: as above.
@@ -261,9 +264,9 @@ impl Plan {
             let depth = self.given.depth;
             return Err(Fault::invalid(format!("depth {depth}: {MOST_SLOTS} slots at most")));
         }
-        // Whoever drops has one slot more.
+        // Dropping frames needs one slot more.
         let slots = self.given.depth + usize::from(when_full != WhenFull::Block);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let slots = (0..slots).map(|_| unsafe { self.slot(hub) }).collect::<Result<Vec<_>>>()?;
         let mut slots = slots.into_iter();
         let make = move |_| slots.next().ok_or_else(|| Error::invalid("more slots than were made"));
@@ -358,8 +361,8 @@ fn plain(report: &Report) -> onebuf_pipeline_report {
     }
 }
 
-/// Opens the stages' queues and makes the slots. ONEBUF_INVALID_ARGUMENT without a slot, or for a batch that the ring has
-/// no room for.
+/// Creates a pipeline: opens the stages' queues and allocates the slots. ONEBUF_INVALID_ARGUMENT for zero slots, or for
+/// a batch that does not fit the ring.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_pipeline_create(
     hub: onebuf_hub,
@@ -369,15 +372,15 @@ pub unsafe extern "C" fn onebuf_pipeline_create(
     entry(|| {
         let pipeline = out(pipeline, "pipeline")?;
         let hub = hub.get()?;
-        // SAFETY: the caller's promise, also about what the options point at.
+        // SAFETY: guaranteed by the caller, also for what the options point at.
         *pipeline = onebuf_pipeline::put(unsafe { Plan::read(options)?.build(&hub.hub)? })?;
         Ok(())
     })
 }
 
-/// Runs until the source ends, somebody stops it, or something fails; what is on its way then comes out first, unless
-/// something failed. It may be run again: the slots stay. ONEBUF_BUSY while it runs. `report` may be NULL; it is written
-/// after a failure, too.
+/// Runs until the source ends, onebuf_pipeline_stop() is called, or something fails. Frames in flight are completed
+/// first, unless something failed. The pipeline may be run again with the same slots. ONEBUF_BUSY while it runs.
+/// `report` may be NULL; it is also filled in after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_pipeline_run(
     pipeline: onebuf_pipeline,
@@ -387,14 +390,14 @@ pub unsafe extern "C" fn onebuf_pipeline_run(
         let line = pipeline.get()?;
         let ran = line.run().map(drop);
         if !report.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { give(plain(&line.handle.report()), report, "report")? };
         }
         ran
     })
 }
 
-/// Asks the pipeline that runs to end, from any thread: the source is not asked again, and what is on its way comes out.
+/// Asks a running pipeline to end, from any thread: the source is not called again, and frames in flight are completed.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_pipeline_stop(pipeline: onebuf_pipeline) -> onebuf_status {
     entry(|| {
@@ -403,17 +406,17 @@ pub extern "C" fn onebuf_pipeline_stop(pipeline: onebuf_pipeline) -> onebuf_stat
     })
 }
 
-/// How it does, from any thread, also while it runs.
+/// Reports the progress, from any thread, also while the pipeline runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_pipeline_get_report(
     pipeline: onebuf_pipeline,
     report: *mut onebuf_pipeline_report,
 ) -> onebuf_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     entry(|| unsafe { give(plain(&pipeline.get()?.handle.report()), report, "report") })
 }
 
-/// The same with each stage's own times, as JSON.
+/// Reports the progress and the times of each stage as JSON.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_pipeline_json(
     pipeline: onebuf_pipeline,
@@ -427,7 +430,7 @@ pub extern "C" fn onebuf_pipeline_json(
     })
 }
 
-/// Frees a pipeline, its queues and its slots. One that runs is asked to end, and goes when it has.
+/// Frees a pipeline, its queues and its slots. A running pipeline is asked to end, and is freed when it has.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_pipeline_free(pipeline: onebuf_pipeline) -> onebuf_status {
     if let Ok(line) = pipeline.get() {

@@ -1,7 +1,7 @@
 //! Pools
 //!
-//! A pool hands out buffers and gets them back when they are freed, so that the next comes without an
-//! allocation. What a used buffer holds at first is unspecified.
+//! A pool reuses buffers: a freed buffer returns to the pool and serves a later request without an allocation. The
+//! initial contents of a reused buffer are unspecified.
 
 use crate::{
     buffer::{Asked, onebuf_buffer, onebuf_buffer_options},
@@ -12,53 +12,53 @@ use crate::{
     status::onebuf_status,
 };
 
-/// A pool. Free it.
+/// A pool. Free it with onebuf_pool_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_pool {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_pool, Pool, 12);
 
-/// A pool and the hub that its wishes are made with.
+/// A pool, and the hub that its requests use.
 #[doc(hidden)]
 pub struct Pool {
     pool: onebuf::Pool,
     hub: onebuf::Hub,
 }
 
-/// What a pool has done and holds.
+/// Counters of a pool.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_pool_statistics {
     /// `sizeof(onebuf_pool_statistics)`: set it before the call.
     pub size: usize,
-    /// Buffers handed out that were used before.
+    /// Requests served by a reused buffer.
     pub hits: u64,
-    /// Buffers handed out that had to be made.
+    /// Requests that needed an allocation.
     pub misses: u64,
-    /// Buffers freed.
+    /// Buffers whose memory was freed.
     pub freed: u64,
-    /// Buffers that came back and could not be used again.
+    /// Buffers that were returned but could not be reused.
     pub lost: u64,
     /// Buffers in use.
     pub live_buffers: u64,
-    /// Their bytes, rounded up to their size classes.
+    /// Bytes of the buffers in use, rounded up to size classes.
     pub live_bytes: u64,
-    /// Buffers ready to be used again.
+    /// Idle buffers, ready for reuse.
     pub idle_buffers: u64,
-    /// Their bytes.
+    /// Bytes of the idle buffers.
     pub idle_bytes: u64,
-    /// The most bytes ever in use at one time.
+    /// Maximum of the bytes in use.
     pub peak_live_bytes: u64,
-    /// The most bytes ever held at one time, idle ones included.
+    /// Maximum of the bytes held, including idle buffers.
     pub peak_held_bytes: u64,
 }
 // SAFETY: plain numbers, the size first.
 unsafe impl Options for onebuf_pool_statistics {}
 
-/// Makes a pool; `limit_bytes` is the most it holds, idle buffers included; zero: no limit.
+/// Creates a pool. `limit_bytes` limits the bytes that it holds, including idle buffers; zero: no limit.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_pool_create(
     hub: onebuf_hub,
@@ -77,9 +77,9 @@ pub extern "C" fn onebuf_pool_create(
     })
 }
 
-/// A buffer of so many bytes, as onebuf_buffer_create() would make it; without memory of the caller's. At
-/// the limit it waits so long for buffers to come back, then it is ONEBUF_OUT_OF_MEMORY. Freed, the buffer
-/// goes back. `options` may be NULL.
+/// Gets a buffer of `bytes` bytes, as onebuf_buffer_create() would create it; host memory is not allowed in the
+/// options. At the limit it waits up to the timeout for buffers to be returned, then fails with ONEBUF_OUT_OF_MEMORY.
+/// Freeing the buffer returns it to the pool. `options` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_pool_get(
     pool: onebuf_pool,
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn onebuf_pool_get(
     buffer: Slot<'_, onebuf_buffer>,
 ) -> onebuf_status {
     entry(|| {
-        // SAFETY: the caller's promise, also about what the options point at.
+        // SAFETY: guaranteed by the caller, also for what the options point at.
         let asked = unsafe { Asked::read(options)? };
         let buffer = out(buffer, "buffer")?;
         let Pool { pool, hub } = &*pool.get()?;
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn onebuf_pool_get(
     })
 }
 
-/// Frees what is idle, until no more than so many bytes of it are left. `freed_bytes` may be NULL.
+/// Frees idle buffers until at most `keep_bytes` bytes of them are left. `freed_bytes` may be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_pool_trim(
     pool: onebuf_pool,
@@ -118,7 +118,7 @@ pub extern "C" fn onebuf_pool_trim(
     })
 }
 
-/// What the pool has done and holds.
+/// Reads the counters of the pool.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_pool_get_statistics(
     pool: onebuf_pool,
@@ -139,12 +139,12 @@ pub unsafe extern "C" fn onebuf_pool_get_statistics(
             peak_live_bytes: found.peak_live_bytes,
             peak_held_bytes: found.peak_held_bytes,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give(known, statistics, "statistics") }
     })
 }
 
-/// Frees a pool, and what is idle in it. Buffers that are out stay usable.
+/// Frees a pool and its idle buffers. Buffers in use stay usable.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_pool_free(pool: onebuf_pool) -> onebuf_status {
     free(pool)

@@ -1,7 +1,7 @@
 //! Programs
 //!
-//! A program is built for one device: of OpenCL C, CUDA C, HIP C, PTX, GLSL, SPIR-V or the device's own binary, or of
-//! functions of this process, for the host. The hub remembers what it compiled.
+//! A program is built for one device: from OpenCL C, CUDA C, HIP C, PTX, GLSL, SPIR-V or the device's own binary, or,
+//! for the host, from functions of this process. The hub caches what it compiled.
 
 use crate::{
     device::onebuf_device,
@@ -18,11 +18,11 @@ use std::{
     mem, ptr,
 };
 
-/// A program. Free it.
+/// A program. Free it with onebuf_program_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_program {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_program, Program, 10);
@@ -31,9 +31,9 @@ noun!(onebuf_program, Program, 10);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_native_arg {
-    /// A buffer's bytes, or a value.
+    /// The buffer's bytes, or the value.
     pub data: *mut c_void,
-    /// How many bytes.
+    /// Size in bytes.
     pub bytes: usize,
     /// Not zero: the bytes may be written.
     pub writable: u32,
@@ -45,16 +45,16 @@ pub struct onebuf_native_arg {
 pub struct onebuf_native_call {
     /// Work-items per dimension; unused dimensions are 1.
     pub global: [usize; 3],
-    /// The first work-item's index per dimension.
+    /// Global offset per dimension.
     pub offset: [usize; 3],
     /// The arguments.
     pub args: *const onebuf_native_arg,
-    /// How many arguments.
+    /// Number of arguments.
     pub arg_count: usize,
 }
 
-/// A kernel of the host: called once for a whole launch, on the thread that launches, from several threads
-/// at once if those do. Zero means that it worked. It must not throw.
+/// A kernel of the host. It is called once for a whole launch, on the launching thread, and concurrently if several
+/// threads launch. It returns zero on success. It must not throw.
 pub type onebuf_native_function =
     Option<unsafe extern "C" fn(user: *mut c_void, call: *const onebuf_native_call) -> i32>;
 
@@ -64,66 +64,65 @@ pub type onebuf_native_function =
 pub struct onebuf_native {
     /// The kernel's name.
     pub name: *const c_char,
-    /// What it does.
+    /// The function.
     pub function: onebuf_native_function,
-    /// What it is given first; valid, for any thread, as long as the program or a kernel of it lives.
+    /// The first argument of the function; valid, on any thread, as long as the program or a kernel of it lives.
     pub user: *mut c_void,
 }
 
-/// A kernel in GLSL, for OpenGL and Vulkan. A shader has but one `main`, so the kernel's name is given beside it.
-/// A buffer is the storage block whose binding is the argument's number; all values together, in their order,
-/// are one `std140` uniform block whose binding is the number of the first of them. Groups have the shader's
-/// own size.
+/// A kernel in GLSL, for OpenGL and Vulkan. A shader has a single `main`, so the kernel's name is given separately. A
+/// buffer is the storage block whose binding is the argument's index. All values together, in order, are one `std140`
+/// uniform block whose binding is the index of the first value. The shader defines the work-group size.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_shader {
     /// The kernel's name.
     pub name: *const c_char,
-    /// The shader's text, ending with a zero.
+    /// The shader's text, NUL-terminated.
     pub text: *const c_char,
 }
 
-/// A program in as many forms as there are; a device takes the one it can use: its own binary first, then
-/// SPIR-V, then text. The host takes functions. Pointers need to be valid during the call only.
+/// The forms of a program. A device takes the first that it supports: its own binary, SPIR-V, then text. The host takes
+/// functions. Pointers must be valid during the call only.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_program_options {
     /// `sizeof(onebuf_program_options)`.
     pub size: usize,
-    /// OpenCL C, ending with a zero; NULL: none.
+    /// OpenCL C, NUL-terminated; NULL: none.
     pub opencl_c: *const c_char,
-    /// A file of OpenCL C or SPIR-V; NULL: none. Not beside `opencl_c` and `spirv`.
+    /// A file of OpenCL C or SPIR-V; NULL: none. Not together with `opencl_c` or `spirv`.
     pub file: *const c_char,
     /// A SPIR-V module; NULL: none.
     pub spirv: *const c_void,
-    /// How many bytes of SPIR-V.
+    /// Size of the SPIR-V module in bytes.
     pub spirv_bytes: usize,
     /// The device's own binary, from onebuf_program_binary(); NULL: none.
     pub binary: *const c_void,
-    /// How many bytes of binary.
+    /// Size of the binary in bytes.
     pub binary_bytes: usize,
     /// Functions of this process, for the host.
     pub natives: *const onebuf_native,
-    /// How many functions.
+    /// Number of functions.
     pub native_count: usize,
     /// Options for the compiler, such as `-cl-fast-relaxed-math`; NULL: none.
     pub compiler_options: *const c_char,
     /// Kernels in GLSL, for OpenGL and Vulkan.
     pub shaders: *const onebuf_shader,
-    /// How many kernels in GLSL.
+    /// Number of kernels in GLSL.
     pub shader_count: usize,
-    /// CUDA C, ending with a zero; NULL: none. Each kernel is `extern "C" __global__`; group-local arguments are no
-    /// parameters but parts of its one `extern __shared__` array, in their order, each aligned to 16 bytes.
+    /// CUDA C, NUL-terminated; NULL: none. Declare each kernel as `extern "C" __global__`. Local-memory arguments are
+    /// not parameters but consecutive parts of the kernel's one `extern __shared__` array, each aligned to 16 bytes.
     pub cuda_c: *const c_char,
-    /// The same in HIP C; NULL: none.
+    /// HIP C, NUL-terminated, with the same rules as CUDA C; NULL: none.
     pub hip_c: *const c_char,
-    /// PTX, ending with a zero, which CUDA devices take before CUDA C; NULL: none.
+    /// PTX, NUL-terminated, which CUDA devices prefer to CUDA C; NULL: none.
     pub ptx: *const c_char,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_program_options {}
 
-/// Adds a program's text in one of its languages.
+/// Adds the text of a program in one language.
 type WithText = fn(Source, String) -> Source;
 
 /// A function and its first argument.
@@ -132,9 +131,9 @@ struct Native {
     user: *mut c_void,
 }
 
-// SAFETY: the caller promised that any thread may call the function with this argument.
+// SAFETY: the caller guarantees that any thread may call the function with this argument.
 unsafe impl Send for Native {}
-// SAFETY: as above; several at once too.
+// SAFETY: as above; several threads may call it at once.
 unsafe impl Sync for Native {}
 
 impl Native {
@@ -154,8 +153,8 @@ impl Native {
         let (global, offset) = (args.global(), args.offset());
         let (args, arg_count) = (found.as_ptr(), found.len());
         let call = onebuf_native_call { global, offset, args, arg_count };
-        // SAFETY: the caller's function and its argument; the launcher holds views of every buffer, and
-        // `values` outlive the call.
+        // SAFETY: the caller's function and its argument; the launcher holds views of all buffers, and `values` outlive
+        // the call.
         match unsafe { (self.run)(self.user, &call) } {
             0 => Ok(()),
             code => Err(Error::invalid(format!("native kernel `{name}` returned {code}"))),
@@ -163,20 +162,20 @@ impl Native {
     }
 }
 
-/// Launches with more arguments, and those whose values have more than as many times 16 bytes, cost allocations.
+/// Launches with more arguments, or with values larger than 16 bytes for each of them, allocate memory.
 const FEW: usize = 8;
 
 const NO_ARG: onebuf_native_arg =
     onebuf_native_arg { data: ptr::null_mut(), bytes: 0, writable: 0 };
 
-/// Copies of values at aligned addresses: they lie anywhere, and a C function reads them as what they are.
+/// Copies of values at aligned addresses. The originals may be unaligned, and a C function reads them by their type.
 struct Values<'a> {
     rest: &'a mut [u128],
     many: Vec<Vec<u128>>,
 }
 
 impl Values<'_> {
-    /// Where the copy is, as long as this lives.
+    /// The address of the copy, valid as long as this lives.
     fn put(&mut self, value: &[u8]) -> *mut c_void {
         let words = value.len().div_ceil(size_of::<u128>());
         let data = match mem::take(&mut self.rest).split_at_mut_checked(words) {
@@ -189,7 +188,7 @@ impl Values<'_> {
                 self.many.last_mut().map_or(ptr::null_mut(), Vec::as_mut_ptr).cast::<u8>()
             }
         };
-        // SAFETY: there is room for so many bytes, rounded up, which nobody else has.
+        // SAFETY: there is room for this many bytes, rounded up, and nothing else uses it.
         unsafe { data.copy_from_nonoverlapping(value.as_ptr(), value.len()) };
         data.cast()
     }
@@ -211,7 +210,7 @@ fn argument(args: &mut NativeArgs<'_>, index: usize, values: &mut Values<'_>) ->
 /// # Safety
 /// As for [`onebuf_program_build`].
 unsafe fn source(given: &onebuf_program_options) -> Result<Source> {
-    // SAFETY: the caller's promise, for all of these.
+    // SAFETY: guaranteed by the caller, for all of these.
     let (opencl_c, file, compiler) = unsafe {
         let compiler = text_if_given(given.compiler_options, "compiler_options")?;
         (text_if_given(given.opencl_c, "opencl_c")?, path_if_given(given.file), compiler)
@@ -228,7 +227,7 @@ unsafe fn source(given: &onebuf_program_options) -> Result<Source> {
     if let Some(found) = opencl_c {
         source = source.with_opencl_c(found.to_owned());
     }
-    // SAFETY: the caller's promise, for all of these.
+    // SAFETY: guaranteed by the caller, for all of these.
     unsafe {
         if !given.spirv.is_null() {
             source = source.with_spirv(bytes(given.spirv, given.spirv_bytes, "spirv")?.to_vec());
@@ -260,14 +259,14 @@ unsafe fn source(given: &onebuf_program_options) -> Result<Source> {
 /// # Safety
 /// As for [`onebuf_program_build`].
 unsafe fn with_native(source: Source, given: &onebuf_native) -> Result<Source> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let name = unsafe { text(given.name, "natives' name")? }.to_owned();
     let run = given.function.ok_or(crate::fault::Fault::Null("natives' function"))?;
     let native = Native { run, user: given.user };
     Ok(source.with_native(name.clone(), move |args| native.call(&name, args)))
 }
 
-/// Builds a program for a device. ONEBUF_BUILD when the compiler refuses it: the message has its log.
+/// Builds a program for a device. ONEBUF_BUILD if the compiler rejects it: the message contains the build log.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_program_build(
     device: onebuf_device,
@@ -276,14 +275,14 @@ pub unsafe extern "C" fn onebuf_program_build(
 ) -> onebuf_status {
     entry(|| {
         let program = out(program, "program")?;
-        // SAFETY: the caller's promise, also about what the options point at.
+        // SAFETY: guaranteed by the caller, also for what the options point at.
         let source = unsafe { source(&self::options(options)?)? };
         *program = onebuf_program::put(device.get()?.program(&source)?)?;
         Ok(())
     })
 }
 
-/// What the compiler said although it succeeded.
+/// The build log of a successful build.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_program_log(
     program: onebuf_program,
@@ -292,7 +291,7 @@ pub extern "C" fn onebuf_program_log(
     entry(|| string::give(text, || Ok(program.get()?.log().as_bytes().to_vec())))
 }
 
-/// The device's own binary, for `onebuf_program_options.binary`: bytes of onebuf_string_size().
+/// The device's own binary, for `onebuf_program_options.binary`; its size is onebuf_string_size().
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_program_binary(
     program: onebuf_program,
@@ -301,18 +300,18 @@ pub extern "C" fn onebuf_program_binary(
     entry(|| string::give(binary, || Ok(program.get()?.binary()?)))
 }
 
-/// How a program came to be.
+/// Where a program came from.
 pub type onebuf_origin = u32;
-/// It was built of its source.
+/// It was compiled from its source.
 pub const ONEBUF_ORIGIN_BUILT: onebuf_origin = 0;
-/// The hub had it already.
+/// From the hub's memory cache.
 pub const ONEBUF_ORIGIN_MEMORY: onebuf_origin = 1;
-/// An earlier process left it in the cache folder.
+/// From the cache folder.
 pub const ONEBUF_ORIGIN_DISK: onebuf_origin = 2;
-/// The binary that was given.
+/// From the binary in the options.
 pub const ONEBUF_ORIGIN_BINARY: onebuf_origin = 3;
 
-/// How it came to be.
+/// Where the program came from.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_program_origin(
     program: onebuf_program,

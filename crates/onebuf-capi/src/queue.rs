@@ -15,31 +15,31 @@ use crate::{
 use onebuf::{Queue, QueueSpec};
 use std::ffi::c_void;
 
-/// A queue. Free it.
+/// A queue. Free it with onebuf_queue_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_queue {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_queue, Queue, 4);
 
-/// In which order a queue runs its work.
+/// The order in which a queue runs its work.
 pub type onebuf_queue_order = u32;
-/// One after the other.
+/// In order.
 pub const ONEBUF_QUEUE_IN_ORDER: onebuf_queue_order = 0;
-/// As the buffers they use allow. ONEBUF_UNSUPPORTED where the device has no such queues.
+/// Out of order, as the buffers they use allow. ONEBUF_UNSUPPORTED if the device has no such queues.
 pub const ONEBUF_QUEUE_OUT_OF_ORDER: onebuf_queue_order = 1;
 
-/// What queue to open. Zeroes are the defaults.
+/// Options of a queue. Zero in every field means the default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_queue_options {
     /// `sizeof(onebuf_queue_options)`.
     pub size: usize,
-    /// In which order it runs its work.
+    /// The order in which it runs its work.
     pub order: onebuf_queue_order,
-    /// Not zero: launches' fences know when their work ran.
+    /// Not zero: enables profiling, so that fences of launches know when their work ran.
     pub profiling: u32,
 }
 // SAFETY: plain numbers, the size first.
@@ -63,20 +63,20 @@ pub unsafe extern "C" fn onebuf_queue_create(
 ) -> onebuf_status {
     entry(|| {
         let queue = out(queue, "queue")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let spec = spec(unsafe { self::options(options)? })?;
         *queue = onebuf_queue::put(device.get()?.queue_with(spec)?)?;
         Ok(())
     })
 }
 
-/// Frees a queue. Work that was enqueued still ends.
+/// Frees a queue. Enqueued work still completes.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_queue_free(queue: onebuf_queue) -> onebuf_status {
     free(queue)
 }
 
-/// Sees to it that enqueued work starts without further calls.
+/// Submits the enqueued work, so that it starts without further calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_queue_flush(queue: onebuf_queue) -> onebuf_status {
     entry(|| Ok(queue.get()?.flush()?))
@@ -94,7 +94,7 @@ pub extern "C" fn onebuf_queue_finish(queue: onebuf_queue, timeout_ms: u64) -> o
     })
 }
 
-/// The point that everything enqueued so far will have reached.
+/// A fence that everything enqueued so far will reach.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_queue_fence(
     queue: onebuf_queue,
@@ -107,8 +107,8 @@ pub extern "C" fn onebuf_queue_fence(
     })
 }
 
-/// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best sync method there is, and
-/// says which. `sync_method` may be NULL.
+/// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best sync method available, and
+/// returns that method. `sync_method` may be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_queue_wait_for(
     queue: onebuf_queue,
@@ -124,9 +124,9 @@ pub extern "C" fn onebuf_queue_wait_for(
     })
 }
 
-/// The native queue (a `cl_command_queue` for OpenCL, a `CUstream` for CUDA, a `hipStream_t` for HIP) for libraries that enqueue work of their own; NULL
-/// where there is none. Work enqueued there while a view on this queue is held is fenced like work of
-/// onebuf's. Valid until the queue is freed.
+/// The native queue (`cl_command_queue`, `CUstream` or `hipStream_t`) for libraries that enqueue work themselves; NULL
+/// if there is none. Work enqueued there while a view on this queue is held is ordered like work of onebuf. Valid until
+/// the queue is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_queue_native(
     queue: onebuf_queue,

@@ -1,8 +1,8 @@
 //! Sinks
 //!
-//! Where a pipeline's frames go, where that is no function of the caller's: memory, files, the network. A pipeline that is
-//! given one (`onebuf_pipeline_options.drain`) has it until it is freed; the handle is still there to ask it, and is freed on its
-//! own.
+//! Sinks of the library, instead of callbacks: memory, files, the network. A pipeline claims the sink that it is given
+//! (`onebuf_pipeline_options.drain`) until the pipeline is freed. The sink's handle can be queried meanwhile, and is
+//! freed separately.
 
 use crate::{
     claim::{Claim, Claimable, Drain, lock},
@@ -26,66 +26,67 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// A sink. Free it.
+/// A sink. Free it with onebuf_sink_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_sink {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_sink, Drainer, 20);
 
-/// Frames in packets, for onebuf_source_udp(). Zeroes are the defaults, but for `address`.
+/// Options of a UDP sink, whose frames onebuf_source_udp() receives. Zero in every field means the default, except for
+/// `address`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_udp_sink_options {
     /// `sizeof(onebuf_udp_sink_options)`.
     pub size: usize,
-    /// Where to, such as `127.0.0.1:5000`.
+    /// Destination, such as `127.0.0.1:5000`.
     pub address: *const c_char,
-    /// Not zero: the stream has the number `stream`, and not some number.
+    /// Not zero: uses `stream` as the number of the stream, instead of a random one.
     pub one_stream: u32,
-    /// That number.
+    /// The number of the stream.
     pub stream: u32,
-    /// How many bytes of a frame a packet carries at most; zero: as many as fit the way there, and no more than 8192.
+    /// Maximum payload of a packet in bytes; zero: as much as fits the path's MTU, at most 8192.
     pub payload_bytes: usize,
-    /// So many bytes of frames per second and no more, evenly; zero: as fast as it goes.
+    /// Rate limit in bytes of frames per second, evenly spaced; zero: none.
     pub bytes_per_s: f64,
-    /// On purpose: which part of the packets is lost, from 0 to 1.
+    /// Fault injection: fraction of packets that are dropped, from 0 to 1.
     pub lose: f64,
-    /// On purpose: which part of them comes twice, from 0 to 1.
+    /// Fault injection: fraction of packets that are sent twice, from 0 to 1.
     pub duplicate: f64,
-    /// On purpose: by how many packets of its frame one may be late.
+    /// Fault injection: by how many packets of its frame a packet may be delayed.
     pub reorder: usize,
-    /// For other bad luck; zero: 1.
+    /// Seed of the fault injection; zero: 1.
     pub seed: u64,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_udp_sink_options {}
 
-/// What a UDP sink has sent.
+/// Counters of a UDP sink.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_udp_sent {
     /// `sizeof(onebuf_udp_sent)`: set it before the call.
     pub size: usize,
-    /// Frames.
+    /// Frames sent.
     pub frames: u64,
-    /// Packets.
+    /// Packets sent.
     pub packets: u64,
-    /// Bytes of frames, without the packets' heads.
+    /// Bytes of frames, without packet headers.
     pub bytes: u64,
-    /// Packets that were lost on purpose.
+    /// Packets that fault injection dropped.
     pub lost_packets: u64,
-    /// Packets that were sent twice on purpose.
+    /// Packets that fault injection sent twice.
     pub duplicate_packets: u64,
-    /// How often the other end said that nobody listens there.
+    /// How often the other end reported that nothing listens there.
     pub refused: u64,
 }
 // SAFETY: plain numbers, the size first.
 unsafe impl Options for onebuf_udp_sent {}
 
-/// A sink, and what can be asked of it while a pipeline has it.
+/// A sink, and what can be queried while a pipeline has it.
 #[doc(hidden)]
 pub struct Drainer {
     sink: Arc<Claimable<Drain>>,
@@ -97,7 +98,7 @@ impl Drainer {
         Self { sink: Claimable::new(Box::new(sink)), udp: None }
     }
 
-    /// For a pipeline.
+    /// Hands the sink to a pipeline.
     pub(crate) fn claim(&self) -> Result<Claim<Drain>> {
         Claim::new(&self.sink, "sink")
     }
@@ -128,11 +129,11 @@ impl Sink<u8> for Area {
     }
 }
 
-/// A UDP sink that can be asked while a pipeline has it.
+/// A UDP sink that can be queried while a pipeline uses it.
 #[derive(Clone)]
 struct Sender {
     udp: Arc<Mutex<Udp>>,
-    /// Apart: the lock is held for as long as a frame is being sent.
+    /// A separate lock: the other is held while a frame is being sent.
     meter: UdpSentMeter,
 }
 
@@ -152,8 +153,9 @@ impl Sink<u8> for Sender {
     }
 }
 
-/// Frames go one behind the other into the caller's memory, which stays, and is nobody else's, until the sink and the pipeline that
-/// has it are freed. A frame that finds no room stops the pipeline with ONEBUF_INVALID_ARGUMENT.
+/// Appends frames to the caller's memory. The memory must stay allocated, and must not be used by others, until the
+/// sink and the pipeline that has it are freed. A frame that does not fit stops the pipeline with
+/// ONEBUF_INVALID_ARGUMENT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_sink_memory(
     data: *mut c_void,
@@ -162,14 +164,14 @@ pub unsafe extern "C" fn onebuf_sink_memory(
 ) -> onebuf_status {
     entry(|| {
         let sink = out(sink, "sink")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let all: &'static mut [u8] = unsafe { bytes_mut(data, bytes, "data")? };
         *sink = onebuf_sink::put(Drainer::new(Area { all, used: 0 }))?;
         Ok(())
     })
 }
 
-/// Frames go one behind the other into a file, as they lie in memory. A file that there is is emptied.
+/// Appends frames to a file as raw bytes. An existing file is truncated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_sink_file(
     path: *const c_char,
@@ -177,7 +179,7 @@ pub unsafe extern "C" fn onebuf_sink_file(
 ) -> onebuf_status {
     entry(|| {
         let sink = out(sink, "sink")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let file = File::create(unsafe { input::path(path, "path")? })?;
         *sink = onebuf_sink::put(Drainer::new(file))?;
         Ok(())
@@ -188,8 +190,8 @@ fn npy<T: NpyElement>(path: &Path, shape: &[usize]) -> Result<Drainer> {
     Ok(Drainer::new(Typed::<_, T>::new(Npy::<T>::create(path, shape)?)))
 }
 
-/// Frames of this shape go into a NumPy file whose first axis counts them; it is whole after each of them. `element` is what NumPy
-/// calls their elements: `<f4` are floats, `<c8` pairs of them.
+/// Writes frames of this shape to a NumPy file whose first axis counts them; the file is valid after each frame.
+/// `element` is NumPy's type string: `<f4` is float, `<c8` is a pair of floats.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_sink_npy(
     path: *const c_char,
@@ -200,7 +202,7 @@ pub unsafe extern "C" fn onebuf_sink_npy(
 ) -> onebuf_status {
     entry(|| {
         let sink = out(sink, "sink")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (path, element, shape) = unsafe {
             (
                 input::path(path, "path")?,
@@ -227,8 +229,8 @@ fn sender(given: &onebuf_udp_sink_options, address: &str) -> Result<Udp> {
     Ok(if given.bytes_per_s == 0.0 { udp } else { udp.rate(given.bytes_per_s)? })
 }
 
-/// Frames go out in packets, over UDP, straight out of the slots where the host sees those. onebuf_sink_finish() says that
-/// there are no more; so does the end of the sink and the pipeline that has it.
+/// Sends frames as UDP packets, directly from the slots if the host can access them. onebuf_sink_finish() announces the
+/// end of the stream; so does freeing the sink and the pipeline that has it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_sink_udp(
     options: *const onebuf_udp_sink_options,
@@ -236,7 +238,7 @@ pub unsafe extern "C" fn onebuf_sink_udp(
 ) -> onebuf_status {
     entry(|| {
         let sink = out(sink, "sink")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { self::options(options)? };
         // SAFETY: as above.
         let udp = sender(&given, unsafe { text(given.address, "address")? })?;
@@ -246,14 +248,14 @@ pub unsafe extern "C" fn onebuf_sink_udp(
     })
 }
 
-/// Says that there are no more frames, after a run: the receiver's pipeline ends. A frame after that begins a new stream.
-/// ONEBUF_UNSUPPORTED for sinks that need no such word.
+/// Announces the end of the stream after a run, so that the receiver's pipeline ends. A later frame begins a new
+/// stream. ONEBUF_UNSUPPORTED for sinks that need no such announcement.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_sink_finish(sink: onebuf_sink) -> onebuf_status {
     entry(|| Ok(lock(&sink.get()?.sender()?.udp).finish()?))
 }
 
-/// What a UDP sink has sent, from any thread; it waits for nobody. ONEBUF_UNSUPPORTED for others.
+/// Reads the counters of a UDP sink, from any thread, without waiting. ONEBUF_UNSUPPORTED for others.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_sink_udp_sent(
     sink: onebuf_sink,
@@ -270,7 +272,7 @@ pub unsafe extern "C" fn onebuf_sink_udp_sent(
             duplicate_packets: found.duplicate_packets,
             refused: found.refused,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give(plain, sent, "sent") }
     })
 }

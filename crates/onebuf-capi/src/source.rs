@@ -1,8 +1,8 @@
 //! Sources
 //!
-//! Where a pipeline's frames come from, where that is no function of the caller's: memory, files, a signal that is
-//! computed, the network. A pipeline that is given one (`onebuf_pipeline_options.feed`) has it until it is freed; the handle
-//! is still there to ask it, and is freed on its own.
+//! Sources of the library, instead of callbacks: memory, files, a computed signal, the network. A pipeline claims the
+//! source that it is given (`onebuf_pipeline_options.feed`) until the pipeline is freed. The source's handle can be
+//! queried meanwhile, and is freed separately.
 
 use crate::{
     claim::{Claim, Claimable, Feed},
@@ -28,16 +28,16 @@ use std::{
     time::Duration,
 };
 
-/// A source. Free it.
+/// A source. Free it with onebuf_source_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_source {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_source, Feeder, 19);
 
-/// So many times that there is no end.
+/// Repeats without end.
 pub const ONEBUF_FOREVER: u64 = u64::MAX;
 
 /// One plane wave.
@@ -46,116 +46,119 @@ pub const ONEBUF_FOREVER: u64 = u64::MAX;
 pub struct onebuf_wave {
     /// Its amplitude.
     pub level: f64,
-    /// Turns per sample, from -0.5 to 0.5.
+    /// Frequency in cycles per sample, from -0.5 to 0.5.
     pub frequency: f64,
-    /// Where it comes from: degrees from straight ahead, from -90 to 90.
+    /// Direction: degrees from straight ahead, from -90 to 90.
     pub direction: f64,
 }
 
-/// A signal that is computed: plane waves and noise on a line of sensors half a wavelength apart. Zeroes are the
-/// defaults, but for `channels` and `samples`. A frame is channels of samples, one channel behind the other, each
-/// sample two floats.
+/// Options of a computed signal: plane waves and noise on a line of sensors half a wavelength apart. Zero in every
+/// field means the default, except for `channels` and `samples`. A frame is one channel after another, each a sequence
+/// of samples of two floats.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_synthetic_options {
     /// `sizeof(onebuf_synthetic_options)`.
     pub size: usize,
-    /// How many sensors.
+    /// Number of sensors.
     pub channels: usize,
-    /// How many samples of each.
+    /// Number of samples per sensor.
     pub samples: usize,
     /// The waves; NULL: three, from the left, from ahead and from the right.
     pub waves: *const onebuf_wave,
-    /// How many waves.
+    /// Number of waves.
     pub wave_count: usize,
-    /// How large the noise is, evenly between this and its negative in both parts; zero: 0.1, negative: none.
+    /// Amplitude of the noise, which is uniform between plus and minus this value in both parts; zero: 0.1, negative:
+    /// none.
     pub noise: f64,
-    /// For other noise; zero: 1.
+    /// Seed of the noise; zero: 1.
     pub seed: u64,
-    /// How many frames; zero: without an end.
+    /// Number of frames; zero: unlimited.
     pub frames: u64,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_synthetic_options {}
 
-/// Frames in the packets of onebuf_sink_udp() and `onebuf send`. Zeroes are the defaults, but for `address`.
+/// Options of a UDP source, for packets of onebuf_sink_udp() and `onebuf send`. Zero in every field means the default,
+/// except for `address`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_udp_source_options {
     /// `sizeof(onebuf_udp_source_options)`.
     pub size: usize,
-    /// Where to listen, such as `0.0.0.0:5000`; with port 0 the system chooses one.
+    /// Address to listen at, such as `0.0.0.0:5000`; with port 0 the system chooses one.
     pub address: *const c_char,
-    /// Not zero: only the stream of this number, and not the first that comes.
+    /// Not zero: receives only the stream of the number `stream`, instead of the first that arrives.
     pub one_stream: u32,
-    /// That number.
+    /// The number of the stream.
     pub stream: u32,
-    /// How many frames may be open at a time; zero: 2.
+    /// Number of frames that may be incomplete at a time; zero: 2.
     pub window: usize,
-    /// For how long nothing of use may come before that is ONEBUF_TIMEOUT; zero: 10 seconds.
+    /// Time without useful packets before the source fails with ONEBUF_TIMEOUT; zero: 10 seconds.
     pub timeout_ms: u64,
-    /// Room for packets that wait, which the system may have a limit for; zero: 32 MiB.
+    /// Size of the socket's receive buffer, which the system may limit; zero: 32 MiB.
     pub receive_buffer_bytes: usize,
-    /// For how long nothing of use may come from a stream's sender before another stream takes over; zero: 1 second.
+    /// Time without useful packets of a stream before another stream takes over; zero: 1 second.
     pub takeover_ms: u64,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_udp_source_options {}
 
-/// Frames as they lie in memory, over one connection. Zeroes are the defaults, but for `address`.
+/// Options of a TCP source: frames as raw bytes over one connection. Zero in every field means the default, except for
+/// `address`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_tcp_source_options {
     /// `sizeof(onebuf_tcp_source_options)`.
     pub size: usize,
-    /// Where the sender is, such as `192.168.0.7:5000`; or where to listen for it.
+    /// The sender's address, such as `192.168.0.7:5000`; or the address to listen at.
     pub address: *const c_char,
-    /// Not zero: the sender connects, once the pipeline runs.
+    /// Not zero: listens for the sender, which connects once the pipeline runs.
     pub listen: u32,
-    /// For connecting, and for every silence afterwards; zero: 10 seconds.
+    /// Timeout for connecting, and for every pause afterwards; zero: 10 seconds.
     pub timeout_ms: u64,
-    /// How long a frame may take from its first byte to its last, however steadily bytes come, before that is ONEBUF_TIMEOUT;
-    /// zero: 60 seconds, and a second more for every megabyte of the frame.
+    /// Time limit from the first to the last byte of a frame, however steadily bytes arrive, before the source fails
+    /// with ONEBUF_TIMEOUT; zero: 60 seconds, and one second more for every megabyte of the frame.
     pub frame_limit_ms: u64,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_tcp_source_options {}
 
-/// What has come over UDP, and what has not.
+/// Counters of a UDP source.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_udp_counts {
     /// `sizeof(onebuf_udp_counts)`: set it before the call.
     pub size: usize,
-    /// Frames that came whole.
+    /// Complete frames.
     pub frames: u64,
-    /// Frames of which something is missing: they are not passed on.
+    /// Incomplete frames, which are not passed on.
     pub incomplete_frames: u64,
-    /// Packets that came and were of use.
+    /// Useful packets.
     pub packets: u64,
-    /// Packets that never came, or too late.
+    /// Packets that never arrived, or too late.
     pub lost_packets: u64,
-    /// Packets that came when their frame was over.
+    /// Packets that arrived after their frame had ended.
     pub late_packets: u64,
-    /// Packets that had come before.
+    /// Duplicate packets.
     pub duplicate_packets: u64,
-    /// Packets of other streams or other senders than the one that is received.
+    /// Packets of streams or senders other than the one being received.
     pub stray_packets: u64,
-    /// Packets that are not ours, or do not fit the frames.
+    /// Packets in another format, or that do not fit the frames.
     pub malformed_packets: u64,
-    /// Packets that were copied once, because they did not come where they were expected.
+    /// Packets that were copied once, because they did not arrive in the expected order.
     pub moved_packets: u64,
-    /// Packets that the system had no room for.
+    /// Packets that the system dropped because the receive buffer was full.
     pub kernel_drops: u64,
-    /// The room that the system gives to packets that wait.
+    /// Size of the receive buffer that the system granted.
     pub receive_buffer_bytes: u64,
-    /// Streams that took over from one whose sender had gone quiet.
+    /// Streams that took over from one whose sender had stopped sending.
     pub takeovers: u64,
 }
 // SAFETY: plain numbers, the size first.
 unsafe impl Options for onebuf_udp_counts {}
 
-/// A source, and what can be asked of it while a pipeline has it.
+/// A source, and what can be queried while a pipeline has it.
 #[doc(hidden)]
 pub struct Feeder {
     source: Arc<Claimable<Feed>>,
@@ -168,20 +171,20 @@ impl Feeder {
         Self { source: Claimable::new(Box::new(source)), address: None, meter: None }
     }
 
-    /// For a pipeline.
+    /// Hands the source to a pipeline.
     pub(crate) fn claim(&self) -> Result<Claim<Feed>> {
         Claim::new(&self.source, "source")
     }
 }
 
-/// The longest silence, unless said otherwise.
+/// The default timeout.
 const SILENCE: Duration = Duration::from_secs(10);
 
 fn silence(timeout_ms: u64) -> Duration {
     if timeout_ms == 0 { SILENCE } else { timeout(timeout_ms).unwrap_or(SILENCE) }
 }
 
-/// How often something is played.
+/// Number of repetitions.
 macro_rules! played {
     ($source:expr, $times:expr) => {
         match $times {
@@ -192,8 +195,8 @@ macro_rules! played {
     };
 }
 
-/// Frames that lie one behind the other in the caller's memory, so many times (ONEBUF_FOREVER: without an end). The memory
-/// stays, and nobody writes it, until the source and the pipeline that has it are freed.
+/// Plays frames that are stored one after another in the caller's memory, `times` times (ONEBUF_FOREVER: without end).
+/// The memory must stay allocated and unchanged until the source and the pipeline that has it are freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_source_memory(
     data: *const c_void,
@@ -203,14 +206,14 @@ pub unsafe extern "C" fn onebuf_source_memory(
 ) -> onebuf_status {
     entry(|| {
         let source = out(source, "source")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let all: &'static [u8] = unsafe { self::bytes(data, bytes, "data")? };
         *source = onebuf_source::put(Feeder::new(played!(Memory::new(all), times)))?;
         Ok(())
     })
 }
 
-/// The frames of a file, as they lie in memory, so many times (ONEBUF_FOREVER: without an end).
+/// Plays the frames of a file of raw bytes, `times` times (ONEBUF_FOREVER: without end).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_source_file(
     path: *const c_char,
@@ -219,7 +222,7 @@ pub unsafe extern "C" fn onebuf_source_file(
 ) -> onebuf_status {
     entry(|| {
         let source = out(source, "source")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let file = File::open(unsafe { input::path(path, "path")? })?;
         *source = onebuf_source::put(Feeder::new(played!(file, times)))?;
         Ok(())
@@ -230,9 +233,9 @@ fn npy<T: NpyElement>(path: &Path, times: u64) -> Result<Feeder> {
     Ok(Feeder::new(Typed::<_, T>::new(played!(Npy::<T>::open(path)?, times))))
 }
 
-/// The frames of a NumPy file, whose first axis counts them, or all of it is one; so many times (ONEBUF_FOREVER: without an
-/// end). `element` is what NumPy calls its elements: `<f4` are floats, `<c8` pairs of them. A file that has others, or is not
-/// whole, is ONEBUF_INVALID_ARGUMENT.
+/// Plays the frames of a NumPy file, `times` times (ONEBUF_FOREVER: without end). Its first axis counts the frames, or
+/// the whole array is one frame. `element` is NumPy's type string: `<f4` is float, `<c8` is a pair of floats.
+/// ONEBUF_INVALID_ARGUMENT for a file of another type, or one that is truncated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_source_npy(
     path: *const c_char,
@@ -242,14 +245,14 @@ pub unsafe extern "C" fn onebuf_source_npy(
 ) -> onebuf_status {
     entry(|| {
         let source = out(source, "source")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (path, element) = unsafe { (input::path(path, "path")?, text(element, "element")?) };
         *source = onebuf_source::put(with_element!(element, T => npy::<T>(path, times))?)?;
         Ok(())
     })
 }
 
-/// A signal that is computed: the same in every run.
+/// Plays a computed signal, which is the same in every run.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_source_synthetic(
     options: *const onebuf_synthetic_options,
@@ -257,11 +260,11 @@ pub unsafe extern "C" fn onebuf_source_synthetic(
 ) -> onebuf_status {
     entry(|| {
         let source = out(source, "source")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { self::options(options)? };
         let mut signal = Synthetic::new(given.channels, given.samples);
         if !given.waves.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let waves = unsafe { array(given.waves, given.wave_count, "waves")? };
             let wave = |&onebuf_wave { level, frequency, direction }: &_| Wave {
                 level,
@@ -284,8 +287,9 @@ pub unsafe extern "C" fn onebuf_source_synthetic(
     })
 }
 
-/// Frames in packets, over UDP: straight into the slots where the host sees those. A frame that lacks a packet is counted, and not passed
-/// on. One stream is received at a time; one that goes quiet without an end is replaced by the next that sends (`takeover_ms`).
+/// Receives frames as UDP packets, directly into the slots if the host can access them. A frame that lacks a packet is
+/// counted and not passed on. One stream is received at a time; if its sender goes silent without ending it, the next
+/// stream that sends takes over (`takeover_ms`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_source_udp(
     options: *const onebuf_udp_source_options,
@@ -293,7 +297,7 @@ pub unsafe extern "C" fn onebuf_source_udp(
 ) -> onebuf_status {
     entry(|| {
         let source = out(source, "source")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { self::options(options)? };
         // SAFETY: as above.
         let address = unsafe { text(given.address, "address")? };
@@ -317,8 +321,8 @@ pub unsafe extern "C" fn onebuf_source_udp(
     })
 }
 
-/// Frames as they lie in memory, one behind the other, over TCP. The sender's closing is the end; within a frame it is
-/// ONEBUF_PEER_LOST.
+/// Receives frames as raw bytes, one after another, over TCP. The stream ends when the sender closes the connection;
+/// inside of a frame that is ONEBUF_PEER_LOST.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_source_tcp(
     options: *const onebuf_tcp_source_options,
@@ -326,7 +330,7 @@ pub unsafe extern "C" fn onebuf_source_tcp(
 ) -> onebuf_status {
     entry(|| {
         let source = out(source, "source")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { self::options(options)? };
         // SAFETY: as above.
         let address = unsafe { text(given.address, "address")? };
@@ -344,7 +348,7 @@ pub unsafe extern "C" fn onebuf_source_tcp(
     })
 }
 
-/// Where a source of the network listens, or is connected from: `HOST:PORT`. ONEBUF_UNSUPPORTED for others.
+/// The local address of a network source: `HOST:PORT`. ONEBUF_UNSUPPORTED for others.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_source_address(
     source: onebuf_source,
@@ -359,7 +363,7 @@ pub extern "C" fn onebuf_source_address(
     })
 }
 
-/// What a UDP source has counted, from any thread, also while a pipeline runs. ONEBUF_UNSUPPORTED for others.
+/// Reads the counters of a UDP source, from any thread, also while a pipeline runs. ONEBUF_UNSUPPORTED for others.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_source_udp_counts(
     source: onebuf_source,
@@ -369,7 +373,7 @@ pub unsafe extern "C" fn onebuf_source_udp_counts(
         let source = source.get()?;
         let none = || Error::unsupported("what a source has counted", "one of UDP");
         let found = source.meter.as_ref().ok_or_else(none)?.counts();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give(plain(&found), counts, "counts") }
     })
 }

@@ -1,8 +1,8 @@
 //! Standing maps
 //!
-//! For programs that keep one pointer to a buffer's memory and say whose turn it is: the host's, or the
-//! kernels'. A buffer has one standing map at most, whoever asks for it, and asking again costs no driver
-//! call. It ends when the kernels' turn comes, or with the buffer.
+//! For programs that keep one pointer to a buffer's memory and state whether the host or kernels use it. A buffer has
+//! at most one standing map, however many callers ask for it, and asking again costs no driver call. It ends when
+//! kernels get the buffer, or when the buffer is freed.
 
 use crate::{
     buffer::{onebuf_buffer, onebuf_buffer_read, onebuf_buffer_write},
@@ -17,14 +17,14 @@ use crate::{
 use onebuf::Access;
 use std::{ffi::c_void, time::Duration};
 
-/// Does something with the standing map; `None` when there is none that it can be done with.
+/// Does something with the standing map; `None` if there is none that allows it.
 fn entry_found(
     buffer: onebuf_buffer,
     body: impl FnOnce(&Turn, &Buf) -> Result<bool>,
 ) -> Option<onebuf_status> {
     let mut done = false;
     let status = entry(|| {
-        // A handle that names nothing is told by who does it otherwise.
+        // An invalid handle is reported by the call that is made instead.
         let Ok(kept) = buffer.get() else { return Ok(()) };
         let turn = kept.standing.lock();
         if matches!(*turn, Turn::Host(_)) {
@@ -36,9 +36,9 @@ fn entry_found(
     done.then_some(status)
 }
 
-/// Gives the host its turn: maps the buffer, for reading with ONEBUF_READ, else for reading and writing,
-/// unless it is mapped so already. Waits for the work before. `data` is valid, for as many bytes as the buffer
-/// has, until onebuf_buffer_to_device() or the buffer's end; kernels that would use it are ONEBUF_BUSY
+/// Gives the buffer to the host: maps it, for reading with ONEBUF_READ, otherwise for reading and writing, unless it is
+/// already mapped that way. Waits for earlier work. `data` is valid, for the size of the buffer, until
+/// onebuf_buffer_to_device() or until the buffer is freed; kernels that would use the buffer fail with ONEBUF_BUSY
 /// meanwhile.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_to_host(
@@ -54,14 +54,14 @@ pub extern "C" fn onebuf_buffer_to_host(
     })
 }
 
-/// Gives the kernels their turn: ends the standing map, where there is one. Fails only where the host worked
-/// on a copy that could not be written back; the map is over then too.
+/// Gives the buffer to kernels: ends the standing map, if there is one. Fails only if the host worked on a copy that
+/// could not be written back; the map has ended then too.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_to_device(buffer: onebuf_buffer) -> onebuf_status {
     entry(|| buffer.get()?.standing.to_device())
 }
 
-/// Where so many bytes of the standing map are, if there is one that allows it; the lock is held with it.
+/// The address of a range of the standing map, if there is one that allows the access, with its lock held.
 fn reach(
     turn: &Turn,
     buffer: &Buf,
@@ -70,12 +70,12 @@ fn reach(
     writes: bool,
 ) -> Result<Option<*mut u8>> {
     let range = buffer.range(offset, bytes)?;
-    // SAFETY: the range is inside the buffer, and the map has all of it.
+    // SAFETY: the range is inside the buffer, and the map covers all of it.
     Ok(turn.map(writes).map(|standing| unsafe { standing.data.cast::<u8>().add(range.start) }))
 }
 
-/// Writes so many bytes from `offset` on: through the standing map, as the caller's own stores would, and as
-/// onebuf_buffer_write() where there is none.
+/// Writes `bytes` bytes at `offset`: through the standing map, like stores of the caller, or like onebuf_buffer_write()
+/// if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_store(
     buffer: onebuf_buffer,
@@ -85,16 +85,16 @@ pub unsafe extern "C" fn onebuf_buffer_store(
 ) -> onebuf_status {
     let through_map = entry_found(buffer, |turn, object| {
         let Some(at) = reach(turn, object, offset, bytes, true)? else { return Ok(false) };
-        // SAFETY: the caller's promise; a map's bytes are nobody else's. The data may lie among them.
+        // SAFETY: guaranteed by the caller; nothing else uses a map's bytes. The data may lie among them.
         unsafe { at.copy_from(self::bytes(data, bytes, "data")?.as_ptr(), bytes) };
         Ok(true)
     });
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     through_map.unwrap_or_else(|| unsafe { onebuf_buffer_write(buffer, offset, data, bytes) })
 }
 
-/// Reads so many bytes from `offset` on: through the standing map, as the caller's own loads would, and as
-/// onebuf_buffer_read() where there is none.
+/// Reads `bytes` bytes at `offset`: through the standing map, like loads of the caller, or like onebuf_buffer_read() if
+/// there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_load(
     buffer: onebuf_buffer,
@@ -108,12 +108,12 @@ pub unsafe extern "C" fn onebuf_buffer_load(
         unsafe { at.copy_to(bytes_mut(data, bytes, "data")?.as_mut_ptr(), bytes) };
         Ok(true)
     });
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     through_map.unwrap_or_else(|| unsafe { onebuf_buffer_read(buffer, offset, data, bytes) })
 }
 
-/// Waits until the host may read the buffer (ONEBUF_READ), or write it: until kernels no longer write, or no
-/// longer use it. ONEBUF_TIMEOUT when that takes longer; the work goes on.
+/// Waits until the host may read the buffer (ONEBUF_READ) or write it: until kernels no longer write it, or no longer
+/// use it. ONEBUF_TIMEOUT if that takes longer; the work continues.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_wait_ns(
     buffer: onebuf_buffer,

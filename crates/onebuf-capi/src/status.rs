@@ -1,55 +1,55 @@
 //! Status
 //!
-//! Every function that can fail returns a status and gives its results through pointers; what those point at
-//! is zero when it failed.
+//! Every function that can fail returns a status and stores its results through pointers. The results are zero if it
+//! failed.
 
 use std::ffi::c_char;
 
-/// How a call ended: ONEBUF_OK, or why it failed.
+/// The result of a call: ONEBUF_OK, or why it failed.
 pub type onebuf_status = i32;
 
-/// It did what was asked.
+/// Success.
 pub const ONEBUF_OK: onebuf_status = 0;
-/// A library, driver or device is not on this machine.
+/// A library, driver or device is unavailable on this machine.
 pub const ONEBUF_UNAVAILABLE: onebuf_status = 1;
-/// The device or route cannot do this.
+/// The device or route does not support this.
 pub const ONEBUF_UNSUPPORTED: onebuf_status = 2;
-/// It would need a copy that nobody asked for, and the policy forbids those.
+/// The call would need an implied copy, which the policy forbids.
 pub const ONEBUF_COPY_FORBIDDEN: onebuf_status = 3;
-/// The buffer was made without this device.
+/// The buffer is not shared with this device.
 pub const ONEBUF_NOT_SHARED: onebuf_status = 4;
-/// Not now: somebody holds a conflicting view or mapping, or the work asked about is not done.
+/// A conflicting view or mapping is held, or the work is not done yet.
 pub const ONEBUF_BUSY: onebuf_status = 5;
-/// Memory ran out.
+/// Out of memory.
 pub const ONEBUF_OUT_OF_MEMORY: onebuf_status = 6;
 /// The device stopped working.
 pub const ONEBUF_DEVICE_LOST: onebuf_status = 7;
 /// The process at the other end is gone.
 pub const ONEBUF_PEER_LOST: onebuf_status = 8;
-/// The call itself is wrong; the message names the argument and the rule.
+/// An argument is invalid; the message names the argument and the rule.
 pub const ONEBUF_INVALID_ARGUMENT: onebuf_status = 9;
-/// An object of one context or hub was given where another's is needed.
+/// An object belongs to another context or hub.
 pub const ONEBUF_FOREIGN_CONTEXT: onebuf_status = 10;
-/// The driver's compiler refused the program; the message has its log.
+/// The compiler rejected the program; the message contains the build log.
 pub const ONEBUF_BUILD: onebuf_status = 11;
-/// A wait ran out of time. The work may still finish.
+/// A wait timed out. The work may still finish.
 pub const ONEBUF_TIMEOUT: onebuf_status = 12;
-/// The driver answered with a status that has no better name here.
+/// The driver returned a status that has no other name here.
 pub const ONEBUF_DRIVER: onebuf_status = 13;
-/// A file of onebuf's own cannot be used.
+/// A file in onebuf's cache cannot be used.
 pub const ONEBUF_CACHE: onebuf_status = 14;
-/// The other process is not trusted: another user's, or one that does not keep to the rules.
+/// The other process is not trusted: it belongs to another user, or violates the protocol.
 pub const ONEBUF_PEER_REFUSED: onebuf_status = 15;
-/// The handle names nothing: null, freed, of another kind, or never made.
+/// The handle is invalid: null, freed, of another kind, or never created.
 pub const ONEBUF_INVALID_HANDLE: onebuf_status = 100;
-/// A pointer is NULL that may not be.
+/// A pointer is NULL that must not be.
 pub const ONEBUF_NULL_POINTER: onebuf_status = 101;
 /// A bug in onebuf: please report the message.
 pub const ONEBUF_PANIC: onebuf_status = 102;
-/// An error of a kind that this version has no number for.
+/// An error that this version has no number for.
 pub const ONEBUF_OTHER: onebuf_status = 103;
 
-/// The status' name, such as `ONEBUF_BUSY`; `unknown` for a number that is none. Never NULL.
+/// The name of a status, such as `ONEBUF_BUSY`; `unknown` for any other number. Never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_status_name(status: onebuf_status) -> *const c_char {
     let name = match status {

@@ -1,6 +1,6 @@
 //! Strings
 //!
-//! Text and bytes that onebuf gives away are strings: look at one as long as it is not freed, then free it.
+//! Text and bytes that onebuf returns. They are valid until the string is freed.
 
 use crate::{
     entry::free,
@@ -11,20 +11,20 @@ use crate::{
 };
 use std::ffi::c_char;
 
-/// Text or bytes made by onebuf. Free it.
+/// Text or bytes made by onebuf. Free it with onebuf_string_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_string {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_string, Bytes, 1);
 
-/// Bytes, and a zero behind them.
+/// Bytes, followed by a NUL.
 #[doc(hidden)]
 pub struct Bytes(Box<[u8]>);
 
-/// Gives a string of these bytes.
+/// Creates a string of these bytes.
 pub(crate) fn give(
     slot: Slot<'_, onebuf_string>,
     make: impl FnOnce() -> Result<Vec<u8>>,
@@ -36,15 +36,14 @@ pub(crate) fn give(
     Ok(())
 }
 
-/// The string's text, which ends with a zero; empty for a handle that names nothing. Valid until the
-/// string is freed.
+/// The text, NUL-terminated; empty for an invalid handle. Valid until the string is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_string_data(string: onebuf_string) -> *const c_char {
-    // The table keeps the bytes where they are until the caller frees them.
+    // The table keeps the bytes in place until the caller frees them.
     string.get().map_or(c"".as_ptr(), |bytes| bytes.0.as_ptr().cast())
 }
 
-/// How many bytes it has, the zero at its end not counted; zero for a handle that names nothing.
+/// Size in bytes, without the terminating NUL; zero for an invalid handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_string_size(string: onebuf_string) -> usize {
     string.get().map_or(0, |bytes| bytes.0.len() - 1)

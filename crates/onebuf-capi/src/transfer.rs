@@ -1,8 +1,8 @@
 //! Transfers
 //!
-//! Reads and writes that go on while the caller does something else. A transfer owns its host memory, so that
-//! none of the caller's is ever in a driver's hands: a write's data is copied when it starts, and a read's is
-//! looked at in the transfer's memory once it is done.
+//! Asynchronous reads and writes. A transfer owns its host memory, so drivers never access memory of the caller: the
+//! data of a write is copied when it starts, and the data of a read is available in the transfer's memory once it is
+//! done.
 
 use crate::{
     buffer::onebuf_buffer,
@@ -19,16 +19,16 @@ use std::{
     time::Duration,
 };
 
-/// A transfer. Free it.
+/// A transfer. Free it with onebuf_transfer_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_transfer {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_transfer, Transfer, 8);
 
-/// A transfer, and how long it is waited for when nothing is said.
+/// A transfer, and its default timeout.
 #[doc(hidden)]
 pub struct Transfer {
     state: Mutex<State>,
@@ -49,7 +49,7 @@ impl Transfer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does not wait for a thread that waits: that has its answer when this is asked again.
+    /// Does not queue behind a thread that waits: the caller can ask again.
     fn is_done(&self) -> Result<bool> {
         let state = match self.state.try_lock() {
             Ok(state) => state,
@@ -71,7 +71,7 @@ impl Transfer {
     }
 }
 
-/// As many zeroes; an error where there is no memory for them.
+/// A vector of zeroes; an error if memory runs out.
 fn zeroes(count: usize) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     let lacking =
@@ -81,7 +81,7 @@ fn zeroes(count: usize) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Starts a read of so many bytes from `offset` on. Later work on the buffer comes after it.
+/// Starts a read of `bytes` bytes at `offset`. Later work on the buffer is ordered after it.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_read_async(
     buffer: onebuf_buffer,
@@ -99,7 +99,7 @@ pub extern "C" fn onebuf_buffer_read_async(
     })
 }
 
-/// Starts a write of so many bytes from `offset` on. `data` is copied: it is the caller's again at once.
+/// Starts a write of `bytes` bytes at `offset`. `data` is copied, and may be reused at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_write_async(
     buffer: onebuf_buffer,
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn onebuf_buffer_write_async(
         let buffer = buffer.get()?;
         let (whole, range) = buffer.outer(offset, bytes)?;
         let mut own = zeroes(bytes)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         own.copy_from_slice(unsafe { self::bytes(data, bytes, "data")? });
         let pending = whole.write_async(range, own)?;
         *transfer = onebuf_transfer::put(Transfer::new(pending, whole.hub()))?;
@@ -133,7 +133,7 @@ pub extern "C" fn onebuf_transfer_poll(
     })
 }
 
-/// Waits for the transfer. ONEBUF_TIMEOUT when it takes longer; the wait may be repeated.
+/// Waits for the transfer. ONEBUF_TIMEOUT if it takes longer; the wait may be repeated.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_transfer_wait(
     transfer: onebuf_transfer,
@@ -145,8 +145,8 @@ pub extern "C" fn onebuf_transfer_wait(
     })
 }
 
-/// The bytes that were read (or written), valid until the transfer is freed. ONEBUF_BUSY before a wait for
-/// it has succeeded. `bytes` may be NULL.
+/// The bytes that were read (or written), valid until the transfer is freed. ONEBUF_BUSY before a wait for it has
+/// succeeded. `bytes` may be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_transfer_data(
     transfer: onebuf_transfer,
@@ -169,7 +169,7 @@ pub extern "C" fn onebuf_transfer_data(
     })
 }
 
-/// Frees a transfer. One that is under way is waited for, for the hub's timeout at most.
+/// Frees a transfer. If it is still running, this waits for it, up to the hub's timeout.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_transfer_free(transfer: onebuf_transfer) -> onebuf_status {
     free(transfer)

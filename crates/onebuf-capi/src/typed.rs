@@ -1,4 +1,4 @@
-//! Sources and sinks of elements, over the bytes of C's buffers.
+//! Sources and sinks of typed elements, over the byte buffers of C.
 
 use crate::fault::Fault;
 use onebuf::{
@@ -8,7 +8,7 @@ use onebuf::{
 };
 use std::marker::PhantomData;
 
-/// One that has elements of `T`, for bytes.
+/// Adapts a source or sink of `T` to bytes.
 pub(crate) struct Typed<S, T> {
     inner: S,
     element: PhantomData<fn() -> T>,
@@ -39,7 +39,7 @@ impl<S: Sink<T>, T: NpyElement> Sink<u8> for Typed<S, T> {
     }
 }
 
-/// Does something for the element of that name.
+/// Runs something for the element type of that name.
 macro_rules! with_element {
     ($descr:expr, $element:ident => $body:expr) => {
         $crate::typed::with_element!(

@@ -1,8 +1,8 @@
 //! Version
 //!
-//! Programs built against one minor version run with every later patch of it. Before 1.0 a minor version
-//! may change what is here, and the library's soname has it (`libonebuf.so.0.MINOR`); from 1.0 on only the major
-//! version does (`libonebuf.so.MAJOR`).
+//! Programs built against one minor version run with every later patch version. Before 1.0 a minor version may break
+//! compatibility, and the soname contains it (`libonebuf.so.0.MINOR`); from 1.0 on only a major version may
+//! (`libonebuf.so.MAJOR`).
 
 use std::ffi::c_char;
 

@@ -1,8 +1,8 @@
 //! Views
 //!
-//! A view says "this queue reads (or writes) this buffer now". Taking it makes the newest contents visible
-//! there and orders the queue after the work that made them; freeing it notes how far the queue is. It gives
-//! the native handle, for libraries that enqueue work of their own. A launch takes views by itself.
+//! A view means "this queue reads (or writes) this buffer now". Taking it makes the newest contents visible to the
+//! queue and orders the queue after the work that wrote them. Freeing it records the queue's progress. A view gives the
+//! native handle, for libraries that enqueue work themselves. A launch takes views by itself.
 
 use crate::{
     buffer::onebuf_buffer,
@@ -21,19 +21,19 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// A view. Free it.
+/// A view. Free it with onebuf_view_free().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_view {
-    /// Zero names nothing.
+    /// Zero is the null handle.
     pub id: u64,
 }
 noun!(onebuf_view, View, 7);
 
-/// A guard, as the argument of launches, and what it is a guard of. The guard goes first.
+/// A guard, usable as an argument of launches, and the objects that it borrows from. The guard is dropped first.
 #[doc(hidden)]
 pub struct View {
-    /// Empty while a launch has it.
+    /// Empty while a launch uses it.
     arg: Mutex<Option<Arg<'static>>>,
     sync_method: SyncMethod,
     _buffer: Arc<Kept>,
@@ -42,12 +42,12 @@ pub struct View {
 
 impl View {
     pub(crate) fn new(buffer: Arc<Kept>, queue: Arc<Queue>, access: Access) -> Result<Self> {
-        // SAFETY: the guard goes first.
+        // SAFETY: the guard is dropped first.
         let (arg, sync_method) = unsafe { take(&buffer, &queue, access)? };
         Ok(Self { arg: Mutex::new(Some(arg)), sync_method, _buffer: buffer, queue })
     }
 
-    /// For one launch, which gives it back. Two at once would be two writers.
+    /// Takes the view for one launch, which returns it. Two at once would be two writers.
     pub(crate) fn lend(&self) -> Result<Arg<'static>> {
         let mut arg = self.arg.lock().unwrap_or_else(PoisonError::into_inner);
         arg.take().ok_or_else(|| self.lent())
@@ -62,7 +62,7 @@ impl View {
         Error::Busy { what: what.into() }.into()
     }
 
-    /// The address on a queue of that API.
+    /// The address, if the view's queue belongs to that API.
     fn device_ptr(&self, api: &str) -> Result<usize> {
         let own = self.queue.device().info().api.0;
         match self.raw()? {
@@ -80,17 +80,17 @@ impl View {
     }
 }
 
-/// Takes a view, and says by which sync method.
+/// Takes a view, and returns the sync method.
 ///
 /// # Safety
-/// It is dropped before both `Arc`s.
+/// The view is dropped before both `Arc`s.
 #[inline]
 pub(crate) unsafe fn take(
     buffer: &Arc<Kept>,
     queue: &Arc<Queue>,
     access: Access,
 ) -> Result<(Arg<'static>, SyncMethod)> {
-    // SAFETY: both are where they are until the caller's `Arc`s are gone, and the guard goes before those.
+    // SAFETY: both objects stay in place until the caller's `Arc`s are dropped, and the guard is dropped before those.
     let (buffer, queue): (&'static Kept, &'static Queue) =
         unsafe { (&*Arc::as_ptr(buffer), &*Arc::as_ptr(queue)) };
     Ok(match (&buffer.buf, access) {
@@ -112,9 +112,8 @@ fn argument<V: IntoArg<'static>>(
     (view.into_arg(), sync_method)
 }
 
-/// Lets kernels on the queue read the buffer (ONEBUF_READ), or read and write it, until the view is freed.
-/// ONEBUF_BUSY while somebody else holds what excludes it; ONEBUF_NOT_SHARED for a device that the buffer
-/// was made without.
+/// Lets kernels on the queue read the buffer (ONEBUF_READ), or read and write it, until the view is freed. ONEBUF_BUSY
+/// while a conflicting view or mapping is held; ONEBUF_NOT_SHARED for a device that the buffer is not shared with.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_view_take(
     buffer: onebuf_buffer,
@@ -130,8 +129,8 @@ pub extern "C" fn onebuf_view_take(
     })
 }
 
-/// The `cl_mem`, for OpenCL code that enqueues on the view's queue. Valid until the view is freed.
-/// ONEBUF_UNSUPPORTED where the device sees the buffer as an address instead.
+/// The `cl_mem`, for OpenCL code that enqueues on the view's queue. Valid until the view is freed. ONEBUF_UNSUPPORTED
+/// if the device accesses the buffer by an address.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_view_cl_mem(
     view: onebuf_view,
@@ -154,8 +153,8 @@ pub extern "C" fn onebuf_view_cl_mem(
     })
 }
 
-/// The address that kernels on the view's queue use: an SVM pointer, or a host pointer. Valid until the view
-/// is freed. ONEBUF_UNSUPPORTED where the device sees the buffer as an object instead.
+/// The address that kernels on the view's queue use: an SVM pointer or a host pointer. Valid until the view is freed.
+/// ONEBUF_UNSUPPORTED if the device accesses the buffer as an object.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_view_address(
     view: onebuf_view,
@@ -214,7 +213,7 @@ pub extern "C" fn onebuf_view_sync_method(
     })
 }
 
-/// Frees a view: others may use the buffer, after what was enqueued.
+/// Frees a view: others may use the buffer, ordered after what was enqueued.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_view_free(view: onebuf_view) -> onebuf_status {
     free(view)

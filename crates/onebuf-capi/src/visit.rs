@@ -1,8 +1,8 @@
-//! An offer, which one visitor at a time has.
+//! An offer, and the one peer that is attached to it.
 //!
 //! # Safety
-//! An offer borrows a buffer that lies behind an `Arc`, and a visit borrows the offer. Fields are dropped in the order in
-//! which they are declared: the visit before the offer, the offer before the buffer.
+//! An offer borrows a buffer inside an `Arc`, and a visit borrows the offer. Fields are dropped in declaration order:
+//! the visit before the offer, the offer before the buffer.
 
 use crate::{
     fault::{Fault, Result},
@@ -21,15 +21,15 @@ use std::{
     time::Duration,
 };
 
-/// An offer, and what it is of. The offer goes first.
+/// An offer, and the buffer that it borrows. The offer is dropped first.
 pub(crate) struct OpenOffer {
     offer: UnsafeCell<Offer<'static, u8>>,
-    /// A call accepts, or a peer is attached: the offer is in use.
+    /// Set while a call accepts or a peer is attached.
     taken: AtomicBool,
     buffer: Arc<Kept>,
 }
 
-// SAFETY: who gets at the cell has set `taken`, which only one can.
+// SAFETY: only the thread that has set `taken` accesses the cell, and only one can set it.
 unsafe impl Sync for OpenOffer {}
 
 impl OpenOffer {
@@ -48,7 +48,7 @@ impl OpenOffer {
         Ok(Self { offer, taken: AtomicBool::new(false), buffer })
     }
 
-    /// Waits for a visitor; `None` for as long as the hub waits.
+    /// Waits for a peer; `None` means the hub's timeout.
     pub fn accept(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Visiting> {
         if self.taken.swap(true, Ordering::Acquire) {
             let what = "a peer of this offer is here, or awaited: free its handle first".into();
@@ -63,7 +63,7 @@ impl OpenOffer {
     }
 }
 
-/// Whoever has an offer; it may be taken again afterwards.
+/// Exclusive use of an offer, returned when this is dropped.
 struct Only(Arc<OpenOffer>);
 
 impl Drop for Only {
@@ -72,7 +72,7 @@ impl Drop for Only {
     }
 }
 
-/// A peer that came. The visit goes first.
+/// An attached peer. The visit is dropped first.
 pub(crate) struct Visiting {
     pub visit: Visit<'static, 'static, u8>,
     _only: Only,

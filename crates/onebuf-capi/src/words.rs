@@ -1,7 +1,7 @@
 //! Words
 //!
-//! Choices are numbers, and zero is always the default: a structure of zeroes asks for nothing special. A
-//! number that is no choice is ONEBUF_INVALID_ARGUMENT.
+//! Choices are numbers, and zero is always the default: a structure of zeroes asks for nothing special. Any other
+//! number is ONEBUF_INVALID_ARGUMENT.
 
 use crate::fault::{Fault, Result};
 use onebuf::{Access, CopyPolicy, Hint, HostAccess, MemoryKind, RouteKind, SyncMethod};
@@ -9,7 +9,7 @@ use onebuf::{Access, CopyPolicy, Hint, HostAccess, MemoryKind, RouteKind, SyncMe
 /// A `timeout_ms` that means the hub's own timeout.
 pub const ONEBUF_DEFAULT_TIMEOUT: u64 = 0xffff_ffff_ffff_ffff;
 
-/// What kernels do with a buffer.
+/// How kernels access a buffer.
 pub type onebuf_access = u32;
 /// Kernels read and write.
 pub const ONEBUF_READ_WRITE: onebuf_access = 0;
@@ -18,7 +18,7 @@ pub const ONEBUF_READ: onebuf_access = 1;
 /// Kernels only write.
 pub const ONEBUF_WRITE: onebuf_access = 2;
 
-/// What the host does with a buffer once it is made.
+/// How the host accesses a buffer after it was created.
 pub type onebuf_host_access = u32;
 /// The host reads and writes.
 pub const ONEBUF_HOST_READ_WRITE: onebuf_host_access = 0;
@@ -29,16 +29,16 @@ pub const ONEBUF_HOST_WRITE: onebuf_host_access = 2;
 /// The host does neither.
 pub const ONEBUF_HOST_NONE: onebuf_host_access = 3;
 
-/// What to do about copies that nobody asked for. Of a hub's and a buffer's choice the stricter holds.
+/// What to do about implied copies. The stricter of the hub's and the buffer's policy applies.
 pub type onebuf_copies = u32;
-/// Make them, count them.
+/// Make and count them.
 pub const ONEBUF_COPIES_ALLOW: onebuf_copies = 0;
-/// Make them, count them, write a line for each to the log: see onebuf_log_to().
+/// Make and count them, and log each: see onebuf_log_to().
 pub const ONEBUF_COPIES_WARN: onebuf_copies = 1;
-/// Refuse what would need one.
+/// Fail instead of copying.
 pub const ONEBUF_COPIES_FORBID: onebuf_copies = 2;
 
-/// What a buffer's life will be like. A wish: it breaks ties, it forbids nothing.
+/// The expected use of a buffer. A hint: it breaks ties and forbids nothing.
 pub type onebuf_hint = u32;
 /// Nothing is known.
 pub const ONEBUF_HINT_NONE: onebuf_hint = 0;
@@ -51,13 +51,13 @@ pub const ONEBUF_HINT_COHERENT: onebuf_hint = 3;
 /// Written once, read once, in turn.
 pub const ONEBUF_HINT_STREAMING: onebuf_hint = 4;
 
-/// In what form memory is allocated.
+/// The kind of memory that is allocated.
 pub type onebuf_memory_kind = u32;
 /// The plan chooses.
 pub const ONEBUF_MEMORY_KIND_ANY: onebuf_memory_kind = 0;
 /// Ordinary pages of this process.
 pub const ONEBUF_MEMORY_KIND_HOST_PAGES: onebuf_memory_kind = 1;
-/// Shared virtual memory that CPU and device use at once.
+/// Shared virtual memory that CPU and device access at the same time.
 pub const ONEBUF_MEMORY_KIND_FINE_SVM: onebuf_memory_kind = 2;
 /// Shared virtual memory that is mapped and unmapped in turn.
 pub const ONEBUF_MEMORY_KIND_COARSE_SVM: onebuf_memory_kind = 3;
@@ -69,19 +69,19 @@ pub const ONEBUF_MEMORY_KIND_ON_CHIP: onebuf_memory_kind = 5;
 pub const ONEBUF_MEMORY_KIND_DEVICE: onebuf_memory_kind = 6;
 /// Device memory that other APIs and processes can import by a file descriptor.
 pub const ONEBUF_MEMORY_KIND_EXPORTABLE: onebuf_memory_kind = 7;
-/// Memory at one address for CPU and device, whose pages are moved to whoever takes over: counted as implied copies. Of hubs
-/// with `managed_memory` only.
+/// Memory at one address for CPU and device, whose pages move to the side that takes over; these moves count as implied
+/// copies. Only for hubs with `managed_memory`.
 pub const ONEBUF_MEMORY_KIND_MANAGED: onebuf_memory_kind = 8;
 
-/// How memory that lives on one device is seen on another.
+/// How one device accesses memory that is allocated on another.
 pub type onebuf_route = u32;
 /// The plan chooses.
 pub const ONEBUF_ROUTE_ANY: onebuf_route = 0;
-/// One device.
+/// The same device.
 pub const ONEBUF_ROUTE_SAME: onebuf_route = 1;
-/// One set of host pages.
+/// The same host pages.
 pub const ONEBUF_ROUTE_HOST_POINTER: onebuf_route = 2;
-/// One virtual address.
+/// The same virtual address.
 pub const ONEBUF_ROUTE_SVM_POINTER: onebuf_route = 3;
 /// A device address that is valid in both APIs.
 pub const ONEBUF_ROUTE_RAW_ADDRESS: onebuf_route = 4;
@@ -89,20 +89,20 @@ pub const ONEBUF_ROUTE_RAW_ADDRESS: onebuf_route = 4;
 pub const ONEBUF_ROUTE_OPAQUE_FD: onebuf_route = 5;
 /// A dma-buf.
 pub const ONEBUF_ROUTE_DMA_BUF: onebuf_route = 6;
-/// A sharing call that one API has for the other.
+/// A sharing call of one API for the other.
 pub const ONEBUF_ROUTE_API_SHARE: onebuf_route = 7;
 /// Another chip's memory, accessed directly.
 pub const ONEBUF_ROUTE_PEER: onebuf_route = 8;
 /// Another process' memory.
 pub const ONEBUF_ROUTE_IPC: onebuf_route = 9;
-/// A pinned, chunked copy.
+/// A chunked copy through pinned memory.
 pub const ONEBUF_ROUTE_STAGED: onebuf_route = 10;
 
-/// A sync method, best first: how one queue waits for another's work.
+/// A sync method, best first: how one queue waits for work of another.
 pub type onebuf_sync_method = u32;
-/// Not asked for, or not known.
+/// Not requested, or unknown.
 pub const ONEBUF_SYNC_ANY: onebuf_sync_method = 0;
-/// One in-order queue, or work that was over: nothing to do.
+/// One in-order queue, or work that was already done: nothing to do.
 pub const ONEBUF_SYNC_SAME_QUEUE: onebuf_sync_method = 1;
 /// A semaphore that the device waits on.
 pub const ONEBUF_SYNC_SEMAPHORE: onebuf_sync_method = 2;
@@ -110,7 +110,7 @@ pub const ONEBUF_SYNC_SEMAPHORE: onebuf_sync_method = 2;
 pub const ONEBUF_SYNC_EVENT: onebuf_sync_method = 3;
 /// The queue waits for a value in shared memory.
 pub const ONEBUF_SYNC_WAIT_VALUE: onebuf_sync_method = 4;
-/// A completion callback opens a host signal in the other queue.
+/// A completion callback releases a host signal that the other queue waits for.
 pub const ONEBUF_SYNC_CALLBACK: onebuf_sync_method = 5;
 /// The calling thread waits.
 pub const ONEBUF_SYNC_HOST_WAIT: onebuf_sync_method = 6;
@@ -124,7 +124,7 @@ const SYNC_METHODS: [SyncMethod; 6] = [
     SyncMethod::HostWait,
 ];
 
-/// A choice by its number.
+/// Converts a number to a choice.
 fn choose<T: Copy>(what: &str, number: u32, choices: &[T]) -> Result<T> {
     let found = choices.get(number as usize).copied();
     found.ok_or_else(|| {
@@ -132,7 +132,7 @@ fn choose<T: Copy>(what: &str, number: u32, choices: &[T]) -> Result<T> {
     })
 }
 
-/// A choice by its number, where zero is none.
+/// Converts a number to a choice, where zero is none.
 fn choose_if_given<T: Copy>(what: &str, number: u32, choices: &[T]) -> Result<Option<T>> {
     match number.checked_sub(1) {
         None => Ok(None),

@@ -1,14 +1,14 @@
 //! Wrapping
 //!
-//! Memory and queues that somebody else made, used like those of onebuf, without a copy. onebuf holds one
-//! reference to each while it uses it, and gives up exactly that one; a call that fails leaves every count as
-//! it was.
+//! Memory and queues that the application created, used like those of onebuf, without a copy. onebuf holds one
+//! reference to each while it uses it, and releases exactly that one; a call that fails leaves every reference count
+//! unchanged.
 //!
-//! The owner's side. While a view or mapping of a wrapped buffer is held, and until work that was enqueued
-//! under it is done, its owner does with the memory only what that allows: nothing beside a writer, reads
-//! beside readers. What the owner has enqueued is the caller's to tell: `after`, onebuf_buffer_written_until(),
-//! onebuf_queue_wait_for(). What onebuf has enqueued is over, and the memory unmapped and up to date, when the
-//! last handle of a wrapped buffer was freed; onebuf_buffer_hand_to() orders the owner's queue behind it instead.
+//! Rules for the owner. While a view or mapping of a wrapped buffer is held, and until work enqueued under it is done,
+//! the owner may use the memory only as other views could: not at all beside a writer, for reading beside readers. Tell
+//! onebuf about work that the owner has enqueued: `after`, onebuf_buffer_written_until(), onebuf_queue_wait_for(). When
+//! the last handle of a wrapped buffer is freed, onebuf's work is done and the memory is unmapped and up to date;
+//! onebuf_buffer_hand_to() instead orders the owner's queue after that work.
 
 use crate::{
     buffer::onebuf_buffer,
@@ -28,34 +28,34 @@ use crate::{
 use onebuf::{Buffer, Device, Fence, WrapBuilder, prelude::*};
 use std::{ffi::c_void, ptr::NonNull, sync::Arc};
 
-/// How foreign memory is to be used. Zeroes are the defaults.
+/// Options of a wrapped buffer. Zero in every field means the default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_wrap_options {
     /// `sizeof(onebuf_wrap_options)`.
     pub size: usize,
-    /// How many bytes it must have; zero: as many as it has.
+    /// The required size in bytes; zero: any.
     pub bytes: usize,
-    /// Other devices that use it, beside those of its own context.
+    /// Other devices that use it, besides those of its own context.
     pub devices: *const onebuf_device,
-    /// How many devices.
+    /// Number of devices.
     pub device_count: usize,
-    /// The owner's work on it ends there: whoever uses the buffer waits for these.
+    /// Fences after which the owner's work on the memory is done; users of the buffer wait for them.
     pub after: *const onebuf_fence,
-    /// How many fences.
+    /// Number of fences.
     pub after_count: usize,
-    /// What to do about implied copies; of this and the hub's choice the stricter holds.
+    /// What to do about implied copies. The stricter of this and the hub's policy applies.
     pub copies: onebuf_copies,
-    /// Forces how the other devices see it.
+    /// Forces the route by which the other devices access it.
     pub route: onebuf_route,
-    /// Not zero: uses routes that drivers declare, and callbacks, although no experiment has proven them here.
+    /// Not zero: also uses routes and callbacks that drivers declare but no experiment has proven on this machine.
     pub trust_declared: u32,
-    /// Takes the caller's reference over, unless NULL: called once with the native handle (or pointer), when
-    /// onebuf has done with the memory and all its work on it is over. It may be called on any thread, inside
-    /// of any call that frees something; it must not throw, and must not wrap the same memory again. Not called
-    /// when the call fails: then nothing was taken over.
+    /// Takes over the caller's reference, unless NULL: called once with the native handle (or pointer), when onebuf no
+    /// longer uses the memory and all its work on it is done. It may be called on any thread, inside of any call that
+    /// frees something; it must not throw, and must not wrap the same memory again. It is not called if the call fails:
+    /// then the reference stays the caller's.
     pub release: Option<unsafe extern "C" fn(native: *mut c_void, user: *mut c_void)>,
-    /// What `release` is given besides.
+    /// The second argument of `release`.
     pub release_user: *mut c_void,
     /// Not zero: allows ONEBUF_ROUTE_RAW_ADDRESS, as in `onebuf_buffer_options`.
     pub raw_addresses: u32,
@@ -69,17 +69,17 @@ struct Release {
     user: *mut c_void,
 }
 
-// SAFETY: the pointer is only passed on, and the caller promised that any thread may call.
+// SAFETY: the pointer is only passed on, and the caller guarantees that any thread may call the function.
 unsafe impl Send for Release {}
 
 impl Release {
     fn call(self, native: *mut c_void) {
-        // SAFETY: the caller's function, with the arguments it is for.
+        // SAFETY: the caller's function, called with its arguments.
         unsafe { (self.run)(native, self.user) }
     }
 }
 
-/// Options that were read, and what their handles name.
+/// Options after validation, with the objects of their handles.
 struct WrapOptions {
     given: onebuf_wrap_options,
     devices: Vec<Arc<Device>>,
@@ -90,7 +90,7 @@ impl WrapOptions {
     /// # Safety
     /// As for [`onebuf_buffer_wrap`].
     unsafe fn read(given: *const onebuf_wrap_options) -> Result<Self> {
-        // SAFETY: the caller's promise, for all of these.
+        // SAFETY: guaranteed by the caller, for all of these.
         let (given, devices, after) = unsafe {
             let given = options(given)?;
             let devices = array(given.devices, given.device_count, "devices")?;
@@ -122,14 +122,13 @@ impl WrapOptions {
     }
 }
 
-/// A buffer over a `cl_mem` that somebody else made. The devices of its context see it, the host sees it
-/// through mappings, and other devices by the routes that the plan finds, when the options name them.
-/// `options` may be NULL.
+/// Wraps a `cl_mem` of the application. The devices of its context access it, the host accesses it through mappings,
+/// and the devices in the options by the routes that the plan finds. `options` may be NULL.
 ///
-/// A sub-buffer is wrapped as what it is: a region of its parent. All wraps of one memory object, of its parent
-/// and of its parts share one state: views of one exclude views of the other, and each is ordered after the
-/// other's work. ONEBUF_INVALID_ARGUMENT for another number of bytes; ONEBUF_BUSY while its owner has it mapped.
-/// Not for what a buffer of the same hub was made of.
+/// A sub-buffer is wrapped as a region of its parent. All wraps of one memory object, its parent and its sub-buffers
+/// share one state: views of one exclude views of the other, and each is ordered after the other's work.
+/// ONEBUF_INVALID_ARGUMENT for another size than the options require; ONEBUF_BUSY while its owner has it mapped. Do not
+/// wrap memory of a buffer of the same hub.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_wrap(
     hub: onebuf_hub,
@@ -140,7 +139,7 @@ pub unsafe extern "C" fn onebuf_buffer_wrap(
     entry(|| {
         let buffer = out(buffer, "buffer")?;
         let (hub, cl_mem) = (hub.get()?, native(cl_mem, "cl_mem")?);
-        // SAFETY: the caller's promise, also about what the options point at.
+        // SAFETY: guaranteed by the caller, also for what the options point at.
         let made = unsafe {
             let builder = WrapOptions::read(options)?;
             builder.build(hub.hub.wrap_buffer(cl_mem))?
@@ -150,8 +149,8 @@ pub unsafe extern "C" fn onebuf_buffer_wrap(
     })
 }
 
-/// A buffer over shared virtual memory that somebody else allocated in their context: so many bytes from
-/// `pointer` on, which stay allocated until the buffer is gone. `options` may be NULL.
+/// Wraps shared virtual memory that the application allocated in its context: `bytes` bytes at `pointer`, which stay
+/// allocated until the buffer is gone. `options` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_wrap_svm(
     context: onebuf_context,
@@ -164,7 +163,7 @@ pub unsafe extern "C" fn onebuf_buffer_wrap_svm(
         let buffer = out(buffer, "buffer")?;
         let context = &context.get()?.context;
         let pointer = NonNull::new(pointer.cast()).ok_or(Fault::Null("pointer"))?;
-        // SAFETY: the caller's promise, also about what the options point at.
+        // SAFETY: guaranteed by the caller, also for what the options point at.
         let made = unsafe {
             let builder = WrapOptions::read(options)?;
             if ![0, bytes].contains(&builder.given.bytes) {
@@ -177,8 +176,8 @@ pub unsafe extern "C" fn onebuf_buffer_wrap_svm(
     })
 }
 
-/// A `cl_command_queue` that somebody else made, to be used like one of ours. What its owner enqueues there is
-/// in order with what we do, and onebuf_queue_fence() covers both.
+/// Wraps a `cl_command_queue` of the application. Commands of its owner and of onebuf are ordered in it, and
+/// onebuf_queue_fence() covers both.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_queue_wrap(
     hub: onebuf_hub,
@@ -187,14 +186,14 @@ pub unsafe extern "C" fn onebuf_queue_wrap(
 ) -> onebuf_status {
     entry(|| {
         let queue = out(queue, "queue")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let made = unsafe { hub.get()?.hub.wrap_queue(native(cl_queue, "cl_queue")?)? };
         *queue = onebuf_queue::put(made)?;
         Ok(())
     })
 }
 
-/// A queue of ours at the device where the buffer lives, in its context: for work on this buffer.
+/// Creates a queue on the device and in the context where the buffer is allocated, for work on this buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_queue_for(
     buffer: onebuf_buffer,
@@ -209,7 +208,7 @@ pub extern "C" fn onebuf_queue_for(
     })
 }
 
-/// Whether its memory is somebody else's.
+/// Whether the buffer wraps foreign memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_is_foreign(
     buffer: onebuf_buffer,
@@ -221,9 +220,9 @@ pub extern "C" fn onebuf_buffer_is_foreign(
     })
 }
 
-/// Somebody else's writes to this memory end at that point: whoever uses the buffer next waits for it.
+/// Tells onebuf that foreign writes to this memory end at the fence: the next user of the buffer waits for it.
 /// ONEBUF_BUSY while a view or mapping of it is held, and while its newest contents are elsewhere: see
-/// onebuf_buffer_hand_to(). A region means the whole buffer, here and below.
+/// onebuf_buffer_hand_to(). For a region this applies to the whole buffer, here and below.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_written_until(
     buffer: onebuf_buffer,
@@ -232,7 +231,7 @@ pub extern "C" fn onebuf_buffer_written_until(
     entry(|| Ok(buffer.get()?.whole().0.written_until(&*fence.get()?)?))
 }
 
-/// The same for somebody else's reads: whoever writes the buffer next waits for them.
+/// Tells onebuf that foreign reads of this memory end at the fence: the next writer of the buffer waits for it.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_read_until(
     buffer: onebuf_buffer,
@@ -241,8 +240,8 @@ pub extern "C" fn onebuf_buffer_read_until(
     entry(|| Ok(buffer.get()?.whole().0.read_until(&*fence.get()?)?))
 }
 
-/// Makes the newest contents visible on that queue and orders it after all work on the buffer, for commands
-/// that its owner will enqueue there by itself. Says by which sync method; `sync_method` may be NULL.
+/// Makes the newest contents visible on that queue and orders it after all work on the buffer, for commands that its
+/// owner will enqueue there. Returns the sync method; `sync_method` may be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_hand_to(
     buffer: onebuf_buffer,
@@ -258,10 +257,10 @@ pub extern "C" fn onebuf_buffer_hand_to(
     })
 }
 
-/// Gives the buffer up for its `cl_mem` on that device, which is the caller's then: one reference, to be
-/// released. All work on it is over, the newest contents are in it, and what it lies over stays until the driver
-/// destroys it; it never returns to a pool. ONEBUF_BUSY, and nothing happened, while anything that was made of
-/// the buffer is not freed. After any other failure the buffer is gone.
+/// Gives up the buffer for its `cl_mem` on that device. The caller owns one reference and must release it. All work on
+/// it is done, it holds the newest contents, and the memory below it stays until the driver destroys it; it never
+/// returns to a pool. ONEBUF_BUSY, and nothing happens, while anything made from the buffer is not freed. After any
+/// other failure the buffer is gone.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_into_cl_mem(
     buffer: onebuf_buffer,

@@ -3,14 +3,14 @@
 use crate::{
     devices,
     out::{Answer, Output, Result},
-    turns::{Hands, Seen, devices_json, judge, pages},
+    turns::{Hands, PageCounts, devices_json, judge, pages},
     units,
 };
 use onebuf::peer::{Attach, Attached, socket_path};
 use serde_json::json;
 use std::time::Duration;
 
-/// Attach to a buffer that `onebuf share` offers; check every page of it, and write it, in turns
+/// Attach to a buffer that `onebuf share` offers; check and write every page, in turns
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -18,22 +18,23 @@ Examples:
   onebuf attach frames --rounds 100 --devices opencl:0
   onebuf attach /run/user/1000/onebuf/frames.sock --json
 
-Memory of a device is seen by a device of the same chip that --devices names; without one the answer says
-which to name. Drivers that run on the CPU are refused for it: they believe what the owner's file says.
+Device memory needs a device of the same chip in --devices; without one the error message says
+which to name. Drivers that run on the CPU are refused for it, because they trust the contents of the owner's file.
 
-Nothing that the owner says is believed: its user, every size and offset and the seals of its memory are
+The owner is not trusted: its user, every size and offset, and the seals of its memory are
 checked before anything is mapped.")]
 pub struct AttachArgs {
-    /// The name, or the path of the socket
+    /// Name of the buffer, or path of the socket
     #[arg(value_name = "NAME|PATH")]
     name: String,
-    /// How often to check and to write
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// Who writes and checks here, in turn, and takes a device's memory; the host otherwise, which takes pages only
+    /// Devices that write and check here, in turn, and that import device memory [default: the host, for host pages
+    /// only]
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     devices: Vec<String>,
-    /// How many seconds to wait for the owner, and for each of its turns
+    /// Seconds to wait for the owner, and for each of its turns
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
     timeout: u64,
 }
@@ -49,7 +50,7 @@ pub fn run(args: &AttachArgs, output: &Output) -> Result<Answer> {
     let (bytes, count) = (buffer.size_bytes() as u64, pages(buffer.len()));
     let (seen_by, memory) = (devices_json(buffer), buffer.plan().memory_kind);
     output.tell(&format!("{} of process {} at {path}", units::bytes(bytes), owner.pid))?;
-    let mut seen = Seen::default();
+    let mut seen = PageCounts::default();
     for _ in 0..args.rounds {
         round(&hands, &mut attached, timeout, &mut seen)?;
     }
@@ -72,7 +73,7 @@ fn round(
     hands: &Hands,
     attached: &mut Attached<u32>,
     timeout: Duration,
-    seen: &mut Seen,
+    seen: &mut PageCounts,
 ) -> onebuf::Result<()> {
     attached.wait(timeout)?;
     let (session, round) = (attached.session(), attached.round());

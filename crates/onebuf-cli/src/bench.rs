@@ -1,4 +1,4 @@
-//! `onebuf bench`: what onebuf costs, beside what it is compared with.
+//! `onebuf bench`: measures onebuf against a baseline.
 
 use crate::{
     doctor,
@@ -12,26 +12,25 @@ use onebuf_bench::{Bench, Case, Effort, Met, Outcome, Row, Skipped, WORKLOADS, W
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Measure what onebuf costs, beside the raw C calls or the staged copy in the same run
+/// Measure onebuf against raw C calls or staged copies in the same run
 #[derive(clap::Args)]
 #[command(after_long_help = long_help(), after_help = EXAMPLES)]
 pub struct BenchArgs {
-    /// Only these: a name from the list in `--help`, or one of a row, such as
-    /// handoff_opencl:0_opencl:1_ratio
+    /// Only these: a name from the list in `--help`, or one of a row, such as handoff_opencl:0_opencl:1_ratio
     #[arg(value_name = "NAME", value_parser = name)]
     names: Vec<String>,
-    /// Fewer samples: a look, not a measurement
+    /// Fewer samples: a rough look, not a measurement
     #[arg(long)]
     quick: bool,
-    /// The size of the buffers that are handed over [default: 256MiB, with --quick 32MiB]
+    /// Size of the buffers that are handed over [default: 256MiB, with --quick 32MiB]
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
     size: Option<u64>,
-    /// Also write a page for browsers, whole in one file
+    /// Also write an HTML page as a single file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
-/// Hand-overs of more take longer than a look should.
+/// Hand-overs of larger buffers take too long for `--quick`.
 const QUICK_BYTES: usize = 32 << 20;
 
 const EXAMPLES: &str = "\
@@ -39,7 +38,7 @@ Examples:
   onebuf bench                            everything
   onebuf bench launch_enqueue_ratio       one benchmark
   onebuf bench handoff --size 64MiB       every pair of platforms, smaller buffers
-  onebuf bench --html report.html         the same as a page, with drawings
+  onebuf bench --html report.html         also writes an HTML page, with plots
   onebuf bench --quick --json | jq '.results[] | {name, ratio}'";
 
 fn long_help() -> String {
@@ -49,14 +48,14 @@ fn long_help() -> String {
 
 Names:
 {list}
-Of several OpenCL platforms the first has the plain name, the others have their device's id behind
-it. `handoff` means every pair.
+With several OpenCL platforms the first has the plain name, and the others have their device's id
+appended. `handoff` means every pair.
 
 Method: ours (A) and the baseline (B) run in the same process in blocks of four batches, A B B A,
 after a first block that is not counted. The ratio is the median of the blocks' own ratios; its 95 %
 interval is by order statistics and assumes nothing about the noise. The two values share the median
 block's time in that ratio. Without a baseline the value is the median of batches of 200 us or more.
-`in noise`: the ratio is beyond its bar, the better end of the interval is not.
+`in noise`: the ratio is beyond its bar, but the better end of the interval is not.
 
 A benchmark that cannot run here is skipped, with the reason on stderr. That is a failure (status 1)
 if it was named."
@@ -71,7 +70,7 @@ fn name(text: &str) -> Result<String, String> {
     Err(format!("there is no such benchmark; there are {}", names.join(", ")))
 }
 
-/// Gives its answer itself: what could be measured is worth having also where something could not.
+/// Prints its answer itself: results are useful even if some benchmarks failed.
 pub fn run(args: &BenchArgs, screen: Screen, output: Output) -> Result<()> {
     let (effort, bytes) =
         if args.quick { (Effort::QUICK, QUICK_BYTES) } else { (Effort::FULL, Bench::BYTES) };
@@ -91,7 +90,7 @@ pub fn run(args: &BenchArgs, screen: Screen, output: Output) -> Result<()> {
     failure(args, &outcome).map_or(Ok(()), Err)
 }
 
-/// Runs the cases, and shows how far it is when somebody watches.
+/// Runs the cases, with a progress display on a terminal.
 fn measure(bench: &Bench, cases: &[Case]) -> Result<Outcome> {
     let bar = doctor::progress_bar()?;
     bar.set_length(cases.len() as u64);
@@ -103,7 +102,7 @@ fn measure(bench: &Bench, cases: &[Case]) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Why the command as a whole did not do what was asked.
+/// Why the command as a whole failed.
 fn failure(args: &BenchArgs, outcome: &Outcome) -> Option<Failure> {
     let bad = |skipped: &&Skipped| skipped.failed || !args.names.is_empty();
     let bad: Vec<&str> = outcome.skipped.iter().filter(bad).map(|s| s.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! `onebuf cache`: where verdicts and compiled programs are remembered, and forgetting them.
+//! `onebuf cache`: shows and clears stored verdicts and compiled programs.
 
 use crate::{
     out::{Answer, Result},
@@ -9,13 +9,13 @@ use onebuf::cache::{self, Contents};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Show or clear what is remembered: the doctor's verdicts, and compiled programs
+/// Show or clear the cache of verdicts and compiled programs
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   onebuf cache path
-  onebuf cache info               how many verdicts and programs, and how many bytes
-  onebuf cache clear              the next `onebuf doctor` makes every experiment again")]
+  onebuf cache info               number of verdicts and programs, and their size
+  onebuf cache clear              the next `onebuf doctor` repeats all experiments")]
 pub struct CacheArgs {
     #[command(subcommand)]
     action: Action,
@@ -23,11 +23,11 @@ pub struct CacheArgs {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Print the folder
+    /// Print the path of the folder
     Path,
-    /// Say what the folder holds
+    /// Print the contents of the folder
     Info,
-    /// Forget every verdict and every program
+    /// Remove all verdicts and programs
     Clear,
 }
 
@@ -68,7 +68,7 @@ fn in_words(held: &Contents) -> String {
     let verdicts = match held.verdicts {
         Some(1) => "1 verdict".into(),
         Some(n) => format!("{n} verdicts"),
-        None => "verdicts that cannot be read".into(),
+        None => "unreadable verdicts".into(),
     };
     let programs = if held.programs == 1 { "program" } else { "programs" };
     format!("{verdicts}, {} {programs}, {}", held.programs, units::bytes(held.bytes))

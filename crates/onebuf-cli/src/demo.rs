@@ -1,5 +1,5 @@
-//! `onebuf demo`: the worked pipeline. A sensor array's frames come without pause; one device delays, windows and transforms
-//! the channels, another makes beams of them, one buffer between; and what that costs, beside a staged copy.
+//! `onebuf demo`: the worked pipeline. Frames of a sensor array stream in; one device delays, windows and transforms
+//! the channels, another forms beams, with one buffer between them. The report compares the cost with a staged copy.
 
 mod account;
 mod batch;
@@ -38,74 +38,74 @@ use stream::{Feed, Stream, Streamed};
 use supply::Supply;
 use watched::Watched;
 
-/// Frames of a sensor array: aligned and transformed on one device, made into beams on another, one buffer between
+/// Stream frames of a sensor array: align and transform on one device, form beams on another, one buffer between
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  onebuf demo                             one chip seen by OpenCL and CUDA or HIP; else two OpenCL
+  onebuf demo                             OpenCL and CUDA or HIP on one chip; else two OpenCL
                                           platforms; else OpenCL and the host
   onebuf demo --devices opencl:0,cuda:0 --frames 64 --batch 8
-  onebuf demo --no-graft                  OpenCL's kernels by OpenCL, CUDA's by CUDA
+  onebuf demo --no-graft                  OpenCL kernels run in OpenCL, not in a CUDA stream
   onebuf demo --frames 1000 --ring 16     a longer stream, with a live view on a terminal
   onebuf demo --samples 1048576 --channels 1024 --source file:capture.iq
   onebuf demo --samples 4194304 --channels 4 --beams 2    long channels: 1048576 samples each
-  onebuf demo --adaptive 64               weights made for what is heard
-  onebuf demo --source udp:127.0.0.1:5000 the receiving end of `onebuf send --to udp:127.0.0.1:5000`
+  onebuf demo --adaptive 64               weights adapted to the received signal
+  onebuf demo --source udp:127.0.0.1:5000 receives from `onebuf send --to udp:127.0.0.1:5000`
   onebuf demo --frames 64 --trace out.json   then open it at https://ui.perfetto.dev
   onebuf demo --json | jq .speedup
 
 A frame is channels of up to 2048 complex samples, with --channels of up to 4194304. Stage 1, `delay+fft`:
-every channel is delayed by a part of a sample (Lagrange's interpolator in Farrow's structure), windowed and
+every channel is delayed by a fraction of a sample (Lagrange interpolator, Farrow structure), windowed and
 transformed in place. Stage 2, `beams`, multiplies the spectrum with weights (a complex matrix product): by
-cuFFT and cuBLAS, rocFFT and rocBLAS or the CPU's libraries, on OpenCL by kernels of onebuf's own. Stage 3,
-`detect`, lists what stands out of each beam's noise. Every number that comes out depends on a whole bin of
+cuFFT and cuBLAS, rocFFT and rocBLAS or the CPU's libraries, on OpenCL by onebuf's kernels. Stage 3,
+`detect`, lists peaks above each beam's noise. Every output value depends on a whole bin of
 all channels, and is checked against double precision on the CPU.
 
-First the frames go through a ring of buffers without pause; then up to 64 of them once more, one way against
-the other: zero-copy and staged.
-Where it is proven that OpenCL's kernels run in CUDA's stream (docs/graft.md), they do so.
-Routes that no experiment has tried yet are tried first, once.")]
+First the frames stream through a ring of buffers. Then up to 64 of them are measured twice, zero-copy and
+staged.
+OpenCL kernels run in the CUDA stream if that is proven (docs/graft.md).
+Routes without a verdict are tested first, once.")]
 pub struct DemoArgs {
-    /// Who computes the first and the second stage
+    /// Devices of the first and the second stage
     #[arg(long, value_name = "A,B", value_parser = pair)]
     devices: Option<[String; 2]>,
-    /// How many frames go through
+    /// Number of frames
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     frames: u32,
-    /// Complex samples per frame, at least 4: whole channels
+    /// Complex samples per frame, at least 4: a whole number of channels
     #[arg(long, value_name = "N", default_value_t = 1 << 22, value_parser = samples)]
     samples: usize,
     /// Channels of a frame [default: as many as a channel has samples, or more]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     channels: Option<u32>,
-    /// Of the polynomial that delays by parts of a sample, from 3 to 5
+    /// Order of the interpolation polynomial for fractional delays, from 3 to 5
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=5))]
     order: u8,
-    /// Beams that are made of a frame
+    /// Number of beams
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     beams: u32,
-    /// Make the beams of the first K channels, with weights for what the first frame holds: what comes from
-    /// elsewhere than a beam looks is suppressed (MVDR)
+    /// Form beams from the first K channels with weights adapted to the first frame, which suppresses signals from
+    /// other directions (MVDR)
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..=1024))]
     adaptive: Option<u32>,
-    /// Frames that go through a stage before the other's turn comes [default: as few as keep switching
-    /// below a tenth of the stages' own time, up to 8]
+    /// Frames that a stage processes before the other takes over [default: as few as keep switching below a tenth of
+    /// the stages' own time, up to 8]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
     batch: Option<u32>,
-    /// Buffers that frames go round in; at least as many as a batch has frames [default: two batches, at least 4]
+    /// Number of buffers in the ring; at least as many as a batch has frames [default: two batches, at least 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ring: Option<u32>,
-    /// Where frames come from: `synthetic`; `file:PATH` of interleaved little-endian f32 I and Q;
-    /// `udp:HOST:PORT` or `tcp:HOST:PORT`, to listen at
+    /// Source of frames: `synthetic`; `file:PATH` of interleaved little-endian f32 I and Q; `udp:HOST:PORT` or
+    /// `tcp:HOST:PORT` to listen at
     #[arg(long, value_name = "SOURCE", default_value = "synthetic")]
     source: Source,
-    /// Only run the staged way, for comparison
+    /// Run only the staged way, for comparison
     #[arg(long)]
     staged: bool,
-    /// Write what happened when to this file, for Perfetto or chrome://tracing; recording takes time, too
+    /// Write a trace to this file, for Perfetto or chrome://tracing; recording adds overhead
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Run OpenCL's kernels by OpenCL, even where it is proven that they run in CUDA's stream as well
+    /// Run OpenCL kernels in OpenCL, even if it is proven that they run in the CUDA stream
     #[arg(long)]
     no_graft: bool,
 }
@@ -117,7 +117,7 @@ fn pair(text: &str) -> Result<[String; 2], String> {
     pair.ok_or_else(|| "two devices are needed, such as opencl:0,host".into())
 }
 
-/// Those that a channel is short of are told with the shape.
+/// Too few samples for a channel are reported with the shape.
 fn samples(text: &str) -> Result<usize, String> {
     let samples: usize = text.parse().map_err(|_| "a number of samples is needed".to_owned())?;
     match samples {
@@ -126,10 +126,10 @@ fn samples(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The inverse of a covariance loses digits: of single precision's seven, four at most.
+/// Inverting a covariance loses digits: at most four of single precision's seven.
 const WEIGHTS_TOLERANCE: f64 = 1e-2;
 
-/// Frames that are measured one way against the other, at most.
+/// Maximum number of frames that are measured one way against the other.
 const COMPARED: usize = 64;
 
 impl DemoArgs {
@@ -138,7 +138,7 @@ impl DemoArgs {
         !self.no_graft && !self.staged
     }
 
-    /// What is the same for all frames; wrong usage where there is no such shape.
+    /// What is the same for all frames; a usage error if the shape is impossible.
     fn setup(&self) -> Setup {
         let (samples, beams) = (self.samples, self.beams as usize);
         let shape = match self.channels {
@@ -168,7 +168,7 @@ impl DemoArgs {
     }
 }
 
-/// As for every option that cannot be: what is wrong, and status 2.
+/// Reports an impossible option and exits with status 2, as clap does.
 fn wrong_usage(why: &str) -> ! {
     clap::Error::raw(ErrorKind::ValueValidation, format!("{why}\n")).exit()
 }
@@ -200,7 +200,7 @@ pub fn run(args: &DemoArgs, screen: Screen) -> Result<Answer> {
     let wishes: Vec<&(&Pipeline, _)> = [&direct, &staged].into_iter().flatten().collect();
     let (pipeline, request) = wishes[0];
     let batch = batch(args, pipeline, request)?;
-    // Drivers compile and pages appear on first use.
+    // Warm-up: drivers compile and pages are allocated on first use.
     pipeline.run(&pipeline.frames(request, 1)?)?;
     let mut feed = supply.start(&setup)?;
     let streamed = stream(args, pipeline, request, batch.frames, &mut feed, &watched)?;
@@ -229,7 +229,7 @@ pub fn run(args: &DemoArgs, screen: Screen) -> Result<Answer> {
     Ok(report.answer(screen))
 }
 
-/// Who computes, when what could be used has been tried.
+/// The devices, after the routes that could be used have been tested.
 fn machine(args: &DemoArgs, shape: Shape) -> Result<(Hub, [Device; 2])> {
     let hub = devices::discover()?;
     let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
@@ -250,7 +250,7 @@ fn machine(args: &DemoArgs, shape: Shape) -> Result<(Hub, [Device; 2])> {
     Ok((hub, devices))
 }
 
-/// The same devices in a hub that knows what was found, whether the cache took it or not.
+/// The same devices in a hub that knows the new verdicts, whether or not the cache could be written.
 fn again(hub: &Hub, found: [Option<Cached>; 2], trace: Option<&Path>) -> Result<Hub> {
     let mut verdicts = hub.verdicts().clone();
     found.into_iter().flatten().for_each(|found| verdicts.extend(found.verdicts));
@@ -261,7 +261,7 @@ fn again(hub: &Hub, found: [Option<Cached>; 2], trace: Option<&Path>) -> Result<
     Ok(Watched::recording(builder, trace).build()?)
 }
 
-/// Weights for what the first frame holds, where that is wanted.
+/// Weights adapted to the first frame, if requested.
 fn adapt(
     args: &DemoArgs,
     devices: &[Device; 2],
@@ -278,7 +278,7 @@ fn adapt(
     let (error, by) = (adapted.max_rel_error, &adapted.device);
     if error.is_nan() || error > WEIGHTS_TOLERANCE {
         return Err(Failure::new(format!(
-            "the weights that {by} solved for are off by {error:.1e}, {WEIGHTS_TOLERANCE:.0e} is allowed"
+            "the weights solved by {by} have an error of {error:.1e}; {WEIGHTS_TOLERANCE:.0e} is allowed"
         )));
     }
     Ok((Setup { weights: adapted.weights.clone(), ..setup }, Some(adapted)))
@@ -306,7 +306,7 @@ fn way<'p>(
     Ok(Way::new(pipeline, pipeline.frames(request, frames)?))
 }
 
-/// Frames per switch: as asked, or as the better way's costs advise.
+/// Frames per switch: as requested, or as the costs of the better way suggest.
 fn batch(
     args: &DemoArgs,
     pipeline: &Pipeline,
@@ -321,8 +321,8 @@ fn batch(
     }
 }
 
-/// One chip that OpenCL and CUDA or HIP see; else two platforms of OpenCL, else OpenCL and the host, else
-/// the host alone.
+/// One chip that OpenCL and CUDA or HIP both support; else two OpenCL platforms, else OpenCL and the host, else the
+/// host alone.
 fn choose(hub: &Hub, named: Option<&[String; 2]>) -> Result<[Device; 2]> {
     if let Some([first, second]) = named {
         return Ok([hub.device(first)?, hub.device(second)?]);
@@ -336,7 +336,7 @@ fn choose(hub: &Hub, named: Option<&[String; 2]>) -> Result<[Device; 2]> {
     Ok([first, second.unwrap_or_else(|| hub.host())])
 }
 
-/// OpenCL's and CUDA's or HIP's device of one chip, where the latter has its library of matrix products.
+/// The OpenCL device and the CUDA or HIP device of one chip, if the latter has its library of matrix products.
 fn one_chip(hub: &Hub) -> Option<[Device; 2]> {
     let opencl = hub.select("opencl");
     for second in hub.select("cuda").into_iter().chain(hub.select("hip")) {
@@ -350,11 +350,11 @@ fn one_chip(hub: &Hub) -> Option<[Device; 2]> {
     None
 }
 
-/// Sees to it that the routes the demonstration could take have been tried. Returns what was found now.
+/// Tests the routes that the demonstration could use, if they have no verdict. Returns the new verdicts.
 fn try_routes(hub: &Hub, ids: &[String; 2], bytes: u64) -> Result<Option<Cached>> {
     let [a, b] = [hub.device(&ids[0])?.index(), hub.device(&ids[1])?.index()];
     let ours = [a, b, hub.host().index()];
-    // The staged copy is there whatever experiments say.
+    // The staged copy works whatever experiments say.
     let wanted = |route: &Route| {
         ours.contains(&route.from) && ours.contains(&route.to) && route.kind != RouteKind::Staged
     };
@@ -366,12 +366,12 @@ fn try_routes(hub: &Hub, ids: &[String; 2], bytes: u64) -> Result<Option<Cached>
     if unknown == 0 {
         return Ok(None);
     }
-    eprintln!("onebuf: trying {unknown} routes between {} and {} first …", ids[0], ids[1]);
+    eprintln!("onebuf: testing {unknown} routes between {} and {} first …", ids[0], ids[1]);
     let report = doctor::examine(hub, false, bytes.max(DEFAULT_REACH), wanted)?;
     Ok(Some(report.cached))
 }
 
-/// Copies are forbidden where a proven route makes that possible; else the reason why it is not.
+/// Copies are forbidden if a proven route makes that possible; else the reason why it does not.
 fn policy(request: &BufferBuilder<'_, Complex32>) -> (CopyPolicy, Option<String>) {
     match request.clone().copies(CopyPolicy::Forbid).plan() {
         Ok(_) => (CopyPolicy::Forbid, None),

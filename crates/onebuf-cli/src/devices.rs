@@ -1,4 +1,4 @@
-//! `onebuf devices`: what there is, and what is not and why.
+//! `onebuf devices`: the devices, and the unavailable APIs with reasons.
 
 use crate::{
     out::{self, Answer, Result},
@@ -9,7 +9,7 @@ use crate::{
 use onebuf::{Device, Hub};
 use serde_json::{Value, json};
 
-/// List the devices that every API finds, and the APIs that are not to be had
+/// List the devices of every API, and the APIs that are unavailable
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,14 +25,14 @@ pub fn run(screen: Screen) -> Result<Answer> {
     Ok(Answer { json: json(&hub), text })
 }
 
-/// Discovers, and tells what went wrong without stopping it.
+/// Discovers, and prints problems that did not stop the discovery.
 pub fn discover() -> Result<Hub> {
     let hub = onebuf::discover()?;
     hub.notes().iter().for_each(out::warn);
     Ok(hub)
 }
 
-/// The lists of devices and of missing APIs.
+/// The devices and the unavailable APIs as JSON.
 pub fn json(hub: &Hub) -> Value {
     let devices: Vec<Value> = hub.devices().iter().map(row).collect();
     json!({ "devices": devices, "unavailable": hub.unavailable() })
@@ -77,7 +77,7 @@ fn table(hub: &Hub, screen: Screen) -> String {
     table.render(screen)
 }
 
-/// What kernels get wrong on a device without any error.
+/// Known limits of a device that make results wrong without an error.
 fn limits_text(hub: &Hub) -> String {
     let line = |device: &Device| {
         let (id, most) = (device.id(), device.info().caps.max_loop_iterations?);
@@ -88,7 +88,7 @@ fn limits_text(hub: &Hub) -> String {
     hub.devices().iter().filter_map(line).collect()
 }
 
-/// The APIs that are not to be had, one paragraph each; nothing when there are none.
+/// The unavailable APIs, one paragraph each; empty if there are none.
 pub fn missing_text(hub: &Hub) -> String {
     let paragraph = |api: &onebuf::Unavailable| {
         let tried = match api.tried.is_empty() {

@@ -26,27 +26,27 @@ use std::{
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  onebuf doctor                           what is not known yet is tried, the rest remembered
-  onebuf doctor --fresh                   try everything again
+  onebuf doctor                           tests routes without a verdict, reports all
+  onebuf doctor --fresh                   tests all routes again
   onebuf doctor --devices opencl:0,host   only the routes between these two
   onebuf doctor --reach 4GiB              for buffers of up to 4 GiB
-  onebuf doctor --html report.html        the same as a page, for people and bug reports
+  onebuf doctor --html report.html        also writes an HTML page, for bug reports
   onebuf doctor --json | jq '.routes[] | select(.zero_copy)'
 
-Every route is tried in a process of its own: a driver that crashes or hangs refutes its route and
-harms nothing else. Refuted routes are a finding, not a failure: the exit status is 0. A cache folder
-that cannot be read or written is a warning and stops nothing; \"saved\" in the JSON tells.")]
+Every route is tested in its own process: a driver that crashes or hangs refutes its route and
+affects nothing else. Refuted routes are a result, not a failure: the exit status is 0. A cache folder
+that cannot be read or written is only a warning; \"saved\" in the JSON reports it.")]
 pub struct DoctorArgs {
-    /// Try again what was tried before
+    /// Repeat experiments that have a verdict
     #[arg(long)]
     fresh: bool,
     /// Only routes between these devices, or of this one if only one is named
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     devices: Vec<String>,
-    /// The size up to which every page is tried; larger buffers are not planned on these verdicts
+    /// Size up to which every page is tested; the verdicts do not apply to larger buffers
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::parse_bytes)]
     reach: u64,
-    /// Also write a page for browsers, whole in one file
+    /// Also write an HTML page as a single file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -75,27 +75,27 @@ pub fn run(args: &DoctorArgs, screen: Screen) -> Result<Answer> {
     json["saved"] = json!(report.cached.not_saved.is_none() && cached.not_saved.is_none());
     json["seconds"] = json!(seconds);
     let text = match report.routes.is_empty() {
-        true => "one device alone: there is no route to try\n".into(),
+        true => "only one device: there is no route to test\n".into(),
         false => table(&report, screen) + &grafts_text(&hub, &grafts) + &summary(&report, seconds),
     };
     Ok(Answer { json, text: text + &devices::missing_text(&hub) })
 }
 
-/// The devices that a list of selectors means; all of them when it is empty.
+/// The devices that a list of selectors means; all devices if it is empty.
 fn chosen(hub: &Hub, selectors: &[String]) -> Result<BTreeSet<DeviceIx>> {
     if selectors.is_empty() {
         return Ok(hub.topology().indices().collect());
     }
     let mut chosen = BTreeSet::new();
     for selector in selectors {
-        // Fails if none fits, with a list of what there is.
+        // Fails if none matches, with a list of the devices.
         hub.device(selector)?;
         chosen.extend(hub.select(selector).iter().map(|device| device.index()));
     }
     Ok(chosen)
 }
 
-/// Tries the routes wanted, and shows how far it is on a terminal.
+/// Tests the requested routes, with a progress display on a terminal.
 pub fn examine(
     hub: &Hub,
     fresh: bool,
@@ -114,7 +114,7 @@ pub fn examine(
     Ok(report?)
 }
 
-/// Tells each thing that is wrong with the cache once; what the hub noted was told when it was discovered.
+/// Prints each problem with the cache once; problems that the hub noted were printed at discovery.
 pub fn warn_of<'c>(hub: &Hub, all: impl IntoIterator<Item = &'c Cached>) {
     let mut told: Vec<&Error> = hub.notes().iter().collect();
     for error in all.into_iter().flat_map(|cached| cached.not_read.iter().chain(&cached.not_saved))
@@ -126,7 +126,7 @@ pub fn warn_of<'c>(hub: &Hub, all: impl IntoIterator<Item = &'c Cached>) {
     }
 }
 
-/// Tries whether OpenCL's programs can be grafted on CUDA or HIP, where they could.
+/// Tests whether OpenCL programs can be grafted on CUDA or HIP.
 pub fn examine_grafts(
     hub: &Hub,
     fresh: bool,
@@ -137,8 +137,11 @@ pub fn examine_grafts(
 
 /// This program is its own helper.
 fn helper() -> Result<PathBuf> {
-    std::env::current_exe()
-        .map_err(|error| Failure::new(format!("the path of this program, the helper: {error}")))
+    std::env::current_exe().map_err(|error| {
+        Failure::new(format!(
+            "cannot find the path of this program, which is its own helper: {error}"
+        ))
+    })
 }
 
 fn graft_row(hub: &Hub, graft: &Graft) -> Value {
@@ -222,17 +225,16 @@ fn summary(report: &Report, seconds: f64) -> String {
     );
     text += &next(report, &free);
     if refuted > 0 {
-        text +=
-            "refuted routes are never used; after a driver update, `onebuf doctor` tries again\n";
+        text += "refuted routes are never used; after a driver update, `onebuf doctor` tests them again\n";
     }
     text
 }
 
-/// What to do with it, with a pair for which it is worth doing.
+/// Suggests the next commands, with a pair of devices that shares memory.
 fn next(report: &Report, free: &dyn Fn(&Route) -> bool) -> String {
     let apart = |route: &Route| route.from != route.to && route.kind != RouteKind::Staged;
     let shared = |route: &&Route| free(route) && apart(route);
-    // Two devices that both see the host's pages see one another's.
+    // Two devices that both access host pages can share those.
     let mut ids: Vec<&str> = report
         .routes
         .iter()

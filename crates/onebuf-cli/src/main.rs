@@ -1,4 +1,4 @@
-//! The `onebuf` program: what this machine has, which routes between its devices work, and proof.
+//! The `onebuf` program: lists devices, proves routes between them, and measures.
 #![deny(unsafe_code)]
 
 mod attach;
@@ -27,22 +27,22 @@ use serde_json::json;
 use std::process::ExitCode;
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-/// One buffer, every compute API: what this machine has, what works between its devices, and proof.
+/// One buffer, every compute API: lists devices, proves which routes between them work, and measures them.
 #[derive(Parser)]
 #[command(name = "onebuf", disable_version_flag = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
-  onebuf devices                  what there is
-  onebuf doctor                   prove every route by experiment, once; verdicts are remembered
+  onebuf devices                  list devices and unavailable APIs
+  onebuf doctor                   prove every route by experiment; verdicts are stored
   onebuf plan --devices opencl:0,opencl:1 --forbid-copies --explain
-  onebuf demo                     a transform here, a matrix product there, one buffer between
-  onebuf send --to udp:HOST:5000  plays frames to a pipeline that listens there
-  onebuf share --name frames      one buffer, two processes: `onebuf attach frames` is the other
-  onebuf top                      look at a program that runs: buffers, routes, fences, copies, pipelines
-  onebuf bench                    what it costs, beside the raw C calls and the staged copy
+  onebuf demo                     a transform on one device, a matrix product on another, one buffer
+  onebuf send --to udp:HOST:5000  send frames to a listening pipeline
+  onebuf share --name frames      share a buffer with another process: `onebuf attach frames`
+  onebuf top                      live view of a running program: buffers, routes, fences, copies, pipelines
+  onebuf bench                    measure onebuf against raw C calls and staged copies
 
-Exit status: 0 it did what was asked; 1 it could not, the reason is on stderr; 2 wrong usage.
-ONEBUF_LOG filters the log on stderr (ONEBUF_LOG=debug, ONEBUF_LOG=warn,onebuf::pipeline=debug); NO_COLOR switches colour off.")]
+Exit status: 0 success; 1 failure, with the reason on stderr; 2 wrong usage.
+ONEBUF_LOG filters the log on stderr (ONEBUF_LOG=debug, ONEBUF_LOG=warn,onebuf::pipeline=debug); NO_COLOR disables colour.")]
 struct Cli {
     /// Print one JSON object on stdout, and nothing else there
     #[arg(long, global = true, display_order = 100)]
@@ -72,18 +72,18 @@ Examples:
   onebuf completions bash > ~/.local/share/bash-completion/completions/onebuf
   onebuf completions fish > ~/.config/fish/completions/onebuf.fish")]
     Completions {
-        /// For which shell
+        /// The shell
         shell: Shell,
     },
 }
 
 fn main() -> ExitCode {
-    // The doctor tries each route in a process of its own, and this program is that process too.
+    // The doctor tests each route in a helper process, and this program is that helper too.
     onebuf::doctor::helper_main(onebuf::builder());
     let cli = Cli::parse();
     log_to_stderr();
     if let Err(error) = onebuf::peer::remove_sockets_on_signals() {
-        out::warn(format!("a signal would leave sockets behind: {error}"));
+        out::warn(format!("sockets will not be removed if a signal ends this program: {error}"));
     }
     match answer(&cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -122,7 +122,8 @@ fn completions(shell: Shell) -> Answer {
     Answer { json: json!({ "shell": shell.to_string(), "script": text }), text }
 }
 
-/// Errors, and the warnings that no command prints by itself: driver calls that hang, pipelines that fall back to one thread.
+/// The default log filter: errors, and warnings that no command prints itself (driver calls that hang, pipelines that
+/// fall back to one thread).
 const LOG_BY_DEFAULT: &str = "error,onebuf::watchdog=warn,onebuf::pipeline=warn";
 
 fn log_to_stderr() {
@@ -132,11 +133,11 @@ fn log_to_stderr() {
     let log = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(std::io::stderr);
     tracing_subscriber::registry().with(log).with(filter).init();
     if let Some(why) = refused {
-        out::warn(format_args!("ONEBUF_LOG is not understood and ignored: {why}"));
+        out::warn(format_args!("ONEBUF_LOG is invalid and ignored: {why}"));
     }
 }
 
-/// What the log lets through, and why `asked` is not that.
+/// The log filter, and why `asked` is not used if it is invalid.
 fn log_filter(asked: Option<&str>) -> (Targets, Option<String>) {
     match asked.unwrap_or(LOG_BY_DEFAULT).parse() {
         Ok(filter) => (filter, None),

@@ -1,4 +1,4 @@
-//! What a command answers, and how it gets to standard output.
+//! The answer of a command, and how it reaches standard output.
 
 use serde_json::{Value, json};
 use std::{
@@ -7,18 +7,18 @@ use std::{
     io::{self, Write},
 };
 
-/// The version of every JSON object's shape.
+/// The schema version of all JSON objects.
 const SCHEMA: u32 = 2;
 
-/// An answer in both forms; which is printed is decided in one place.
+/// An answer in both forms; one place decides which is printed.
 pub struct Answer {
-    /// An object; the schema is added.
+    /// A JSON object; the schema is added when it is printed.
     pub json: Value,
     /// For people, whole lines.
     pub text: String,
 }
 
-/// Why it could not be done, in words for the user.
+/// Why the command failed, as text for the user.
 #[derive(Debug)]
 pub struct Failure(String);
 
@@ -42,23 +42,23 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Text of any origin as a terminal can show it. Lines and tabs stay.
+/// Makes text of any origin safe for a terminal. Line breaks and tabs stay.
 pub fn shown(text: &str) -> String {
     let line = |line: &str| line.split('\t').map(onebuf::printable).collect::<Vec<_>>().join("\t");
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Something that the user should know, though the command goes on.
+/// Prints a warning; the command continues.
 pub fn warn(text: impl fmt::Display) {
     to_stderr(&format!("onebuf: warning: {}", shown(&text.to_string())));
 }
 
-/// A line on standard error. One that is closed or full is no reason to stop: `eprintln!` would panic.
+/// Prints a line to standard error. A closed or full standard error is ignored, where `eprintln!` would panic.
 fn to_stderr(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Something that was left out, in the form that tests and `./dev` use too.
+/// Reports something that was skipped, in the format that tests and `./dev` use too.
 pub fn skip(what: &str, why: &str) {
     to_stderr(&format!("skip: {what}: {why}"));
 }
@@ -70,8 +70,8 @@ pub enum Output {
 }
 
 impl Output {
-    /// Drivers print to standard output as they please. Where a program reads ours, it is kept for the
-    /// answer alone, and what drivers print goes to standard error.
+    /// Drivers may print to standard output. With JSON it is kept for the answer alone, and what drivers print goes to
+    /// standard error.
     pub fn open(json: bool) -> Result<Self> {
         if !json {
             return Ok(Output::Text);
@@ -81,7 +81,7 @@ impl Output {
         Ok(Output::Json(kept.into()))
     }
 
-    /// Prints lines for people at once, before what may take long or fail.
+    /// Prints lines for people at once, before work that may take long or fail.
     pub fn say(&self, text: &str) -> Result<()> {
         match self {
             Output::Text => unless_gone(io::stdout().write_all(text.as_bytes())),
@@ -89,7 +89,8 @@ impl Output {
         }
     }
 
-    /// A line on the way: on standard output for people, on standard error where the former is for one JSON object.
+    /// Prints a progress line: to standard output for people, to standard error if standard output is for one JSON
+    /// object.
     pub fn tell(&self, line: &str) -> Result<()> {
         if let Output::Json(_) = self {
             to_stderr(&format!("onebuf: {line}"));
@@ -108,7 +109,7 @@ impl Output {
     }
 }
 
-/// A reader that has seen enough (`onebuf devices | head -1`) is no failure.
+/// A reader that closes the pipe early (`onebuf devices | head -1`) is no failure.
 fn unless_gone(written: io::Result<()>) -> Result<()> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -1,4 +1,4 @@
-//! `onebuf plan`: where a buffer would lie, and how each device would see it.
+//! `onebuf plan`: where a buffer would be allocated, and how each device would access it.
 
 use crate::{
     devices,
@@ -16,7 +16,7 @@ use onebuf::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Say where a buffer for these devices would lie, how each would see it, and why not better
+/// Show where a buffer for these devices would be allocated, how each would access it, and why not better
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,30 +25,30 @@ Examples:
   onebuf plan --devices gpu,cpu --hint streaming --json
 
 Devices are named by id (opencl:1), API (opencl), type (cpu, gpu, accelerator) or a part of their
-name. Nothing is allocated and nothing is tried; `onebuf doctor` does that.")]
+name. Nothing is allocated or tested; `onebuf doctor` tests routes.")]
 pub struct PlanArgs {
-    /// Who shall see the buffer
+    /// Devices that access the buffer
     #[arg(long, required = true, value_name = "A,B,…", value_delimiter = ',')]
     devices: Vec<String>,
-    /// How large it shall be, in bytes
+    /// Size in bytes
     #[arg(long, value_name = "N", conflicts_with = "size", value_parser = clap::value_parser!(u64).range(1..))]
     bytes: Option<u64>,
-    /// How large it shall be, with a unit
+    /// Size with a unit
     #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = units::parse_bytes)]
     size: u64,
-    /// Refuse a plan that copies although nobody asked
+    /// Refuse a plan with implied copies
     #[arg(long)]
     forbid_copies: bool,
-    /// What the buffer's life will be like
+    /// Expected use of the buffer
     #[arg(long, value_parser = word::<Hint>(&["cpu_preferred", "gpu_preferred", "coherent", "streaming"]))]
     hint: Option<Hint>,
-    /// Force the form of the memory
+    /// Force a memory kind
     #[arg(long, value_parser = word::<MemoryKind>(&MEMORY_KINDS))]
     memory_kind: Option<MemoryKind>,
-    /// Tell the whole story, rejected routes included
+    /// Show everything, including rejected routes
     #[arg(long)]
     explain: bool,
-    /// Leave OpenCL's kernels to OpenCL, even where it is proven that they run in CUDA's queues as well
+    /// Run OpenCL kernels in OpenCL, even if it is proven that they run in CUDA's queues
     #[arg(long)]
     no_graft: bool,
 }
@@ -64,7 +64,7 @@ const MEMORY_KINDS: [&str; 8] = [
     "device",
 ];
 
-/// The library's own words, with completions for them.
+/// The library's words, with completions for them.
 fn word<T>(words: &[&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: DeserializeOwned + Clone + Send + Sync + 'static,
@@ -100,7 +100,7 @@ pub fn run(args: &PlanArgs, screen: Screen) -> Result<Answer> {
     Ok(Answer { json, text })
 }
 
-/// One chip's kernels of OpenCL in another API's queues.
+/// OpenCL kernels in the queues of another API on the same chip.
 struct PlannedGraft {
     from: String,
     to: String,
@@ -136,7 +136,7 @@ impl PlannedGraft {
     }
 }
 
-/// Where a pipeline of these devices could do without hand-overs, and whether it does.
+/// Where a pipeline of these devices could avoid hand-overs, and whether it does.
 fn grafts(hub: &Hub, devices: &[Device], off: bool) -> Vec<PlannedGraft> {
     let pairs = devices.iter().flat_map(|from| devices.iter().map(move |to| [from, to]));
     let graft =
@@ -161,10 +161,10 @@ fn short(hub: &Hub, plan: &Plan, bytes: u64, screen: Screen) -> String {
     text += &table.render(screen);
     if !plan.rejected.is_empty() {
         let many = plan.rejected.len();
-        text += &format!("\n{many} other routes were not taken: `--explain` says why\n");
+        text += &format!("\n{many} other routes were not chosen: `--explain` shows why\n");
     }
     if plan.rejected.iter().any(|rejected| is_untried(hub, rejected)) {
-        text += "some were never tried on this machine: run `onebuf doctor`\n";
+        text += "some were never tested on this machine: run `onebuf doctor`\n";
     }
     text
 }

@@ -1,4 +1,4 @@
-//! What the terminal can show, if there is one.
+//! Capabilities of the terminal, if there is one.
 
 use std::{
     env,
@@ -9,11 +9,11 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Screen {
-    /// Whether to colour: on a terminal that can, unless `NO_COLOR` says otherwise.
+    /// Whether to use colour: on a terminal that supports it, unless `NO_COLOR` is set.
     pub colour: bool,
-    /// Whether the cursor can go up: on a terminal that is more than a line printer.
+    /// Whether the cursor can be moved up: on a terminal that is not dumb.
     pub moves: bool,
-    /// Columns; `None` where nothing limits a line.
+    /// Number of columns; `None` if lines are not limited.
     pub width: Option<usize>,
 }
 
@@ -58,7 +58,7 @@ pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// At most so many columns, and a sign that there was more.
+/// Cuts a text to this many columns, with a sign that text is missing.
 pub fn cut(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.into();
@@ -72,7 +72,7 @@ pub fn cut(text: &str, room: usize) -> String {
     text.chars().take_while(fits).chain(['…'].into_iter().take(room)).collect()
 }
 
-/// Lines without colour, none of them longer than the screen is wide.
+/// Lines without colour, none longer than the screen is wide.
 pub fn fit(text: &str, screen: Screen) -> String {
     match screen.width {
         Some(room) => text.lines().map(|line| cut(line, room) + "\n").collect(),

@@ -1,4 +1,4 @@
-//! `onebuf send`: plays frames to a pipeline that listens, so that the whole can be tried on one machine.
+//! `onebuf send`: sends frames to a listening pipeline, so that everything can be tried on one machine.
 
 mod rate;
 
@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Play a file or a computed signal to a pipeline that listens at a UDP port
+/// Send a file or a computed signal to a pipeline that listens at a UDP port
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,43 +33,43 @@ Examples:
   onebuf send --to udp:127.0.0.1:5000 --lose 0.001 --reorder 8      on a bad network
   onebuf send --to udp:127.0.0.1:5000 --json | jq .mb_per_s
 
-A frame is complex samples of two f32, channel behind channel; whoever listens has to expect as many
-of them: `onebuf demo --source udp:0.0.0.0:5000 --samples N`. The computed signal is three plane waves
-on a line of sensors, in noise; it is the same in every run. A file is a `.npy` of complex64, or raw
-little-endian f32 I and Q. The packets are described in docs/pipeline.md.
-Start the receiver first: what nobody hears is lost.")]
+A frame is complex samples of two f32, one channel after another. The receiver must expect the same number
+of samples: `onebuf demo --source udp:0.0.0.0:5000 --samples N`. The computed signal is three plane waves
+on a line of sensors, with noise; it is the same in every run. A file is a `.npy` of complex64, or raw
+little-endian f32 I and Q. docs/pipeline.md describes the packets.
+Start the receiver first: packets sent before it listens are lost.")]
 pub struct SendArgs {
-    /// Who listens: udp:HOST:PORT
+    /// Address of the receiver: udp:HOST:PORT
     #[arg(long, value_name = "udp:HOST:PORT", value_parser = address)]
     to: String,
-    /// How many frames [default: 64, or those of the file]
+    /// Number of frames [default: 64, or those of the file]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     frames: Option<u64>,
     /// Complex samples per frame
     #[arg(long, value_name = "N", default_value_t = 1 << 22, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     samples: u32,
-    /// Channels of the computed signal, which have to divide the samples [default: those of `onebuf demo`]
+    /// Channels of the computed signal, which must divide the samples [default: those of `onebuf demo`]
     #[arg(long, value_name = "N", conflicts_with = "file", value_parser = clap::value_parser!(u32).range(1..))]
     channels: Option<u32>,
-    /// How fast: MB of samples per second (100, 1.5GB/s), frames per second (30fps), or `max`
+    /// Rate: MB of samples per second (100, 1.5GB/s), frames per second (30fps), or `max`
     #[arg(long, value_name = "RATE", default_value = "100")]
     rate: Rate,
-    /// Play a file, over and over where --frames are more than it has
+    /// Send a file, repeatedly if it has fewer frames than --frames
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// How many bytes of a frame a packet carries at most [default: what fits the way, 8192 at most]
+    /// Maximum payload of a packet in bytes [default: what fits the path's MTU, 8192 at most]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1..))]
     payload: Option<u16>,
-    /// Lose this part of the packets on purpose, from 0 to 1
+    /// Fault injection: fraction of packets to drop, from 0 to 1
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = part)]
     lose: f64,
-    /// Send this part of the packets twice, from 0 to 1
+    /// Fault injection: fraction of packets to send twice, from 0 to 1
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = part)]
     duplicate: f64,
-    /// Let packets of a frame overtake each other, by up to so many
+    /// Fault injection: reorder packets of a frame by up to N positions
     #[arg(long, value_name = "N", default_value_t = 0)]
     reorder: usize,
-    /// The stream's number; some number otherwise
+    /// Number of the stream [default: random]
     #[arg(long, value_name = "N")]
     stream: Option<u32>,
 }
@@ -86,10 +86,10 @@ fn part(text: &str) -> Result<f64, String> {
 
 type AnySource = Box<dyn FrameSource<Complex32> + Send>;
 
-/// What `onebuf demo` makes.
+/// The signal that `onebuf demo` makes.
 const BEAMS: usize = 16;
 
-/// The computed signal's frames, where nobody says how many.
+/// Default number of frames of the computed signal.
 const FRAMES: u64 = 64;
 
 impl SendArgs {
@@ -133,12 +133,12 @@ impl SendArgs {
             let what = format!("--channels {channels} do not divide --samples {samples}");
             return Err(Failure::new(what));
         }
-        // From where the beams of `onebuf demo` look, unless that is told to make other ones.
+        // From the directions of the default beams of `onebuf demo`.
         let shape = Shape { length: samples / channels, channels, beams: BEAMS };
         Ok(Box::new(signal(&shape)))
     }
 
-    /// How many frames shall go; none where the file says it.
+    /// Number of frames; none if the file determines it.
     fn limit(&self) -> Option<u64> {
         self.frames.or(self.file.is_none().then_some(FRAMES))
     }
@@ -181,7 +181,7 @@ fn answer(args: &SendArgs, sink: &Udp, took: Duration) -> Answer {
     let UdpSent { frames, packets, bytes, lost_packets, duplicate_packets, refused, .. } = sent;
     let (mb_per_s, fps) = (bytes as f64 / 1e6 / seconds, frames as f64 / seconds);
     if refused > 0 {
-        warn(format!("nobody listens at udp:{to}, or not always: {refused} packets came back"));
+        warn(format!("no receiver at udp:{to} for at least some packets: {refused} were refused"));
     }
     let json = json!({
         "to": format!("udp:{to}"),
@@ -203,8 +203,8 @@ fn answer(args: &SendArgs, sink: &Udp, took: Duration) -> Answer {
         units::time(seconds * 1e6),
     );
     if lost_packets + duplicate_packets > 0 {
-        let deeds = format!("{lost_packets} packets were lost and {duplicate_packets} sent twice");
-        text.push_str(&format!("on purpose: {deeds}\n"));
+        let deeds = format!("{lost_packets} packets dropped, {duplicate_packets} sent twice");
+        text.push_str(&format!("fault injection: {deeds}\n"));
     }
     Answer { json, text }
 }

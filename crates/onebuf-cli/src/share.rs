@@ -1,9 +1,9 @@
-//! `onebuf share`: a buffer that other processes attach to, one after the other.
+//! `onebuf share`: offers a buffer that other processes attach to, one after another.
 
 use crate::{
     devices,
     out::{Answer, Failure, Output, Result, warn},
-    turns::{Hands, Seen, devices_json, judge, pages},
+    turns::{Hands, PageCounts, devices_json, judge, pages},
     units,
 };
 use onebuf::{
@@ -13,58 +13,58 @@ use onebuf::{
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Offer a buffer to other processes; both write it in turns, and check every page of the other's
+/// Offer a buffer to other processes; both sides write it in turns and check every page
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   onebuf share --name frames              then, in another terminal: onebuf attach frames
   onebuf share --bytes 256MiB --devices opencl:0 --peers 3
   onebuf share --elements 1048576 --json
-  onebuf share --devices cuda:0           its memory; then: onebuf attach NAME --devices cuda:0
+  onebuf share --devices cuda:0           in the device's memory; then: onebuf attach NAME --devices cuda:0
 
-The buffer lies in host pages, a memfd whose size is sealed; or in memory of the first device named that
-exports it (CUDA, HIP), which a peer then sees by a device of the same chip. Peers come through a socket in a folder
-of mode 0700, and must be of the same user. In its turn this process, or each of its devices after the
-other, writes every word, hands the buffer over, and checks what the peer made of it. A peer that dies
-is reported at once; the buffer lives on. A process that connects and says nothing is refused after 5 s,
-with a warning; it holds up no other. A peer that keeps its turn for longer than --timeout is given up.")]
+The buffer is allocated in host pages (a memfd with a sealed size), or in memory of the first named device that
+exports it (CUDA, HIP); a peer then needs a device of the same chip. Peers connect through a socket in a folder
+of mode 0700, and must belong to the same user. In its turn this process, or each of its devices in order,
+writes every word, hands the buffer over, and checks what the peer has written. A peer that dies
+is reported at once, and the buffer stays usable. A process that connects and sends nothing is refused after 5 s,
+with a warning, and does not delay others. A peer that keeps its turn for longer than --timeout is dropped.")]
 pub struct ShareArgs {
-    /// How large the buffer shall be: 65536, 64KiB, 256MiB; a multiple of 4
+    /// Size of the buffer: 65536, 64KiB, 256MiB; a multiple of 4
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = units::parse_bytes)]
     bytes: u64,
-    /// How many elements of 4 bytes it shall have
+    /// Number of elements of 4 bytes
     #[arg(long, value_name = "N", conflicts_with = "bytes", value_parser = clap::value_parser!(u64).range(1..=MOST))]
     elements: Option<u64>,
-    /// What peers call it; a path, if it has a `/`
+    /// Name for peers; a path if it contains a `/`
     #[arg(long)]
     name: Option<String>,
-    /// Who writes and checks here, in turn; the host otherwise
+    /// Devices that write and check here, in turn; the default is the host
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     devices: Vec<String>,
-    /// Where it lies; in a device's memory, where one of those named exports it, else in host pages
+    /// Where the buffer is allocated [default: in device memory if one of --devices exports it, else in host pages]
     #[arg(long, value_enum)]
     memory: Option<Place>,
-    /// How many peers to serve before the end
+    /// Number of peers to serve before exiting
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     peers: u64,
-    /// How many seconds to wait for a peer to come, and for each of its turns
+    /// Seconds to wait for a peer to connect, and for each of its turns
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
     timeout: u64,
 }
 
-/// Where the buffer lies.
+/// Where the buffer is allocated.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Place {
     /// Host pages
     Pages,
-    /// Memory of a device that comes by a descriptor
+    /// Device memory that is shared by a file descriptor
     Device,
-    /// Plain memory of a device, by a handle of its API: a multiple of 2 MiB
+    /// Plain device memory, shared by a handle of its API: a multiple of 2 MiB
     Handle,
 }
 
 impl ShareArgs {
-    /// The device whose memory it is to be, and in which form; none for host pages.
+    /// The device that allocates the memory, and the memory kind; none for host pages.
     fn home<'d>(&self, devices: &'d [Device]) -> Result<Option<(&'d Device, MemoryKind)>> {
         let first = |memory_kind, has: fn(&Device) -> bool| {
             let fits = |device: &&Device| has(device) && device.info().physical.uuid.is_some();
@@ -81,7 +81,7 @@ impl ShareArgs {
         };
         match self.memory {
             Some(place) if home.is_none() => Err(Failure::new(format!(
-                "--memory {}: name one with --devices that has such (see `onebuf devices`)",
+                "--memory {}: name one with --devices that supports it (see `onebuf devices`)",
                 if place == Place::Handle { "handle" } else { "device" },
             ))),
             _ => Ok(home),
@@ -122,7 +122,7 @@ pub fn run(args: &ShareArgs, output: &Output) -> Result<Answer> {
     let host = Owner { hands, timeout: Duration::from_secs(args.timeout), output };
     let visits = host.serve(&mut offer, args.peers)?;
     drop(offer);
-    let mut all = Seen::default();
+    let mut all = PageCounts::default();
     visits.iter().for_each(|visit| add(&mut all, &visit.seen));
     judge(&all)?;
     if let Some(lost) = visits.iter().find_map(|visit| visit.lost.as_deref()) {
@@ -131,13 +131,19 @@ pub fn run(args: &ShareArgs, output: &Output) -> Result<Answer> {
     Ok(answer(&buffer, &path, &name, &visits, &all))
 }
 
-fn add(all: &mut Seen, one: &Seen) {
+fn add(all: &mut PageCounts, one: &PageCounts) {
     all.rounds += one.rounds;
     all.pages_checked += one.pages_checked;
     all.pages_wrong += one.pages_wrong;
 }
 
-fn answer(buffer: &Buffer<u32>, path: &str, name: &str, visits: &[Visited], all: &Seen) -> Answer {
+fn answer(
+    buffer: &Buffer<u32>,
+    path: &str,
+    name: &str,
+    visits: &[Visited],
+    all: &PageCounts,
+) -> Answer {
     let mut json = json!({
         "path": path,
         "name": name,
@@ -153,11 +159,11 @@ fn answer(buffer: &Buffer<u32>, path: &str, name: &str, visits: &[Visited], all:
     Answer { json, text: format!("{} peer{s}: {}\n", visits.len(), all.words()) }
 }
 
-/// One visit that is over.
+/// A visit that has ended.
 struct Visited {
     pid: u32,
     uid: u32,
-    seen: Seen,
+    seen: PageCounts,
     lost: Option<String>,
 }
 
@@ -176,7 +182,8 @@ struct Owner<'o> {
 }
 
 impl Owner<'_> {
-    /// Serves so many peers. Those that are refused do not count, and do not prolong the wait for the next, however many come.
+    /// Serves this many peers. Refused peers do not count and do not prolong the wait for the next, however many
+    /// connect.
     fn serve(&self, offer: &mut Offer<'_, u32>, peers: u64) -> Result<Vec<Visited>> {
         let (mut visits, mut since) = (Vec::new(), Instant::now());
         while (visits.len() as u64) < peers {
@@ -186,7 +193,7 @@ impl Owner<'_> {
                     since = Instant::now();
                 }
                 Err(Error::Timeout { .. }) => return Err(self.nobody_came()),
-                // Of this process: it would be the same at once.
+                // An error of this process would repeat at once.
                 Err(error @ Error::Driver { .. }) => return Err(error.into()),
                 Err(error) => {
                     warn(error);
@@ -204,7 +211,7 @@ impl Owner<'_> {
     }
 
     fn visit(&self, mut visit: Visit<'_, '_, u32>) -> Result<Visited> {
-        let mut seen = Seen::default();
+        let mut seen = PageCounts::default();
         let ended = loop {
             match self.round(&mut visit, &mut seen) {
                 Ok(()) => {}
@@ -225,7 +232,7 @@ impl Owner<'_> {
         self.output.tell(&format!("{who}: {}", seen.words()))?;
         if let Some(why) = &mut lost {
             self.output.tell(&format!("{who}: {why}"))?;
-            // One that hangs can write still: nothing can be shown.
+            // A peer that hangs can still write: nothing can be checked.
             if !hangs {
                 let alive = self.show_alive(visit.buffer());
                 self.output.tell(alive.as_ref().unwrap_or_else(|spoilt| spoilt))?;
@@ -237,26 +244,26 @@ impl Owner<'_> {
         Ok(Visited { pid: peer.pid, uid: peer.uid, seen, lost })
     }
 
-    /// What the buffer is after a peer was lost in the middle of something: as good as before, unless the peer kept its
-    /// mapping and writes still.
+    /// Checks the buffer after a peer was lost in the middle of its turn. It is intact unless the peer kept its mapping
+    /// and still writes.
     fn show_alive(&self, buffer: &Buffer<u32>) -> Result<String, String> {
-        let mut own = Seen::default();
+        let mut own = PageCounts::default();
         let written = self.hands.write(buffer, 0, 1);
         let checked = written.and_then(|()| self.hands.check(buffer, 0, 1, &mut own));
-        let Seen { pages_checked, pages_wrong, .. } = own;
+        let PageCounts { pages_checked, pages_wrong, .. } = own;
         match checked {
             Err(error) => Err(format!("the buffer could not be checked: {error}")),
             Ok(()) if pages_wrong > 0 => Err(format!(
                 "a peer still writes the buffer: {pages_wrong} of {pages_checked} pages are not what this process wrote"
             )),
             Ok(()) => {
-                Ok(format!("the buffer lives on: {pages_checked} pages written and checked again"))
+                Ok(format!("the buffer is intact: {pages_checked} pages written and checked again"))
             }
         }
     }
 
     /// This side's turn, then the peer's.
-    fn round(&self, visit: &mut Visit<'_, '_, u32>, seen: &mut Seen) -> onebuf::Result<()> {
+    fn round(&self, visit: &mut Visit<'_, '_, u32>, seen: &mut PageCounts) -> onebuf::Result<()> {
         let (session, round) = (visit.session(), visit.round());
         self.hands.write(visit.buffer(), session, round + 1)?;
         visit.hand_over()?;

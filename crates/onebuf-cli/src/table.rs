@@ -4,7 +4,7 @@ use crate::screen::{self, Colour, Screen};
 
 const GAP: &str = "  ";
 
-/// A column that gives way keeps so many characters.
+/// Minimum width of a column that is shortened.
 const NARROWEST: usize = 12;
 
 /// One value of a row.
@@ -21,7 +21,7 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 impl Cell {
-    /// A number: its column is aligned to the right.
+    /// A number: its column is right-aligned.
     pub fn number(text: impl Into<String>) -> Self {
         Self { right: true, ..Cell::from(text) }
     }
@@ -31,7 +31,7 @@ impl Cell {
     }
 }
 
-/// Rows under a head. The remark is the last column where all of them fit, else a line of its own.
+/// Rows with a head. The remark is the last column if all remarks fit, otherwise a line of its own.
 pub struct Table {
     head: Vec<&'static str>,
     remark: &'static str,
@@ -43,7 +43,7 @@ impl Table {
         Self { head: head.into(), remark: "", rows: Vec::new() }
     }
 
-    /// Names the remark.
+    /// The heading of the remark.
     pub fn remark(self, name: &'static str) -> Self {
         Self { remark: name, ..self }
     }
@@ -83,7 +83,7 @@ impl Table {
         text
     }
 
-    /// What each column needs; the widest gives way where the screen is too narrow.
+    /// The width of each column; the widest is shortened if the screen is too narrow.
     fn widths(&self, screen: Screen) -> Vec<usize> {
         let cells = |column: usize| {
             self.rows.iter().filter_map(move |(cells, _)| Some(length(&cells.get(column)?.text)))
@@ -105,7 +105,7 @@ impl Table {
 }
 
 impl Cell {
-    /// Padded first, coloured then: escape sequences have no width.
+    /// Padded before colouring: escape sequences have no width.
     fn shown(&self, width: usize, screen: Screen) -> String {
         let text = screen::cut(&self.text, width);
         let padded = pad(&text, width, self.right);
@@ -121,7 +121,7 @@ fn pad(text: &str, width: usize, right: bool) -> String {
     if right { space + text } else { text.to_owned() + &space }
 }
 
-/// Columns, not characters.
+/// Width in columns, not characters.
 fn length(text: &str) -> usize {
     screen::width(text)
 }

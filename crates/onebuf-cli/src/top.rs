@@ -1,4 +1,4 @@
-//! `onebuf top`: how a running program does, from another terminal.
+//! `onebuf top`: live state of a running program, from another terminal.
 
 use crate::{
     out::{self, Answer, Failure, Output, Result},
@@ -18,28 +18,28 @@ use std::{
     time::Duration,
 };
 
-/// Look at a running program: its buffers, routes, fences, copies and pipelines, live
+/// Show a running program live: its buffers, routes, fences, copies and pipelines
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  onebuf demo --frames 100000             in one terminal; it lets itself be seen
-  onebuf top                              in another: the one program that can be seen, or a list
-  onebuf top demo-4711 --once             once, and not live
+  onebuf demo --frames 100000             in one terminal; it publishes its state
+  onebuf top                              in another: the one published program, or a list
+  onebuf top demo-4711 --once             a single snapshot
   onebuf top --once --json | jq '.pipelines[].frames_per_second'
 
-A program lets itself be seen by `hub.publish(name)`, and only by processes of the same user. It is
-never slowed or held up by who looks. On a terminal the view is renewed twice a second, and lines are cut to
-its width; elsewhere a line is printed each time. It ends when the program does.
-Rates are those of the last five seconds. A pipeline that runs, and out of which no frame has come for two
-seconds and three times longer than usual, is shown as stalled; one that has ended, as finished or failed.")]
+A program publishes its state with `hub.publish(name)`, for processes of the same user only. Viewers
+never slow or block it. On a terminal the view is updated twice a second, and lines are cut to
+its width; elsewhere one line is printed per update. The command ends when the program does.
+Rates are averages over the last five seconds. A running pipeline is shown as stalled if no frame has come out for two
+seconds and for three times longer than usual; one that has ended is shown as finished or failed.")]
 pub struct TopArgs {
-    /// The name that the program gave itself, or the path of its socket; the only one there is, otherwise
+    /// Name of the program, or the path of its socket [default: the only one]
     #[arg(value_name = "NAME|PATH")]
     name: Option<String>,
-    /// Look once
+    /// Print one snapshot
     #[arg(long)]
     once: bool,
-    /// How many seconds the program may take to answer
+    /// Seconds that the program may take to answer
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 }
@@ -58,7 +58,7 @@ pub fn run(args: &TopArgs, output: &Output, screen: Screen) -> Result<Answer> {
     follow(&mut viewer, seen, timeout, output)
 }
 
-/// Shows what the program tells until it ends; its last word is the answer.
+/// Shows updates until the program ends; the last one is the answer.
 fn follow(
     viewer: &mut Viewer,
     mut seen: Snapshot,
@@ -67,7 +67,7 @@ fn follow(
 ) -> Result<Answer> {
     let live = io::stdout().is_terminal();
     loop {
-        // The window may have another size each time.
+        // The window's size may change.
         output.say(&match live {
             true => clear(&view(&seen, Screen::of_stdout())),
             false => line(&seen),
@@ -82,32 +82,32 @@ fn follow(
     Ok(Answer { json: json!(seen), text })
 }
 
-/// The one program that answers; those that died are passed over.
+/// The one program that answers; dead ones are skipped.
 fn only(timeout: Duration) -> Result<String> {
     let alive = |name: &String| Viewer::attach(name, timeout).is_ok();
     let mut names: Vec<String> = live::names().into_iter().filter(alive).collect();
     match names.len() {
         1 => Ok(names.remove(0)),
         0 => Err(Failure::new(
-            "no program can be seen: start `onebuf demo`, or say `hub.publish(name)` in one of your own",
+            "no published program: start `onebuf demo`, or call `hub.publish(name)` in your program",
         )),
         _ => Err(Failure::new(format!(
-            "several programs can be seen, name one: {}",
+            "several programs are published, name one: {}",
             names.iter().map(|name| printable(name)).collect::<Vec<_>>().join(", ")
         ))),
     }
 }
 
-/// From the top of the screen on, as much as it has lines for, and nothing below.
+/// Draws from the top of the screen, as many lines as fit, and clears the rest.
 fn clear(text: &str) -> String {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
     let rows = size.map_or(usize::MAX, |size| size.ws_row.into()).max(2);
-    // Cleared before it is written: behind a line that fills the screen, the cursor stands on its last character.
+    // Cleared before it is written: after a line that fills the screen, the cursor is on its last character.
     let lines = text.lines().take(rows - 1).map(|line| format!("\x1b[K{line}\n"));
     format!("\x1b[H{}\x1b[J", lines.collect::<String>())
 }
 
-/// All of it in a line.
+/// Everything in one line.
 fn line(seen: &Snapshot) -> String {
     let bytes = |cause| moved(seen, cause);
     let pipelines = seen.pipelines.iter().map(|p| {
@@ -116,7 +116,7 @@ fn line(seen: &Snapshot) -> String {
         format!("; {name}{state}: {} frames, {rate}, p99 {p99}, {} dropped", p.frames, p.dropped)
     });
     format!(
-        "{:.1} s: {} buffers, {} hand-overs, asked {}, implied {}{}\n",
+        "{:.1} s: {} buffers, {} hand-overs, requested {}, implied {}{}\n",
         seen.uptime_us as f64 / 1e6,
         seen.buffers.len() + seen.buffers_left_out,
         seen.fences.iter().map(|(_, count)| count).sum::<u64>(),
@@ -130,7 +130,7 @@ fn moved(seen: &Snapshot, cause: Cause) -> u64 {
     seen.ledger.iter().filter(|entry| entry.cause == cause).map(|entry| entry.bytes).sum()
 }
 
-/// What a pipeline does, where it does not simply run.
+/// State of a pipeline, if it does not simply run.
 fn state(seen: &PipelineSeen) -> String {
     let seconds = |us: u64| units::time(us as f64);
     match (seen.state, seen.stalled_us) {
@@ -145,7 +145,7 @@ fn state(seen: &PipelineSeen) -> String {
     }
 }
 
-/// How fast it is, or was.
+/// Rate of a pipeline.
 fn rate(seen: &PipelineSeen) -> String {
     match seen.state {
         State::Finished | State::Failed => format!("{:.1}/s on average", seen.average_per_second),
@@ -153,7 +153,7 @@ fn rate(seen: &PipelineSeen) -> String {
     }
 }
 
-/// All of it in tables, in lines that fit.
+/// Everything in tables, in lines that fit.
 fn view(seen: &Snapshot, screen: Screen) -> String {
     let fences = seen.fences.iter().map(|(sync_method, count)| format!(" {sync_method} {count}"));
     let fences = match seen.fences.is_empty() {
@@ -186,7 +186,7 @@ fn pipeline(seen: &PipelineSeen, screen: Screen) -> String {
         table.row(cells, "");
     }
     format!(
-        "\npipeline {}{}: {} frames, {}, p50 {}, p99 {}, {} on the way, {} dropped, {} incomplete\n{}",
+        "\npipeline {}{}: {} frames, {}, p50 {}, p99 {}, {} in flight, {} dropped, {} incomplete\n{}",
         printable(&seen.name),
         state(seen),
         seen.frames,
@@ -251,11 +251,11 @@ fn ledger(seen: &Snapshot, screen: Screen) -> String {
     format!("\n{}", table.render(screen))
 }
 
-/// Lets a program of this name and process be seen; a warning where that is not to be had.
+/// Publishes this process under this name; prints a warning on failure.
 pub fn publish(hub: &onebuf::Hub, name: &str) -> Option<live::Published> {
     let name = format!("{name}-{}", std::process::id());
     hub.publish(&name)
-        .inspect_err(|error| out::warn(format!("`onebuf top` will not see this: {error}")))
+        .inspect_err(|error| out::warn(format!("`onebuf top` cannot show this program: {error}")))
         .ok()
 }
 

@@ -1,5 +1,5 @@
-//! What `onebuf share` and `onebuf attach` do in their turns: each writes words that only it writes in this
-//! round, the other checks every page of them.
+//! The turns of `onebuf share` and `onebuf attach`: each side writes words that are unique to this round, and the other
+//! checks every page.
 
 mod kernels;
 mod page;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// Words that the host writes and reads at a time.
 const CHUNK_WORDS: usize = 256 * PAGE_WORDS;
 
-/// The word at an index, in one hand-over of one visit: no two are the same for long.
+/// The word at an index in one hand-over of one visit. It does not repeat soon.
 pub fn word(seed: u32, index: u32) -> u32 {
     (index ^ seed).wrapping_mul(0x2c1b_3c6d).rotate_left(13)
 }
@@ -23,17 +23,17 @@ fn seed(session: u64, round: u64) -> u32 {
     (session as u32).wrapping_mul(0x9e37_79b9) ^ (round as u32).wrapping_mul(0x85eb_ca6b)
 }
 
-/// What a side saw of the other's words.
+/// What a side has checked of the other's words.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct PageCounts {
     pub rounds: u64,
     pub pages_checked: u64,
     pub pages_wrong: u64,
 }
 
-impl Seen {
+impl PageCounts {
     pub fn words(&self) -> String {
-        let Seen { rounds, pages_checked, pages_wrong } = self;
+        let PageCounts { rounds, pages_checked, pages_wrong } = self;
         let s = if *rounds == 1 { "" } else { "s" };
         format!("{rounds} round{s}, {pages_checked} pages checked, {pages_wrong} wrong")
     }
@@ -45,7 +45,7 @@ impl Seen {
     }
 }
 
-/// Who writes and checks: the devices named, in turn, or the host.
+/// Which devices write and check, in turn; the host if none is named.
 pub struct Hands(Vec<Hand>);
 
 enum Hand {
@@ -72,7 +72,7 @@ impl Hands {
         &self.0[(round / 2) as usize % self.0.len()]
     }
 
-    /// Writes every word, as of a hand-over.
+    /// Writes every word of a hand-over.
     pub fn write(&self, buffer: &Buffer<u32>, session: u64, round: u64) -> onebuf::Result<()> {
         let seed = seed(session, round);
         match self.of(round) {
@@ -90,7 +90,7 @@ impl Hands {
         buffer: &Buffer<u32>,
         session: u64,
         round: u64,
-        seen: &mut Seen,
+        seen: &mut PageCounts,
     ) -> onebuf::Result<()> {
         let seed = seed(session, round);
         let wrong = match self.of(round) {
@@ -120,15 +120,15 @@ fn wrong_pages(buffer: &Buffer<u32>, seed: u32) -> onebuf::Result<usize> {
     Ok(wrong)
 }
 
-/// How the devices see the buffer, by id and route.
+/// How the devices access the buffer, by id and route.
 pub fn devices_json(buffer: &Buffer<u32>) -> Value {
     let topology = buffer.hub().topology();
     let hops = buffer.plan().routes.iter();
     hops.map(|hop| json!({ "id": topology.node(hop.to).id, "kind": hop.kind })).collect()
 }
 
-/// Wrong pages are a failure, whoever wrote them.
-pub fn judge(seen: &Seen) -> Result<()> {
+/// Wrong pages are a failure, whichever side wrote them.
+pub fn judge(seen: &PageCounts) -> Result<()> {
     match seen.pages_wrong {
         0 => Ok(()),
         wrong => Err(Failure::new(format!(
@@ -154,13 +154,13 @@ mod tests {
         let (hands, buffer) = (Hands(vec![Hand::Host]), buffer(words));
         hands.write(&buffer, 1, 4).unwrap();
         let check = |session, round| {
-            let mut seen = Seen::default();
+            let mut seen = PageCounts::default();
             hands.check(&buffer, session, round, &mut seen).unwrap();
             assert_eq!(seen.pages_checked, 258);
             seen.pages_wrong
         };
         assert_eq!(check(1, 4), 0);
-        // Another round, or another visit: nothing is right.
+        // Another round, or another visit: no word matches.
         assert_eq!((check(1, 6), check(2, 4)), (258, 258));
         for at in [0, CHUNK_WORDS, words - 1] {
             let mut one = [0];

@@ -1,4 +1,4 @@
-//! Sizes and times, as people write and read them.
+//! Parsing and formatting of sizes and times.
 
 const UNITS: [(&str, u32); 5] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("B", 0)];
 

@@ -10,7 +10,7 @@ use std::{sync::mpsc, thread, time::Duration};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A driver that hangs while it is loaded must not make asking for the version hang.
+/// Time limit, so that a driver that hangs while loading does not hang `--version`.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(output: &Output) -> Result<Answer> {
@@ -41,7 +41,7 @@ fn drivers(hub: &Hub) -> Answer {
     Answer { json, text }
 }
 
-/// The version is known whatever the drivers do.
+/// The version is printed whatever the drivers do.
 fn unknown(why: String) -> Answer {
     let text = format!("  drivers: {why}\n");
     Answer { json: json!({ "version": VERSION, "drivers": null, "unavailable": null }), text }

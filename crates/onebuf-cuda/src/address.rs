@@ -3,12 +3,14 @@
 //! HIP's kernels and libraries use such an address as it is. HIP's *calls* do not know it: a fill is refused, a copy of
 //! two such addresses is made by the CPU, a question about it succeeds and says nothing. So none is ever made.
 
-use super::{device::Context, rocr::Rocr};
+use super::device::Context;
+use onebuf_experimental::{
+    NEVER_RUN,
+    placement::ROCR,
+    rocr::{HipDevice, Rocr},
+};
 use onebuf_hal::{AddressFrom, AddressRange, AddressSpace, Error, Result, locks::Arc};
 use std::fs;
-
-/// The address space of AMD's runtimes.
-pub const ROCR: AddressSpace = AddressSpace::Runtime("ROCr");
 
 /// What lies under a runtime.
 #[derive(Clone, Debug)]
@@ -44,6 +46,15 @@ impl Under {
         }
     }
 
+    /// Where memory at another API's address lies, as text for `explain`.
+    pub fn placement(&self, context: &Context, at: u64) -> Option<String> {
+        match self {
+            Under::Rocr(Ok(rocr)) => rocr.placement(context, at).or_else(|| Some(NEVER_RUN.into())),
+            Under::Rocr(Err(_)) => Some(NEVER_RUN.into()),
+            Under::Own | Under::Process => None,
+        }
+    }
+
     /// Whether kernels may be given the address. What a kernel said is held against what the runtime knows.
     pub fn check(&self, context: &Context, range: &AddressRange) -> Result<()> {
         match (self, range.from) {
@@ -59,6 +70,22 @@ impl Under {
                 Err(refused(context, range, "the process has no such memory, or may not write it"))
             }
         }
+    }
+}
+
+impl HipDevice for Context {
+    fn ordinal(&self) -> i32 {
+        self.driver.device
+    }
+
+    fn with_allocation<T>(&self, bytes: usize, inspect: impl FnOnce(u64) -> T) -> Result<T> {
+        let _current = self.enter()?;
+        // SAFETY: the context is current.
+        let at = self.driver.check(unsafe { self.table().alloc(bytes) })?;
+        let seen = inspect(at.0);
+        // SAFETY: allocated above, and no work was given it.
+        self.driver.note(unsafe { self.table().free(at) });
+        Ok(seen)
     }
 }
 

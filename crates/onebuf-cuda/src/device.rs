@@ -76,7 +76,8 @@ impl Driver {
     /// Memory of its runtime's, whoever allocated it, as a dma-buf.
     pub fn export_address(&self, at: DevicePtr, bytes: usize) -> Result<FdRange> {
         match self.under.rocr().filter(|rocr| rocr.has_dmabuf()) {
-            Some(rocr) => rocr.export(at, bytes),
+            // SAFETY: the caller holds the memory.
+            Some(rocr) => unsafe { rocr.export(at.0, bytes) },
             None => Err(Error::unsupported(
                 format!(
                     "memory of {} that was not allocated as exportable, as dma_buf",

@@ -7,9 +7,9 @@ use super::{
     device::{Device, Driver, Limits},
     external, graphics, host_signal, ipc, managed, peers,
     pins::Pins,
-    rocr::Rocr,
     semaphore, vmm,
 };
+use onebuf_experimental::rocr::Rocr;
 use onebuf_hal::{
     Api, Caps, DeviceInfo, DeviceKind, Domain, FdKind, LayeredHandles, LayeredRuntime, MemoryKind,
     PhysicalId, locks::Arc, watchdog::Post,

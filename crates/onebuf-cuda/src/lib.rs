@@ -12,7 +12,7 @@
 //! | `memory`, `pins` | device memory, pinned memory, registered host pages; who pinned what |
 //! | `managed` | memory of both, whose pages are moved by calls |
 //! | `vmm`, `external` | memory that others import by a descriptor, and theirs |
-//! | `address`, `rocr` | addresses that another API's kernels use, too; who vouches for them |
+//! | `address` | addresses that another API's kernels use, too; on AMD confirmed by `onebuf-experimental::rocr` |
 //! | `peers`, `ipc` | memory of other devices, reached or copied; memory of other processes |
 //! | `graphics` | buffers of OpenGL's, registered and mapped in turn |
 //! | `users`, `deferred_free` | which streams use a thing, and freeing it behind them without waiting |
@@ -50,7 +50,6 @@ mod peers;
 mod pins;
 mod program;
 mod queue;
-mod rocr;
 mod semaphore;
 mod target;
 #[cfg(all(any(test, feature = "testing"), not(onebuf_shuttle)))]

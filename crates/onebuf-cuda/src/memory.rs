@@ -485,8 +485,7 @@ impl Inner {
             AddressFrom::Allocator => "as its allocator gave it",
             AddressFrom::Kernel => "as a kernel there saw it, and the runtime confirmed",
         };
-        let rocr = self.context.driver.under.rocr();
-        let place = rocr.and_then(|rocr| rocr.placement(&self.context, range.address));
+        let place = self.context.driver.under.placement(&self.context, range.address);
         let place = place.map_or_else(String::new, |place| format!(", {place}"));
         format!("another API's memory at its own address, {from}{place}: for kernels only")
     }

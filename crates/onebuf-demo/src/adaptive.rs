@@ -1,11 +1,11 @@
-//! Weights that are made for what is heard: what comes from where a beam looks passes unchanged, and as little as
-//! possible of everything else (Capon's beamformer, MVDR).
+//! Adaptive weights: a beam passes signals from its direction unchanged and suppresses everything else as far as
+//! possible (Capon's beamformer, MVDR).
 //!
 //! ```text
 //!   spectrum X of K channels ──gemm──► R = Xᴴ X / L ──LU──► R⁻¹ ──gemm──► R⁻¹ W ──scaled──► weights
 //! ```
 //!
-//! By the libraries of the device that makes beams, where it has any, and of the host elsewhere; the calls are the same.
+//! Solved by the libraries of the device that forms beams, or of the host if it has none; the calls are the same.
 
 use crate::{
     Expected, Frame, Pipeline, Setup, Shape,
@@ -16,21 +16,21 @@ use onebuf::{
     libs::{Blas, Gemm, Op, Solver, Square},
 };
 
-/// Added to the diagonal, as a share of the mean power. Weights then stay small where beams look a little beside a
-/// source, and single precision is enough for the inverse.
+/// Diagonal loading, as a share of the mean power. It keeps weights small if a beam looks slightly beside a source, and
+/// makes single precision sufficient for the inverse.
 const LOADING: f64 = 0.01;
 
-/// Weights, and how they came about.
+/// Weights, and how they were computed.
 pub struct Adapted {
-    /// Beam behind beam.
+    /// One beam after another.
     pub weights: Vec<Complex32>,
-    /// Who solved.
+    /// The device that solved them.
     pub device: Device,
     /// The largest error of any weight, relative to its beam's largest.
     pub max_rel_error: f64,
 }
 
-/// The libraries, and where they are.
+/// The libraries, and their device.
 struct Libraries {
     device: Device,
     queue: Queue,
@@ -39,10 +39,11 @@ struct Libraries {
 }
 
 impl Pipeline {
-    /// Weights for what a frame of samples holds, checked against double precision.
+    /// Weights adapted to a frame of samples, checked against double precision.
     ///
     /// # Errors
-    /// The drivers'; [`Error::Unavailable`] where a library is not installed, [`Error::InvalidArgument`] for silence.
+    /// The drivers' errors; [`Error::Unavailable`] if a library is not installed, [`Error::InvalidArgument`] for
+    /// silence.
     pub fn adapt(&self, frame: &Frame, samples: &[Complex32]) -> Result<Adapted> {
         frame.signal.write(samples)?;
         self.run_first(frame)?;
@@ -92,7 +93,7 @@ impl Pipeline {
 }
 
 impl Libraries {
-    /// The device's own; OpenCL's and others' devices have none, so the host's there.
+    /// The device's own libraries; OpenCL and other devices have none, so the host's are used there.
     fn near(device: &Device) -> Result<Self> {
         match Self::of(device) {
             Err(Error::Unsupported { .. }) => Self::of(&device.hub().host()),
@@ -122,7 +123,7 @@ fn load(covariance: &mut [Complex32], k: usize) -> Result<()> {
     Ok(())
 }
 
-/// So that what comes from where a beam looks is as loud as with the weights that only look there.
+/// Scales weights so that signals from a beam's direction are as loud as with the fixed weights.
 fn scaled(setup: &Setup, solved: &[Complex64]) -> Vec<Complex64> {
     let k = setup.used;
     let beams = solved.chunks(k).zip(setup.weights.chunks(k));
@@ -134,7 +135,7 @@ fn scaled(setup: &Setup, solved: &[Complex64]) -> Vec<Complex64> {
     beams.flat_map(beam).collect()
 }
 
-/// The same in double precision, from the samples on; how far weights are from it.
+/// Computes the weights in double precision from the samples, and returns the deviation.
 fn off(setup: &Setup, samples: &[Complex32], weights: &[Complex32]) -> f64 {
     let (k, length) = (setup.used, setup.shape.length);
     let spectrum = Expected::spectrum(setup, &samples[..k * length]);
@@ -159,8 +160,8 @@ fn off(setup: &Setup, samples: &[Complex32], weights: &[Complex32]) -> f64 {
     beams.fold(0.0, worse)
 }
 
-/// Gauss' elimination of rows that have the right-hand sides behind them. Without exchanges: the matrix is a covariance,
-/// so that no pivot is small. The solutions one behind the other.
+/// Gaussian elimination of rows that have the right-hand sides appended. No pivoting: the matrix is a covariance, so
+/// that no pivot is small. Returns the solutions one after another.
 fn solve(mut rows: Vec<Vec<Complex64>>, k: usize) -> Vec<Complex64> {
     for step in 0..k {
         let pivot = rows[step].clone();
@@ -186,7 +187,7 @@ mod tests {
         Setup::new(shape, Interpolator::new(3).unwrap()).of_channels(8)
     }
 
-    /// A wave from where no beam looks, in noise.
+    /// A wave from a direction that no beam looks in, with noise.
     fn samples(from: f64) -> Vec<Complex32> {
         let wave = |at: usize| {
             let n = (at % 64) as f64 - cable(at / 64);

@@ -1,4 +1,4 @@
-//! The second stage: beams, as sums over all channels with weights.
+//! The second stage: beams, as weighted sums over all channels.
 
 use crate::{
     Setup, Shape,
@@ -28,12 +28,12 @@ impl Beams {
     /// Builds the kernel, or finds the library, and uploads the weights.
     ///
     /// # Errors
-    /// The driver's; [`onebuf::Error::Unavailable`] where the library is not installed.
+    /// The driver's errors; [`onebuf::Error::Unavailable`] if the library is not installed.
     pub fn open(device: &Device, setup: &Setup) -> Result<Self> {
         let queue = device.queue()?;
         let way = match has_kernels(device) {
             true => BeamsBy::Kernel(BeamsKernel::build(device, setup.shape.length)?),
-            // Now, not at the first frame, one learns that it is not installed.
+            // Reports a missing library now, not at the first frame.
             false => Blas::on(&queue).map(|_| BeamsBy::Library)?,
         };
         let builder = device.hub().buffer(setup.weights.len()).shared_with([device]);
@@ -45,11 +45,11 @@ impl Beams {
         &self.queue
     }
 
-    /// Starts it, and says how its queue waits for its turn. A smaller shape than the one that it was opened for
-    /// reads fewer weights.
+    /// Launches it, and returns the sync method of its queue. A smaller shape than it was opened for reads fewer
+    /// weights.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn run(
         &self,
         shape: &Shape,
@@ -59,10 +59,10 @@ impl Beams {
         self.run_on(&self.queue, shape, spectrum, out)
     }
 
-    /// The same in another queue of the device.
+    /// Launches it in another queue of the device.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn run_on(
         &self,
         queue: &Queue,

@@ -1,4 +1,4 @@
-//! Delay and window as a kernel of their own, where the transform is a library's.
+//! Delay and window as a separate kernel, if a library does the transform.
 //!
 //! # Safety
 //! The unsafe call declares the signature of the kernel whose text is in this file.
@@ -11,10 +11,10 @@ use onebuf::{
     SyncMethod, args, hal::NativeArgs,
 };
 
-/// Work-items that share a channel, at most.
+/// Maximum number of work-items that share a channel.
 const GROUP: usize = 256;
 
-/// A sample out of those of its channel, delayed by the taps `h` and windowed. One text for OpenCL, CUDA and HIP.
+/// One sample of a channel, delayed by the taps `h` and windowed. One text for OpenCL, CUDA and HIP.
 const DELAYED: &str = "
 #define DELAYED(sum, samples, i) \\
     sum.x = 0.0f; \\
@@ -28,7 +28,7 @@ const DELAYED: &str = "
     sum.y *= window[i];
 ";
 
-/// In place: a group has its whole channel in local memory before it writes.
+/// In place: a group loads its whole channel to local memory before it writes.
 const WHOLE: &str = "
 kernel void delay(global float2 *signal, global const float2 *places, global const float *window) {
     local float2 x[LEN];
@@ -47,7 +47,7 @@ TAPS    barrier(CLK_LOCAL_MEM_FENCE);
 }
 ";
 
-/// Channels that are too long for that go to other memory.
+/// Channels that are too long for that are written to other memory.
 const LONG: &str = "
 kernel void delay(global const float2 *signal, global float2 *out, global const float2 *places,
                   global const float *window) {
@@ -62,7 +62,7 @@ TAPS    float2 sum;
 }
 ";
 
-/// What makes the text one of CUDA C and of HIP C.
+/// Prefixes that make the text CUDA C and HIP C.
 const LIKE_CUDA: &str = "
 #define kernel extern \"C\" __global__
 #define uint unsigned int
@@ -71,7 +71,7 @@ const LIKE_CUDA: &str = "
 #define barrier(fence) __syncthreads()
 ";
 
-/// The kernel, what it reads beside the samples, and where it writes those that it does not delay in place.
+/// The kernel, its tables, and its output memory if it does not work in place.
 pub struct DelayKernel {
     kernel: Kernel,
     length: usize,
@@ -100,7 +100,7 @@ impl DelayKernel {
     pub fn build(device: &Device, setup: &Setup) -> Result<Self> {
         let length = setup.shape.length;
         let most = GROUP.min(device.info().caps.max_group_size).max(1);
-        // Powers of two both, so that one divides the other.
+        // Both are powers of two, so that one divides the other.
         let group = (1 << most.ilog2()).min(length);
         // The host has no such limit.
         let long = length > Shape::USUAL && device.info().api.0 != "host";
@@ -115,12 +115,12 @@ impl DelayKernel {
         Ok(Self { kernel, length, group, tables: Tables::upload(device, setup)?, scratch })
     }
 
-    /// Where delayed samples are, if not where they were.
+    /// Where the delayed samples are, if not in place.
     pub fn scratch(&self) -> Option<&Buffer<Complex32>> {
         self.scratch.as_ref()
     }
 
-    /// Starts it on the first channels, and says how the queue waits for its turn.
+    /// Launches it on the first channels, and returns the sync method of the queue.
     pub fn run(
         &self,
         queue: &Queue,
@@ -178,12 +178,12 @@ fn texts(text: &str, length: usize, group: usize, interpolator: Interpolator) ->
     let order = interpolator.order();
     let sizes = format!("#define LEN {length}\n#define GROUP {group}\n#define ORDER {order}\n");
     let text = format!("{sizes}{DELAYED}{}", text.replace("TAPS", &interpolator.statements()));
-    // Not by macros: the compiler's own `__global__` is one of an attribute of that name.
+    // Not by macros: the compiler's own `__global__` is a macro with an attribute of that name.
     let like_cuda = text.replace("global ", "").replace("local ", "__shared__ ");
     [text, format!("{LIKE_CUDA}{like_cuda}")]
 }
 
-/// The same on the host, channel by channel.
+/// The kernel on the host, channel by channel.
 fn on_the_host(
     args: &mut NativeArgs<'_>,
     length: usize,
@@ -223,7 +223,7 @@ mod tests {
     use crate::{Interpolator, Shape, setup::noise};
     use onebuf::{Complex32, Complex64, Device};
 
-    /// The kernel's samples, and the same in double precision; relative to the largest.
+    /// The deviation of the kernel's samples from double precision, relative to the largest.
     fn worst(device: &Device, setup: &Setup) -> f64 {
         let Shape { length, channels, .. } = setup.shape;
         let samples = noise(setup.shape.samples());
@@ -243,7 +243,8 @@ mod tests {
         worst
     }
 
-    /// Long delays both ways, on every device; every order on the host, one elsewhere, where compilers take long.
+    /// Long delays in both directions, on every device; every order on the host, one elsewhere, where compilers take
+    /// long.
     #[test]
     fn every_device_delays_as_the_reference_does() {
         let hub = onebuf::discover().unwrap();

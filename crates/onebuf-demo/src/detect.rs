@@ -1,26 +1,26 @@
-//! The last stage: what stands out in the beams. On the CPU: the beams are few, and whoever wants the result reads
-//! them anyway.
+//! The last stage: detection of peaks in the beams. It runs on the CPU, because the beams are few and are read there
+//! anyway.
 //!
-//! A bin is detected when its power is a peak and exceeds the noise around it by a factor. The noise is the mean of
-//! bins on both sides, some way off, so that what the window smears of the peak itself does not count.
+//! A bin is detected if its power is a peak and exceeds the noise around it by a factor. The noise is the mean of bins
+//! on both sides at some distance, so that the peak's own leakage does not count.
 
 use onebuf::{Complex32, num_complex::Complex};
 
 /// Bins on either side that belong to the peak: Hamming's main lobe.
 const GUARD: usize = 3;
 
-/// Bins on either side, behind those, that are taken for noise.
+/// Bins on either side, beyond those, that are used for the noise.
 const TRAINING: usize = 16;
 
-/// Power over the noise's, from which on a peak counts. Noise alone exceeds it once in five million bins.
+/// Threshold of power over noise. Noise alone exceeds it once in five million bins.
 pub const THRESHOLD: f64 = 20.0;
 
-/// Something stands out in a beam.
+/// A peak in a beam.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Detection {
-    /// Which beam.
+    /// The beam.
     pub beam: usize,
-    /// Which bin of the transform.
+    /// The bin of the transform.
     pub bin: usize,
     /// Its power.
     pub power: f64,
@@ -28,10 +28,10 @@ pub struct Detection {
     pub floor: f64,
 }
 
-/// What stands out, beam by beam, bin by bin.
+/// The peaks, ordered by beam and bin.
 ///
 /// # Panics
-/// When the beams are not of this length.
+/// If the beams do not have this length.
 pub fn detect(beams: &[Complex32], length: usize) -> Vec<Detection> {
     assert_eq!(beams.len() % length, 0, "whole beams");
     let numbered = beams.chunks(length).enumerate();
@@ -47,10 +47,10 @@ fn in_beam(beam: usize, powers: &Powers) -> Vec<Detection> {
     (0..powers.at.len()).filter_map(found).collect()
 }
 
-/// The powers of a beam's bins, and sums of them. The spectrum is a circle.
+/// The powers of a beam's bins, and prefix sums of them. The spectrum is circular.
 pub(super) struct Powers {
     pub at: Vec<f64>,
-    /// Of all bins before this one, three times around.
+    /// The sum of all bins before this one, for three periods.
     sums: Vec<f64>,
 }
 
@@ -71,7 +71,7 @@ impl Powers {
         Self { at, sums }
     }
 
-    /// The noise around a bin; none where there are too few bins for it.
+    /// The noise around a bin; none if there are too few bins.
     pub fn floor(&self, bin: usize) -> Option<f64> {
         let length = self.at.len();
         let cells = TRAINING.min((length / 2).checked_sub(GUARD + 1).filter(|&cells| cells > 0)?);

@@ -1,37 +1,37 @@
-//! A delay by any part of a sample: Lagrange's interpolator in Farrow's structure.
+//! Fractional delays: a Lagrange interpolator in Farrow structure.
 //!
 //! The value between two samples is that of the polynomial through the `order + 1` samples around it. Each of those
-//! has a factor, its tap, which is a polynomial of the fraction `mu`; Farrow's structure is to evaluate these
-//! polynomials, whose coefficients never change, where the delay is. Ours does so once for a channel, since its delay
-//! is the same for all of a frame's samples.
+//! samples has a factor, its tap, which is a polynomial in the fraction `mu`. The Farrow structure evaluates these
+//! polynomials, whose coefficients are constant, at the delay. It does so once per channel, because the delay is the
+//! same for all samples of a frame.
 
 use onebuf::Complex64;
 use std::fmt::Write;
 
-/// Which polynomial: through four, five or six samples.
+/// The polynomial: through four, five or six samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interpolator {
     order: usize,
 }
 
-/// Where a delayed sample is found among those that are there: taps begin so many samples after it (before it, when
-/// negative), and it lies at this fraction behind the tap in the middle.
+/// The position of a delayed sample: the offset of its first tap (negative: before it), and the fraction behind the
+/// middle tap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
-    /// From a sample to its first tap. Whole.
+    /// Offset from a sample to its first tap. Whole.
     pub shift: f32,
     /// From 0 to 1 for odd orders, from -1/2 to 1/2 for even ones: there the error is smallest.
     pub mu: f32,
 }
 
 impl Interpolator {
-    /// What is offered.
+    /// The supported orders.
     pub const ORDERS: std::ops::RangeInclusive<usize> = 3..=5;
 
-    /// Of this order.
+    /// The interpolator of this order.
     ///
     /// # Errors
-    /// In words, for an order that is not offered.
+    /// A message for an unsupported order.
     pub fn new(order: usize) -> Result<Self, String> {
         let (least, most) = (Self::ORDERS.start(), Self::ORDERS.end());
         match Self::ORDERS.contains(&order) {
@@ -40,18 +40,18 @@ impl Interpolator {
         }
     }
 
-    /// Its degree: taps but one.
+    /// The degree: number of taps minus one.
     pub fn order(self) -> usize {
         self.order
     }
 
-    /// Where the taps lie around the middle one.
+    /// The positions of the taps relative to the middle one.
     fn nodes(self) -> impl Iterator<Item = f64> + Clone {
         let first = -((self.order / 2) as f64);
         (0..=self.order).map(move |tap| first + tap as f64)
     }
 
-    /// Where a sample comes from that is delayed by so many.
+    /// The position of a sample that is delayed by this much.
     pub fn place(self, delay: f64) -> Place {
         let half = if self.order.is_multiple_of(2) { 0.5 } else { 0.0 };
         let whole = (half - delay).floor();
@@ -59,7 +59,7 @@ impl Interpolator {
         Place { shift: shift as f32, mu: (-delay - whole) as f32 }
     }
 
-    /// Farrow's coefficients: for each tap, those of its polynomial in `mu`, the constant one first.
+    /// Farrow's coefficients: for each tap those of its polynomial in `mu`, the constant first.
     pub fn coefficients(self) -> Vec<Vec<f64>> {
         self.nodes().map(|own| self.polynomial(own)).collect()
     }
@@ -85,14 +85,14 @@ impl Interpolator {
         self.coefficients().into_iter().map(at).collect()
     }
 
-    /// Lagrange's remainder for a signal of magnitude one and of this many radians per sample, at most.
+    /// Upper bound of the error (Lagrange's remainder) for a signal of magnitude one at this many radians per sample.
     pub fn error_bound(self, mu: f64, radians: f64) -> f64 {
         let product: f64 = self.nodes().map(|node| (mu - node).abs()).product();
         let factorial: f64 = (1..=self.order + 1).map(|n| n as f64).product();
         product * radians.powi(self.order as i32 + 1) / factorial
     }
 
-    /// A channel's samples, in double precision. Before its first and behind its last sample there is silence.
+    /// Delays a channel's samples in double precision. The channel is zero before its first and after its last sample.
     pub fn delayed(self, place: Place, channel: &[Complex64]) -> Vec<Complex64> {
         let (taps, shift) = (self.taps(place.mu.into()), place.shift as isize);
         let sample = |number: usize| {
@@ -105,7 +105,7 @@ impl Interpolator {
         (0..channel.len()).map(sample).collect()
     }
 
-    /// The taps as statements of C, by Horner's rule: `h[0] = …;` of `mu`.
+    /// The taps as C statements by Horner's rule: `h[0] = …;` of `mu`.
     pub fn statements(self) -> String {
         let mut text = format!("    float h[{}];\n", self.order + 1);
         for (tap, polynomial) in self.coefficients().into_iter().enumerate() {
@@ -149,8 +149,8 @@ mod tests {
         }
     }
 
-    /// A tone that is delayed is known exactly; the interpolator's error is known to be below Lagrange's remainder. A
-    /// delay that is off by a twentieth of a sample is beyond it.
+    /// A delayed tone is known exactly, and the interpolator's error is below Lagrange's remainder. A delay that is off
+    /// by a twentieth of a sample exceeds it.
     #[test]
     fn tones_are_delayed_within_the_known_error() {
         for with in all() {
@@ -162,7 +162,7 @@ mod tests {
                     let inside = found.iter().zip(&wanted).skip(16).take(32);
                     inside.map(|(found, wanted)| (found - wanted).norm()).fold(0.0, f64::max)
                 };
-                // The fraction is of single precision.
+                // The fraction has single precision.
                 let bound = with.error_bound(place.mu.into(), radians) + 1e-7;
                 assert!(worst(delay) <= bound, "{with:?}, {delay}: {} {bound}", worst(delay));
                 assert!(worst(delay + 0.05) > 4.0 * bound, "{with:?}, {delay}");

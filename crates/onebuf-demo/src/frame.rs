@@ -1,23 +1,23 @@
-//! Both stages, and what goes through them.
+//! Both stages, and the memory of frames.
 
 use crate::{Beams, Setup, Shape, Spectrum};
 use onebuf::{Access, Buffer, BufferBuilder, Complex32, Device, Result, SyncMethod};
 
-/// One frame's memory: the buffer that both devices share, and the second's own for what comes out.
+/// One frame's memory: the buffer that both devices share, and the second device's own for the result.
 pub struct Frame {
     /// Samples, then their spectrum.
     pub signal: Buffer<Complex32>,
-    /// What comes out.
+    /// The result.
     pub beams: Buffer<Complex32>,
 }
 
 /// The two stages on their devices.
 pub struct Pipeline {
-    /// What is the same for all frames.
+    /// The constants of all frames.
     pub setup: Setup,
-    /// Who delays and transforms, and who makes beams.
+    /// The devices of both stages.
     pub devices: [Device; 2],
-    /// Whose compiler made the first stage's kernel, where that is grafted.
+    /// The compiler of the first stage's kernel, if it is grafted.
     pub grafted_from: Option<Device>,
     first: Spectrum,
     second: Beams,
@@ -30,15 +30,15 @@ impl Pipeline {
     /// Builds the kernels, or finds the libraries.
     ///
     /// # Errors
-    /// The drivers'; [`onebuf::Error::Unavailable`] where a library is not installed.
+    /// The drivers' errors; [`onebuf::Error::Unavailable`] if a library is not installed.
     pub fn open(devices: &[Device; 2], setup: Setup) -> Result<Self> {
         let [first, second] = devices;
         let (first, second) = (Spectrum::open(first, &setup)?, Beams::open(second, &setup)?);
         Ok(Self { setup, devices: devices.clone(), grafted_from: None, first, second })
     }
 
-    /// Both stages in one queue of the second device: the first one's kernel is OpenCL's, compiled by the first device
-    /// and grafted. Both stages are then the second device's.
+    /// Both stages in one queue of the second device: the first stage's OpenCL kernel is compiled by the first device
+    /// and grafted. Both stages then belong to the second device.
     ///
     /// # Errors
     /// As for [`Pipeline::open`], and those of [`onebuf::Program::graft`].
@@ -49,7 +49,7 @@ impl Pipeline {
         Ok(Self { setup, devices, grafted_from, first, second })
     }
 
-    /// How many of what.
+    /// The dimensions.
     pub fn shape(&self) -> Shape {
         self.setup.shape
     }
@@ -64,7 +64,7 @@ impl Pipeline {
         &self.second
     }
 
-    /// One frame's memory, of which the shared part is as wished.
+    /// One frame's memory; the shared part is built by this request.
     ///
     /// # Errors
     /// Those of [`BufferBuilder::build`].
@@ -74,7 +74,7 @@ impl Pipeline {
         Ok(Frame { signal: builder.clone().build()?, beams })
     }
 
-    /// So many frames' memory.
+    /// The memory of this many frames.
     ///
     /// # Errors
     /// Those of [`BufferBuilder::build`].
@@ -86,10 +86,10 @@ impl Pipeline {
         (0..count).map(|_| self.frame(builder)).collect()
     }
 
-    /// Brings the shared buffers to the first device and waits: what follows is the pipeline's own.
+    /// Brings the shared buffers to the first device and waits, so that this is not part of later measurements.
     ///
     /// # Errors
-    /// The drivers'.
+    /// The drivers' errors.
     pub fn prepare(&self, frames: &[Frame]) -> Result<()> {
         for frame in frames {
             drop(frame.signal.write_on(self.first.queue())?);
@@ -97,11 +97,11 @@ impl Pipeline {
         self.first.queue().finish()
     }
 
-    /// All frames through the first stage, then all through the second, and waits. Says the lowest sync method by which
-    /// each stage waited.
+    /// Runs all frames through the first stage, then all through the second, and waits. Returns the lowest sync method
+    /// by which each stage waited.
     ///
     /// # Errors
-    /// The drivers'.
+    /// The drivers' errors.
     pub fn run(&self, frames: &[Frame]) -> Result<[SyncMethod; 2]> {
         let mut sync_methods = [SyncMethod::SameQueue; 2];
         for frame in frames {
@@ -122,8 +122,8 @@ impl Pipeline {
         Ok(sync_methods)
     }
 
-    /// One switch for all of them: a GPU that is given work by two APIs at once goes back and forth between their contexts. So
-    /// nothing is left for the first one's queue to do when the second begins.
+    /// One switch for all frames: a GPU that gets work from two APIs at once switches back and forth between their
+    /// contexts. So the first stage's queue is empty when the second stage begins.
     fn leave_first(&self, frames: &[Frame]) -> Result<()> {
         let first = self.first.queue();
         first.flush()?;
@@ -133,37 +133,37 @@ impl Pipeline {
         first.finish()
     }
 
-    /// The first stage alone, waited for.
+    /// Runs the first stage alone, and waits.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn run_first(&self, frame: &Frame) -> Result<()> {
         self.first.run(&frame.signal, self.shape().channels)?;
         self.first.queue().finish()
     }
 
-    /// The second stage alone, waited for.
+    /// Runs the second stage alone, and waits.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn run_second(&self, frame: &Frame) -> Result<()> {
         self.second.run(&self.setup.product(), &frame.signal, &frame.beams)?;
         self.second.queue().finish()
     }
 
-    /// The first stage on one channel, waited for: next to nothing but the way to it.
+    /// Runs the first stage on one channel, and waits: almost only overhead.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn touch_first(&self, frame: &Frame) -> Result<()> {
         self.first.run(&frame.signal, 1)?;
         self.first.queue().finish()
     }
 
-    /// The second on one channel, for one beam.
+    /// Runs the second stage on one channel, for one beam.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn touch_second(&self, frame: &Frame) -> Result<()> {
         let small = Shape { channels: 1, beams: 1, ..self.shape() };
         self.second.run(&small, &frame.signal, &frame.beams)?;
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// On every device that is here; without OpenCL, on the host's libraries alone.
+    /// On every device of this machine; without OpenCL, on the host's libraries alone.
     #[test]
     fn both_stages_are_right_on_every_device() {
         let hub = onebuf::discover().unwrap();

@@ -1,17 +1,17 @@
-//! The pipeline that the project is for: a sensor array's channels are aligned, windowed and transformed on one device,
-//! made into beams by a matrix product on another, one buffer between them. `onebuf demo` shows it,
+//! The demonstration pipeline: channels of a sensor array are aligned, windowed and transformed on one device, and
+//! formed into beams by a matrix product on another, with one buffer between them. `onebuf demo` shows it,
 //! `pipeline_<a>_<b>_us` of `onebuf bench` measures it.
 //!
 //! ```text
 //!   frame: channels x length ──delay, window, fft, in place──► spectrum ──beams──► beams x length ──► detections
 //! ```
 //!
-//! No transposition is needed. A frame lies channel behind channel, which a library that counts by columns takes
-//! for the matrix `X` of [length x channels]; the weights lie beam behind beam, `W` of [channels x beams]; and
-//! `X W`, of [length x beams], lies beam behind beam again. In words of rows: beams = weights times spectrum.
+//! No transposition is needed. A frame is stored one channel after another, which is the column-major matrix `X` of
+//! [length x channels]; the weights are stored one beam after another, `W` of [channels x beams]; and `X W`, of [length
+//! x beams], is again one beam after another. In row-major terms: beams = weights times spectrum.
 //!
-//! On OpenCL each stage is a kernel of our own, or two for long channels. Elsewhere they are [`onebuf::libs`], with a kernel of ours before the
-//! transform.
+//! On OpenCL each stage is one of our kernels, or two for long channels. Elsewhere stages use [`onebuf::libs`], with
+//! one of our kernels before the transform.
 
 #![deny(unsafe_code)]
 

@@ -10,18 +10,18 @@ use onebuf::{
     Access, Call, Complex32, Device, Grid, Kernel, Result, Signature, Source, hal::DeviceKind,
 };
 
-/// Edge of the product's tiles, at most.
+/// Maximum tile size of the product.
 const TILE: usize = 16;
 
-/// Strips of a group, at most.
+/// Maximum number of strips of a group.
 const STRIPS: usize = 16;
 
-/// Channels that are summed up by themselves first. What a beam looks at adds up in phase, and a sum that grows by one
-/// small term after the other loses a digit for every factor of ten in their number.
+/// Channels that are summed separately first. Signals from a beam's direction add up in phase, and a sum that grows by
+/// one small term after another loses a digit for every factor of ten in their number.
 const BLOCK: usize = 256;
 
-/// Each group makes a tile of the result out of tiles of both factors. Past an edge there are zeroes, which change no
-/// sum, and nothing is stored. A launch is of the channels `from` to `to`, and adds to those before.
+/// Each group computes a tile of the result from tiles of both factors. Beyond the edges tiles are zero, which changes
+/// no sum, and nothing is stored. A launch processes the channels `from` to `to`, and adds to the previous result.
 const BEAMS_BY_TILE: &str = "
 kernel __attribute__((reqd_work_group_size(TILE, TILE, 1)))
 void beams(global const float2 *spectrum, global const float2 *weights, global float2 *out,
@@ -51,9 +51,9 @@ void beams(global const float2 *spectrum, global const float2 *weights, global f
 }
 ";
 
-/// The same for CPUs, where local memory is no faster than any other and a barrier ends a loop: each work-item makes
-/// `STRIP` bins of `AT_ONCE` beams, in registers. Beams past the last one are computed twice and not stored. Clover's
-/// compiler takes neither `vload16` nor an array of pointers; buffers are aligned to more than a `float16`.
+/// The variant for CPUs, where local memory is no faster than other memory and a barrier ends a loop: each work-item
+/// computes `STRIP` bins of `AT_ONCE` beams in registers. Beams past the last one are computed twice and not stored.
+/// Clover's compiler takes neither `vload16` nor an array of pointers; buffers are aligned to more than a `float16`.
 const BEAMS_BY_STRIP: &str = "
 kernel void beams(global const float16 *spectrum, global const float2 *weights, global float16 *out,
                   uint length, uint channels, uint beams, uint from, uint to) {
@@ -86,13 +86,13 @@ kernel void beams(global const float16 *spectrum, global const float2 *weights, 
 /// Complex numbers of a `float16`.
 const STRIP: usize = 8;
 
-/// Numbers of channels stay below it, so that no sum of two of them overflows 32 bits.
+/// Numbers of channels stay below this, so that no sum of two of them overflows 32 bits.
 const MOST_CHANNELS: usize = 1 << 31;
 
 /// Beams per work-item: as many sums as registers hold.
 const AT_ONCE: usize = 8;
 
-/// Whether the stages are kernels of our own there.
+/// Whether the stages are our own kernels on this device.
 pub fn has_kernels(device: &Device) -> bool {
     device.info().api.0 == "opencl"
 }
@@ -101,13 +101,13 @@ pub fn has_kernels(device: &Device) -> bool {
 pub struct BeamsKernel {
     kernel: Kernel,
     cut: Cut,
-    /// Channels of one launch, at most.
+    /// Maximum number of channels per launch.
     slice: usize,
 }
 
-/// Channels of one launch. Some drivers leave all loops of a work-item after so many iterations, and the beams would be wrong.
-/// A channel takes one, and may take one for each beam and one for leaving the loop over them: whether a compiler unrolls that loop is
-/// its own affair (of Mesa's two, rusticl does and clover does not).
+/// Channels per launch. Some drivers leave all loops of a work-item after a number of iterations, and the beams would
+/// be wrong. A channel takes one iteration, and may take one for each beam and one for leaving the loop over them,
+/// depending on whether the compiler unrolls that loop (of Mesa's two, rusticl does and clover does not).
 fn slice(most_iterations: Option<u32>) -> usize {
     let Some(most) = most_iterations else { return MOST_CHANNELS };
     let (channel, block) = (AT_ONCE + 2, 2 * (AT_ONCE + 1) + 2);
@@ -116,9 +116,9 @@ fn slice(most_iterations: Option<u32>) -> usize {
 }
 
 enum Cut {
-    /// Groups of so many by as many, one number each.
+    /// Square groups of this size, one number per work-item.
     Tiles(usize),
-    /// Groups of so many in a row, each a strip.
+    /// Linear groups of this size, one strip per work-item.
     Strips(usize),
 }
 
@@ -214,7 +214,7 @@ mod tests {
     use crate::{Expected, Interpolator, Pipeline, Setup, Shape, setup::noise};
     use onebuf::{Complex32, Device};
 
-    /// How far the beams are off that both stages make on a device.
+    /// The error of the beams that both stages compute on a device.
     fn off(device: &Device, shape: Shape) -> f64 {
         let setup = Setup::new(shape, Interpolator::new(3).unwrap());
         let pipeline = Pipeline::open(&[device.clone(), device.clone()], setup.clone()).unwrap();
@@ -222,14 +222,14 @@ mod tests {
         let frames = pipeline.frames(&builder, 1).unwrap();
         let samples = noise(shape.samples());
         frames[0].signal.write(&samples).unwrap();
-        // What was there before is in no sum.
+        // The previous contents are in no sum.
         frames[0].beams.write(&vec![Complex32::new(1e9, 1e9); shape.results()]).unwrap();
         pipeline.run(&frames).unwrap();
         Expected::of(&setup, &samples).max_rel_error(&frames[0].beams.to_vec().unwrap())
     }
 
-    /// More channels than a gigabyte has at the usual length, in four megabytes and (by tiles) in one. Mesa's drivers for CPUs leave
-    /// loops after 65,535 iterations.
+    /// More channels than a gigabyte has at the usual length, in four megabytes and (by tiles) in one. Mesa's drivers
+    /// for CPUs leave loops after 65,535 iterations.
     #[test]
     fn beams_of_many_channels_are_right() {
         let hub = onebuf::discover().unwrap();

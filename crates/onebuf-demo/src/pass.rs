@@ -1,5 +1,5 @@
-//! The kernels of a [`Transform`](crate::Transform): what they load and store around [`Stockham`]'s statements, and what they
-//! take.
+//! The kernels of a [`Transform`](crate::Transform): what they load and store around [`Stockham`]'s statements, and
+//! their signatures.
 
 use crate::{
     Interpolator,
@@ -7,8 +7,8 @@ use crate::{
 };
 use onebuf::{Access, Call, Complex32, Signature};
 
-/// A sample, delayed by the taps `h` and windowed. Where `at` would be negative it wraps around, beyond the end: there is
-/// silence on both sides.
+/// A sample, delayed by the taps `h` and windowed. A negative `at` wraps around to beyond the end, where the signal is
+/// zero as well.
 const DELAYED: &str = "
 float2 delayed(uint i, const float *h, uint shift, SPACE const float2 *x, global const float *window) {
     float2 sum = (float2)(0.0f, 0.0f);
@@ -20,7 +20,7 @@ float2 delayed(uint i, const float *h, uint shift, SPACE const float2 *x, global
 #define TABLES , global const float2 *places, global const float *window
 ";
 
-/// Out of global memory; or, where a group has whole channels there, out of local memory, which each sample then enters once.
+/// From global memory; or from local memory if a group has whole channels there, so that each sample is read once.
 const DIRECT: &str = "#define SPACE global
 #define SAMPLE(i) delayed(i, h, shift, from, window)
 ";
@@ -30,13 +30,13 @@ const STAGED: &str = "#define SPACE local
 #define SAMPLE(i) delayed(i, h, shift, x + column * LEN, window)
 ";
 
-/// Of the channel that a work-item loads: what its samples are delayed by.
+/// The delay of the channel that a work-item loads.
 const PLACE: &str = "
     float mu = places[own].y;
     uint shift = (uint)(int)places[own].x;
 ";
 
-/// Channels beyond the last one are silence, and are not stored.
+/// Channels beyond the last one are zero, and are not stored.
 const WHOLE: &str = "
 #define PLACE(at) PADDED(column * LEN + (at))
 #define LOAD(i) (inside ? SAMPLE(i) : (float2)(0.0f, 0.0f))
@@ -50,8 +50,9 @@ void fft(global float2 *signal, global const float2 *restrict turns TABLES, uint
     global float2 *from = signal + (size_t)own * CHANNEL;
 ";
 
-/// The launch's channels are those from `first` on, the scratch memory's from its beginning. `turns` are two tables: of the
-/// columns' length, and of the channel's, as many as there are columns. A turn by k of N1 N2 is one of either.
+/// The launch processes the channels from `first` on; the scratch memory starts with the first of them. `turns` are two
+/// tables: of the columns' length, and of the channel's, as many as there are columns. A turn by k of N1 N2 is one of
+/// either.
 const BY_COLUMNS: &str = "
 #define PLACE(at) PADDED((at) * COLUMNS + column)
 #define LOAD(i) SAMPLE((i) * ACROSS + at)
@@ -81,22 +82,22 @@ void fft(global const float2 *scratch, global float2 *signal, global const float
     global float2 *to = signal + (size_t)(first + part) * CHANNEL + at;
 ";
 
-/// What a kernel does of a channel.
+/// The part of a channel's transform that a kernel computes.
 #[derive(Clone, Copy)]
 pub struct Pass {
     pub part: Part,
     /// Samples of a channel.
     pub channel: usize,
     pub plan: Stockham,
-    /// How wide the panels of the scratch memory are.
+    /// Width of the panels of the scratch memory.
     pub panel: usize,
-    /// By what samples are delayed where they are loaded; there is a window, too, then.
+    /// The delay of samples as they are loaded; with it there is a window, too.
     pub with: Option<Interpolator>,
-    /// Loops over taps are unrolled. CPUs have too few registers.
+    /// Whether loops over taps are unrolled. CPUs have too few registers for that.
     pub unrolled: bool,
 }
 
-/// Of what its transforms are.
+/// The length of its transforms.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Part {
     Whole,
@@ -105,23 +106,23 @@ pub enum Part {
 }
 
 impl Pass {
-    /// Transforms of a channel.
+    /// Number of transforms of a channel.
     fn across(&self) -> usize {
         self.channel / self.plan.length
     }
 
-    /// Whether samples are delayed out of local memory.
+    /// Whether samples are delayed from local memory.
     fn is_staged(&self) -> bool {
         let whole = self.part == Part::Whole && self.plan.items() > 1 && !self.plan.split;
         whole && self.with.is_some()
     }
 
-    /// Groups that so many channels take.
+    /// Number of groups for this many channels.
     pub fn groups(&self, channels: usize) -> usize {
         (channels * self.across()).div_ceil(self.plan.columns)
     }
 
-    /// How many numbers each buffer of a launch has to have.
+    /// Minimum number of elements of each buffer of a launch.
     fn wanted(&self, call: &Call<'_>) -> Option<Vec<usize>> {
         let [items, 1, 1] = call.global() else { return None };
         let (channel, tables) = (self.channel, if self.with.is_some() { 2 } else { 0 });
@@ -146,7 +147,7 @@ impl Pass {
         Some(wanted)
     }
 
-    /// What it takes: launches of more than there is are refused.
+    /// Its signature: launches with smaller buffers are refused.
     pub fn signature(&self) -> Signature {
         let (pass, fits) = (*self, "more than a buffer or a table has");
         let signature = match self.part {
@@ -167,7 +168,7 @@ impl Pass {
         })
     }
 
-    /// In OpenCL C.
+    /// The kernel in OpenCL C.
     pub fn text(&self) -> String {
         let numbers = [("CHANNEL", self.channel), ("ACROSS", self.across()), ("PANEL", self.panel)];
         let numbers = numbers.map(|(name, value)| format!("#define {name} {value}u\n")).concat();

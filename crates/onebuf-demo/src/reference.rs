@@ -1,4 +1,4 @@
-//! What must come out, in double precision on the CPU.
+//! The expected results, in double precision on the CPU.
 
 use crate::{
     Detection, Setup, Shape, THRESHOLD,
@@ -9,31 +9,31 @@ use onebuf::{Complex32, Complex64};
 use rustfft::{Fft, FftPlanner};
 use std::{sync::Arc, thread};
 
-/// The beams of one frame, and how large they could be expected to be.
+/// The beams of one frame, and their expected magnitudes.
 pub struct Expected {
     beams: Vec<Complex64>,
-    /// Per bin: the root of its power over all channels, or of the mean bin's where that is more.
+    /// Per bin: the root of its power over all channels, or of the mean bin's if that is larger.
     scale: Vec<f64>,
-    /// Per beam: the root of its mean power, or [`PEAK`] of its largest number where that is more. What rounding a transform
-    /// costs is the same in all channels, where they hear the same, and adds up as the signal does.
+    /// Per beam: the root of its mean power, or [`PEAK`] of its largest number if that is larger. Rounding errors of a
+    /// transform are the same in all channels that receive the same signal, and add up as the signal does.
     level: Vec<f64>,
 }
 
-/// A tone is the louder in its bin the longer its channel is, and some of its rounding goes to few others: of channels of
-/// 2^20 samples that is already more than what all numbers are on average.
+/// The longer a channel, the louder a tone in its bin, and some of its rounding error goes to a few other bins: for
+/// channels of 2^20 samples that already exceeds the average number.
 const PEAK: f64 = 1.0 / 512.0;
 
-/// What some of the channels add: the beams, and each bin's power.
+/// The contribution of some channels: the beams, and the power of each bin.
 struct Sum {
     beams: Vec<Complex64>,
     power: Vec<f64>,
 }
 
 impl Expected {
-    /// By all of the machine's cores.
+    /// Computed on all cores.
     ///
     /// # Panics
-    /// When the frame is not of this shape.
+    /// If the frame does not have this shape.
     pub fn of(setup: &Setup, frame: &[Complex32]) -> Self {
         let shape = setup.shape;
         assert_eq!(frame.len(), shape.samples(), "a frame of the shape");
@@ -59,13 +59,13 @@ impl Expected {
         let channels = channels.chunks(setup.shape.length).enumerate();
         let mut spectrum: Vec<_> =
             channels.flat_map(|(number, samples)| setup.delayed(number, samples)).collect();
-        // Every channel in turn: that is what it does with several lengths.
+        // One channel after another, as for several lengths.
         fft.process(&mut spectrum);
         spectrum
     }
 
-    /// The largest deviation of any number from what it has to be, relative to that, or to the bin's scale where
-    /// that is more. NaN where one came out.
+    /// The largest deviation of any number, relative to the expected value or to the bin's scale, whichever is larger.
+    /// NaN if a result is NaN.
     pub fn max_rel_error(&self, found: &[Complex32]) -> f64 {
         let mut worst = 0.0;
         for (place, (want, found)) in self.beams.iter().zip(found).enumerate() {
@@ -77,22 +77,22 @@ impl Expected {
         if found.len() == self.beams.len() { worst } else { f64::NAN }
     }
 
-    /// What a number's error is relative to, where it is small itself.
+    /// The scale of a number's error if the number itself is small.
     fn scale_at(&self, place: usize) -> f64 {
         let length = self.scale.len();
         self.scale[place % length].max(self.level[place / length])
     }
 }
 
-/// How far a power may be off, relative to itself, where its bin is loud only in this beam.
+/// Tolerance of a power, relative to itself, if its bin is loud only in this beam.
 const POWER: f64 = 0.01;
 
-/// The same for numbers, relative to their bin's scale: what is allowed for them is allowed for what is made of them.
+/// Tolerance of numbers, relative to their bin's scale, and of values derived from them.
 const NUMBER: f64 = 1e-4;
 
 impl Expected {
-    /// What is wrong with detections: one that should not be there, one that is missing, or a power that is not right.
-    /// Those that rounding may decide are right both ways.
+    /// What is wrong with detections: an unexpected one, a missing one, or a wrong power. Detections that rounding may
+    /// decide are accepted both ways.
     pub fn wrong_detection(&self, found: &[Detection]) -> Option<String> {
         let length = self.scale.len();
         for (beam, bins) in self.beams.chunks(length).enumerate() {
@@ -110,7 +110,7 @@ impl Expected {
     }
 }
 
-/// Whether a bin must be detected, may be, or must not.
+/// Whether a bin must, may or must not be detected.
 fn wrong(powers: &Powers, bin: usize, slack: f64, found: Option<&Detection>) -> Option<String> {
     let power = powers.at[bin];
     let floor = powers.floor(bin).unwrap_or(f64::INFINITY);
@@ -145,7 +145,7 @@ impl Sum {
         Self { beams: vec![Complex64::ZERO; shape.results()], power: vec![0.0; shape.length] }
     }
 
-    /// Of the channels from `first` on.
+    /// For the channels from `first` on.
     fn of(setup: &Setup, first: usize, samples: &[Complex32], fft: &Arc<dyn Fft<f64>>) -> Self {
         let (shape, mut sum) = (setup.shape, Self::none(&setup.shape));
         let mut scratch = vec![Complex64::ZERO; fft.get_inplace_scratch_len()];
@@ -185,7 +185,7 @@ mod tests {
         numbers.iter().copied().map(single).collect()
     }
 
-    /// By the definition, one sum for each number.
+    /// By definition, one sum for each number.
     #[test]
     fn the_reference_is_what_it_says() {
         let (setup, frame) = (setup(4, 3, 2), noise(12));
@@ -204,7 +204,7 @@ mod tests {
         assert!(Expected::of(&setup, &frame).max_rel_error(&all_single(&by_hand[..7])).is_nan());
     }
 
-    /// At the size of the demonstration, a page of 4 KiB is a four-thousandth of the frame.
+    /// At the demonstration's size a page of 4 KiB is a four-thousandth of the frame.
     #[test]
     fn one_lost_page_is_seen_and_so_is_one_lost_sample_and_a_nan() {
         let (setup, mut frame) = (setup(256, 2048, 2), noise(256 * 2048));
@@ -219,7 +219,7 @@ mod tests {
         assert!(Expected::of(&setup, &frame).max_rel_error(&wrong).is_nan());
     }
 
-    /// A tone from where a beam looks is found there; what is missed, made up or wrong is seen.
+    /// A tone from a beam's direction is found there; missed, invented and wrong detections are reported.
     #[test]
     fn detections_are_checked() {
         let setup = setup(128, 16, 4);

@@ -1,4 +1,4 @@
-//! What is the same for all frames: how many of what, each channel's delay, the window, and the weights.
+//! The constants of all frames: dimensions, each channel's delay, the window, and the weights.
 
 use crate::{Interpolator, Place, Shape};
 use onebuf::{
@@ -7,7 +7,7 @@ use onebuf::{
 };
 use std::f64::consts::{PI, TAU};
 
-/// Every cable is shorter than so many samples.
+/// Every cable is shorter than this many samples.
 const LONGEST_CABLE: f64 = 1.5;
 
 /// After the delay stage every channel is as late as one with a cable of this length.
@@ -16,22 +16,22 @@ const ALIGNED: f64 = 2.0;
 /// The constants of a pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// How many of what.
+    /// The dimensions.
     pub shape: Shape,
-    /// By what samples are delayed.
+    /// The interpolator for delays.
     pub interpolator: Interpolator,
-    /// Per channel: where its delayed samples come from.
+    /// Per channel: the position of its delayed samples.
     pub places: Vec<Place>,
-    /// What each sample of a channel is multiplied by after the delay.
+    /// The window, applied after the delay.
     pub window: Vec<f32>,
-    /// The first so many channels are what beams are made of.
+    /// Beams are formed from this many first channels.
     pub used: usize,
-    /// Beam behind beam, for as many channels.
+    /// One beam after another, for as many channels.
     pub weights: Vec<Complex32>,
 }
 
 impl Setup {
-    /// Channels whose cables differ, which the delays make up for; beams that look in as many directions as there are.
+    /// Channels whose cables differ in length, which the delays compensate; beams evenly spread over all directions.
     pub fn new(shape: Shape, interpolator: Interpolator) -> Self {
         let place = |channel| interpolator.place(ALIGNED - cable(channel));
         Self {
@@ -47,13 +47,13 @@ impl Setup {
     /// Beams of the first channels only.
     ///
     /// # Panics
-    /// When there are not so many, or none.
+    /// If there are fewer channels, or none.
     pub fn of_channels(self, used: usize) -> Self {
         assert!((1..=self.shape.channels).contains(&used), "{used} channels");
         Self { used, weights: steering(used, self.shape.beams), ..self }
     }
 
-    /// What is multiplied.
+    /// The dimensions of the matrix product.
     pub fn product(&self) -> Shape {
         Shape { channels: self.used, ..self.shape }
     }
@@ -67,17 +67,18 @@ impl Setup {
     }
 }
 
-/// How late a channel's samples come, in samples: each differs from all of its neighbours.
+/// The delay of a channel's cable, in samples: each differs from all of its neighbours.
 pub fn cable(channel: usize) -> f64 {
     LONGEST_CABLE * (channel as f64 * 0.618_033_988_749_895).fract()
 }
 
-/// The sine of the angle in which a beam looks, evenly from one side to the other.
+/// The sine of a beam's angle, evenly spaced from one side to the other.
 pub fn direction(beam: usize, beams: usize) -> f64 {
     (2 * beam + 1) as f64 / beams as f64 - 1.0
 }
 
-/// What the array hears: three waves, from where the first, the middle and the last beam look, over the cables, in noise.
+/// The received signal: three waves, from the directions of the first, the middle and the last beam, through the
+/// cables, with noise.
 pub fn signal(shape: &Shape) -> Synthetic {
     let Shape { length, channels, beams } = *shape;
     let wave = |level, frequency, beam| {
@@ -90,12 +91,12 @@ pub fn signal(shape: &Shape) -> Synthetic {
     Synthetic::new(channels, length).waves(waves).late(cables)
 }
 
-/// Half a wave between neighbours: by so much a wave from there is ahead in each channel, as a factor.
+/// Phase of a wave from this direction in a channel; neighbouring sensors are half a wavelength apart.
 pub fn phase(channel: usize, direction: f64) -> Complex64 {
     Complex64::cis(PI * channel as f64 * direction)
 }
 
-/// Of magnitude one, so that no channel counts less than another.
+/// Of magnitude one, so that all channels count equally.
 fn steering(channels: usize, beams: usize) -> Vec<Complex32> {
     let beam = |beam: usize| {
         (0..channels).map(move |channel| single(phase(channel, direction(beam, beams)).conj()))
@@ -103,13 +104,13 @@ fn steering(channels: usize, beams: usize) -> Vec<Complex32> {
     (0..beams).flat_map(beam).collect()
 }
 
-/// Hamming's. It is nowhere zero, so that a lost sample shows wherever it is.
+/// Hamming's window. It is nowhere zero, so that any lost sample shows.
 fn window(length: usize) -> Vec<f32> {
     let at = |n: usize| 0.54 - 0.46 * (TAU * n as f64 / length as f64).cos();
     (0..length).map(|n| at(n) as f32).collect()
 }
 
-/// The larger error. Not `max`, which would overlook a NaN.
+/// The larger error. Not `max`, which would ignore a NaN.
 pub(super) fn worse(one: f64, other: f64) -> f64 {
     if other <= one || one.is_nan() { one } else { other }
 }
@@ -122,7 +123,7 @@ pub(super) fn single(x: Complex64) -> Complex32 {
     Complex32::new(x.re as f32, x.im as f32)
 }
 
-/// Numbers of magnitude one and any phase: nothing that is wrong happens to cancel.
+/// Numbers of magnitude one and any phase, so that errors do not cancel by chance.
 #[cfg(test)]
 pub(super) fn noise(count: usize) -> Vec<Complex32> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

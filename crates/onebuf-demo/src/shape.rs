@@ -1,28 +1,27 @@
-//! How many of what.
+//! The dimensions of a frame.
 
-/// A frame's channels and their length, and how many beams are made of them.
+/// A frame's channels and their length, and the number of beams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Complex samples of a channel, a power of two.
     pub length: usize,
     /// Channels of a frame.
     pub channels: usize,
-    /// Beams that are made of it.
+    /// Number of beams.
     pub beams: usize,
 }
 
 impl Shape {
-    /// Channels are not longer.
+    /// Maximum length of a channel.
     pub const LONGEST: usize = 1 << 22;
 
-    /// Nor, unless that is asked for, than this: it fits the memory of one work-group everywhere.
+    /// Default maximum length: it fits the local memory of one work-group everywhere.
     pub const USUAL: usize = 2048;
 
-    /// Channels as long as there are channels, or the next power of two below, but not longer than
-    /// [`Shape::USUAL`].
+    /// Channels as long as their number, or the next power of two below, but not longer than [`Shape::USUAL`].
     ///
     /// # Errors
-    /// In words, when the samples do not make whole channels, or there are none.
+    /// A message if the samples do not form whole channels, or there are none.
     pub fn of(samples: usize, beams: usize) -> Result<Self, String> {
         if samples < 4 || beams == 0 {
             return Err(format!("{samples} samples and {beams} beams: at least 4 and 1"));
@@ -38,10 +37,10 @@ impl Shape {
         Ok(Self { length, channels: samples / length, beams })
     }
 
-    /// So many channels, as long as the samples make them.
+    /// This many channels; the samples determine their length.
     ///
     /// # Errors
-    /// In words, when that is no power of two from 2 to [`Shape::LONGEST`].
+    /// A message if the length is not a power of two from 2 to [`Shape::LONGEST`].
     pub fn with_channels(samples: usize, channels: usize, beams: usize) -> Result<Self, String> {
         let length = samples / channels.max(1);
         let whole = channels > 0 && length * channels == samples && beams > 0;
@@ -59,7 +58,7 @@ impl Shape {
         self.length * self.channels
     }
 
-    /// Numbers that come out of a frame.
+    /// Numbers in the result of a frame.
     pub fn results(&self) -> usize {
         self.length * self.beams
     }

@@ -1,4 +1,4 @@
-//! The first stage: every channel delayed, windowed and transformed, in place.
+//! The first stage: every channel is delayed, windowed and transformed, in place.
 
 use crate::{Setup, Transform, delay::DelayKernel, opencl::has_kernels};
 use onebuf::{
@@ -14,7 +14,7 @@ pub struct Spectrum {
 }
 
 enum SpectrumBy {
-    /// Kernels of our own do all three.
+    /// Our kernels do all three.
     Kernels(Box<Transform>),
     Library(DelayKernel),
 }
@@ -26,13 +26,13 @@ impl Spectrum {
     /// Builds the kernel, or finds the library.
     ///
     /// # Errors
-    /// The driver's; [`onebuf::Error::Unavailable`] where the library is not installed.
+    /// The driver's errors; [`onebuf::Error::Unavailable`] if the library is not installed.
     pub fn open(device: &Device, setup: &Setup) -> Result<Self> {
         let queue = device.queue()?;
         let way = match has_kernels(device) {
             true => SpectrumBy::Kernels(Box::new(Transform::of(device, device, setup)?)),
             false => {
-                // Now, not at the first frame, one learns that it is not installed.
+                // Reports a missing library now, not at the first frame.
                 Fft::on(&queue)?;
                 SpectrumBy::Library(DelayKernel::build(device, setup)?)
             }
@@ -40,17 +40,17 @@ impl Spectrum {
         Ok(Self { queue, length: setup.shape.length, way })
     }
 
-    /// OpenCL's kernel in a queue of another API.
+    /// The OpenCL kernel in a queue of another API.
     ///
     /// # Errors
-    /// The driver's, and those of [`onebuf::Program::graft`].
+    /// The driver's errors, and those of [`onebuf::Program::graft`].
     pub fn grafted(cl: &Device, queue: &Queue, setup: &Setup) -> Result<Self> {
         let device = queue.device();
         let way = SpectrumBy::Kernels(Box::new(Transform::of(cl, &device, setup)?));
         Ok(Self { queue: queue.clone(), length: setup.shape.length, way })
     }
 
-    /// All that it launches; nothing where it calls libraries.
+    /// All kernels that it launches; none if it calls libraries.
     pub fn kernels(&self) -> Vec<&Kernel> {
         match &self.way {
             SpectrumBy::Kernels(transform) => transform.kernels(),
@@ -63,18 +63,18 @@ impl Spectrum {
         &self.queue
     }
 
-    /// Starts it on the first channels, and says how its queue waits for its turn.
+    /// Launches it on the first channels, and returns the sync method of its queue.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn run(&self, signal: &Buffer<Complex32>, channels: usize) -> Result<SyncMethod> {
         self.run_on(&self.queue, signal, channels)
     }
 
-    /// The same in another queue of the device.
+    /// Launches it in another queue of the device.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn run_on(
         &self,
         queue: &Queue,

@@ -1,12 +1,12 @@
-//! The text of a Stockham transform in OpenCL C: one power of two, by one group of work-items.
+//! The text of a Stockham transform in OpenCL C: one power of two, by one work-group.
 //!
 //! ```text
 //!   LOAD ──► butterflies in registers ──► exchange in local memory ──► turns, butterflies ──► … ──► STORE
 //! ```
 //!
-//! Stockham's sorts while it goes, so nothing is left to be permuted. All of a work-item's values are in registers, each by
-//! a name of its own: no compiler has to see through an index. Where they come from and go to is up to the macros
-//! `LOAD(i)` and `STORE(j, value)`.
+//! The Stockham algorithm sorts as it goes, so no permutation is left. All values of a work-item are in registers with
+//! names of their own, so no compiler has to resolve an index. The macros `LOAD(i)` and `STORE(j, value)` define where
+//! values come from and go to.
 
 use crate::setup::single;
 use onebuf::{Complex32, Complex64};
@@ -15,11 +15,11 @@ use std::{
     fmt::{self, Write},
 };
 
-/// The largest butterfly: sixteen complex numbers are as many as registers hold well.
+/// The largest butterfly: sixteen complex numbers fit well into registers.
 const LARGEST_LOG: u32 = 4;
 
-/// `x` is the local array, `t` the work-item's number within its transform. `turns` are exp(-2 pi i k / LEN). Forward,
-/// a quarter of a turn is a product with -i.
+/// `x` is the local array, `t` the work-item's number within its transform. `turns` are exp(-2 pi i k / LEN). In the
+/// forward direction a quarter turn is a product with -i.
 pub const HEAD: &str = "
 float2 times(float2 a, float2 b) { return (float2)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
 #define FLY(a, b) { float2 d = a - b; a += b; b = d; }
@@ -27,23 +27,23 @@ float2 times(float2 a, float2 b) { return (float2)(a.x * b.x - a.y * b.y, a.x * 
 #define FLY_TURN(a, b, re, im) { float2 d = a - b; a += b; b = times(d, (float2)(re, im)); }
 ";
 
-/// How a group does it.
+/// The parameters of a group's transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stockham {
     /// Points of a transform.
     pub length: usize,
-    /// Transforms that a group does side by side.
+    /// Number of transforms that a group computes side by side.
     pub columns: usize,
-    /// Butterflies of a work-item in the first pass: two where a group would be too large.
+    /// Butterflies of a work-item in the first pass: two if a group would be too large otherwise.
     pub butterflies: usize,
     /// Real and imaginary parts are exchanged one after the other: half the local memory, twice the barriers.
     pub split: bool,
-    /// One place in seventeen of the local array stays free, so that steps of a power of two go to all banks of a GPU's.
+    /// One place in seventeen of the local array is unused, so that power-of-two strides use all banks of a GPU.
     pub padded: bool,
 }
 
 impl Stockham {
-    /// By how much each pass multiplies the length: as few passes as can be, as even as can be, the largest first.
+    /// The radix of each pass: as few passes as possible, as even as possible, the largest first.
     fn radices(&self) -> Vec<usize> {
         let log = self.length.ilog2();
         let passes = log.div_ceil(LARGEST_LOG).max(1);
@@ -65,7 +65,7 @@ impl Stockham {
         self.items() * self.columns
     }
 
-    /// Places of the local array; nothing is exchanged where a work-item has it all.
+    /// Places of the local array; zero if a work-item has all values.
     pub fn places(&self) -> usize {
         let points = self.length * self.columns;
         match self.items() {
@@ -75,12 +75,12 @@ impl Stockham {
         }
     }
 
-    /// What it takes of a group's memory.
+    /// Local memory that a group needs, in bytes.
     pub fn local_bytes(&self) -> usize {
         self.places() * if self.split { size_of::<f32>() } else { 2 * size_of::<f32>() }
     }
 
-    /// The macros that the statements need beside `LOAD`, `STORE` and `PLACE`, a point's place before padding.
+    /// The macros that the statements need besides `LOAD`, `STORE` and `PLACE`, a point's place before padding.
     pub fn macros(&self) -> String {
         let padding = if self.padded { "((at) + (at) / 16u)" } else { "(at)" };
         let mut text = format!("#define PADDED(at) {padding}\n");
@@ -92,8 +92,8 @@ impl Stockham {
         text
     }
 
-    /// The statements, and the local array before them. Where they are `staged`, the samples that `FETCH(i)` gives are put
-    /// there first, at `STAGE(i)`, for `LOAD` to choose from.
+    /// The statements, preceded by the local array. If `staged`, the samples that `FETCH(i)` gives are first stored at
+    /// `STAGE(i)`, for `LOAD` to choose from.
     pub fn statements(&self, staged: bool) -> String {
         let mut text = Statements { of: *self, text: String::new(), puts: 0 };
         // Writing to a string cannot fail.
@@ -102,7 +102,7 @@ impl Stockham {
     }
 }
 
-/// exp(-2 pi i k / length) for every k, in double precision first: a table is only as good as its numbers.
+/// exp(-2 pi i k / length) for every k, computed in double precision.
 pub fn turns(length: usize) -> impl Iterator<Item = Complex32> {
     (0..length).map(move |k| single(Complex64::cis(-TAU * k as f64 / length as f64)))
 }
@@ -115,7 +115,7 @@ fn reversed(register: usize, radix: usize) -> usize {
 struct Statements {
     of: Stockham,
     text: String,
-    /// How often the local array has been written.
+    /// How many times the local array has been written.
     puts: usize,
 }
 
@@ -164,7 +164,7 @@ impl Statements {
         (0..self.of.per_item()).step_by(radix).try_for_each(|first| self.butterfly(first, radix))
     }
 
-    /// By halves, the results in reversed order of bits.
+    /// By halves, with the results in bit-reversed order.
     fn butterfly(&mut self, first: usize, radix: usize) -> fmt::Result {
         let half = radix / 2;
         for (a, j) in (first..).zip(0..half) {
@@ -185,13 +185,13 @@ impl Statements {
         }
     }
 
-    /// From the order in which a pass leaves points to that in which the next one takes them. `done` is the length of the
-    /// transforms before the pass that is over.
+    /// From the order in which a pass leaves points to that in which the next one takes them. `done` is the length of
+    /// the transforms before the finished pass.
     fn exchange(&mut self, from: usize, to: usize, done: usize) -> fmt::Result {
         let parts: &[&str] = if self.of.split { &[".x", ".y"] } else { &[""] };
         let (items, length) = (self.of.items(), self.of.length);
         for part in parts {
-            // The first barrier after it also parts the loads from the stores of a transform in place.
+            // The first barrier after it also separates the loads from the stores of an in-place transform.
             let first = done == 1 && *part != ".y";
             if self.puts > 0 {
                 writeln!(self.text, "    barrier(CLK_LOCAL_MEM_FENCE);")?;
@@ -211,8 +211,8 @@ impl Statements {
         Ok(())
     }
 
-    /// Each point by its share of a turn. Of the table come those by powers of two, the others are products of at most four
-    /// of them.
+    /// Multiplies each point by its twiddle factor. Factors of powers of two come from the table; the others are
+    /// products of at most four of them.
     fn turn(&mut self, radix: usize, done: usize) -> fmt::Result {
         let (items, step) = (self.of.items(), self.of.length / radix / done);
         for b in 0..self.of.per_item() / radix {

@@ -1,15 +1,15 @@
-//! The first stage in OpenCL C: channels delayed, windowed and transformed in place. Any power of two up to
-//! [`Shape::LONGEST`].
+//! The first stage in OpenCL C: channels are delayed, windowed and transformed in place. Lengths are powers of two up
+//! to [`Shape::LONGEST`].
 //!
 //! ```text
 //!   short:  signal ──delay, window, transform──► signal                                 a group has whole channels
 //!   long:   signal ──delay, window, columns, turns──► scratch ──rows──► signal          N = N1 N2
 //! ```
 //!
-//! A long channel is a matrix of N1 rows of N2 samples. First its columns are transformed, a few neighbours by a group so
-//! that whole lines of memory are read; then its rows, and what comes out is the transposed matrix. Between the two
-//! it lies in panels as wide as a group's columns: the first writes them from end to end, the second reads a
-//! block of each. Samples are delayed where they are loaded.
+//! A long channel is a matrix of N1 rows of N2 samples. First its columns are transformed, a few neighbours by each
+//! group so that whole cache lines are read; then its rows, and the result is the transposed matrix. Between the two
+//! passes it is stored in panels as wide as a group's columns: the first pass writes them contiguously, the second
+//! reads a block of each. Samples are delayed as they are loaded.
 //!
 //! # Safety
 //! The unsafe call declares the signatures of the kernels whose text is in `pass.rs`.
@@ -27,28 +27,28 @@ use onebuf::{
     args, hal::DeviceKind,
 };
 
-/// Points that a group has at once, at most.
+/// Maximum number of points of a group.
 const POINTS: usize = 8192;
 
-/// Work-items of a group, at most: NVIDIA's OpenCL takes no more where they need many registers. And of one that has several
-/// whole channels, about.
+/// Maximum number of work-items of a group: NVIDIA's OpenCL accepts no more if they need many registers. And the
+/// approximate number for a group that has several whole channels.
 const GROUP: usize = 256;
 const SMALL_GROUP: usize = 64;
 
-/// Neighbours that a group reads: a line of a CPU's cache, and two sectors of an H200's, where one is enough if that makes the
-/// group smaller.
+/// Neighbours that a group reads: a cache line of a CPU, and two sectors of an H200, where one is enough if that makes
+/// the group smaller.
 const COLUMNS: usize = 8;
 const FEW_COLUMNS: usize = 4;
 const FEW_POINTS: usize = 4096;
 
-/// Numbers of the scratch memory: all channels go through it, some at a time.
+/// Numbers in the scratch memory; all channels go through it, some at a time.
 const SCRATCH: usize = Shape::LONGEST;
 
 /// The transform on its device.
 pub struct Transform {
     channel: usize,
     way: Passes,
-    /// Where samples are delayed and windowed, too.
+    /// The kernel that also delays and windows samples.
     tables: Option<Tables>,
 }
 
@@ -72,13 +72,13 @@ impl Transform {
         Ok(Self { channel, way: site.way(channel)?, tables: Some(tables) })
     }
 
-    /// Of samples as they are.
+    /// Without delays and window.
     pub fn plain(compiler: &Device, device: &Device, channel: usize) -> Result<Self> {
         let site = Site { compiler, device, with: None };
         Ok(Self { channel, way: site.way(channel)?, tables: None })
     }
 
-    /// All that it launches.
+    /// All kernels that it launches.
     pub fn kernels(&self) -> Vec<&Kernel> {
         match &self.way {
             Passes::Whole(step) => vec![&step.kernel],
@@ -86,7 +86,7 @@ impl Transform {
         }
     }
 
-    /// Starts it on the first channels, and says how the queue waits for its turn.
+    /// Launches it on the first channels, and returns the sync method of the queue.
     pub fn run(
         &self,
         queue: &Queue,
@@ -202,7 +202,7 @@ impl Site<'_> {
         Ok(Passes::Long { columns, rows, scratch })
     }
 
-    /// As many columns as fit a group, up to those wished for; `None` where one is too many.
+    /// As many columns as fit a group, up to the requested number; `None` if not even one fits.
     fn plan(&self, length: usize, builder: impl Fn(usize) -> usize) -> Option<Stockham> {
         let info = self.compiler.info();
         let (caps, cpu) = (&info.caps, info.kind == DeviceKind::Cpu);
@@ -213,7 +213,7 @@ impl Site<'_> {
             let local = plan.local_bytes() as u64 <= caps.local_memory_bytes;
             points <= POINTS && few && plan.group() <= most && local
         };
-        // A CPU has no banks.
+        // A CPU's local memory has no banks.
         let one = Stockham { length, columns: 1, butterflies: 1, split: false, padded: !cpu };
         let forms = |plan: Stockham| {
             let split = Stockham { split: true, ..plan };
@@ -247,7 +247,7 @@ mod tests {
     use crate::setup::{double, noise};
     use rustfft::FftPlanner;
 
-    /// The largest deviation from double precision, relative to what a number's magnitude is on average.
+    /// The largest deviation from double precision, relative to the average magnitude.
     fn worst(length: usize, samples: &[Complex32], found: &[Complex32]) -> f64 {
         let mut wanted: Vec<_> = samples.iter().copied().map(double).collect();
         FftPlanner::new().plan_fft_forward(length).process(&mut wanted);
@@ -263,10 +263,10 @@ mod tests {
         signal.to_vec().unwrap()
     }
 
-    /// Powers of two for a device; every one takes a compiler a second.
+    /// Powers of two for a device; compiling each takes a second.
     fn are_right(device: &Device, logs: impl IntoIterator<Item = u32>) {
         for length in logs.into_iter().map(|log| 1 << log) {
-            // Not a multiple of what a group has; long ones, one more than the scratch memory holds.
+            // Not a multiple of a group's channels; for long channels one more than the scratch memory holds.
             let channels = if length < SCRATCH / 2 { (SCRATCH / length + 1).min(67) } else { 3 };
             let samples = noise(length * channels);
             let mut found = transformed(device, length, &samples);
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// `cargo test -p onebuf-demo -- --ignored every_length` takes minutes, the compilers' most of them.
+    /// `cargo test -p onebuf-demo -- --ignored every_length` takes minutes, mostly for compilation.
     #[test]
     #[ignore = "minutes"]
     fn every_length_is_right() {

@@ -10,7 +10,8 @@ use onebuf_core::{
     internals::{Pair, Terms, either_way},
     topology::{Envelope, State, Verdict},
 };
-use onebuf_hal::{Error, MemoryKind, Result, RouteKind, SyncMethod};
+use onebuf_graft::NEVER_RUN;
+use onebuf_hal::{AddressSpace, Error, MemoryKind, Result, RouteKind, SyncMethod};
 
 const PAGE: usize = 4096;
 pub(super) const MIB: usize = 1 << 20;
@@ -110,7 +111,18 @@ pub(super) fn run(
 ) -> Verdict {
     let opened = Experiment::open(hub, [from, to], kind, reach, tell);
     let made = opened.and_then(|mut experiment| experiment.verdict());
-    made.unwrap_or_else(|trouble| trouble.verdict(tell))
+    let mut verdict = made.unwrap_or_else(|trouble| trouble.verdict(tell));
+    if is_experimental(hub, [from, to]) {
+        verdict.why.push_str(&format!("; {NEVER_RUN}"));
+    }
+    verdict
+}
+
+/// Whether two devices share the address space of a vendor's runtime. onebuf has never run such a pair on hardware.
+fn is_experimental(hub: &Hub, ids: [&str; 2]) -> bool {
+    let space = |id| hub.device(id).ok().and_then(|device| device.info().caps.address_space);
+    let [from, to] = ids.map(space);
+    ids[0] != ids[1] && from == to && matches!(from, Some(AddressSpace::Runtime(_)))
 }
 
 /// Two devices, a route, and the state of the experiment.

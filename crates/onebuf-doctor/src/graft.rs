@@ -11,7 +11,7 @@ use onebuf_core::{
     internals::is_built_on,
     topology::{DeviceIx, State, Verdict},
 };
-use onebuf_graft::UNTRIED;
+use onebuf_graft::NEVER_RUN;
 use onebuf_hal::{Access, Error, Result};
 
 const TEXT: &str = include_str!("graft.cl");
@@ -55,7 +55,7 @@ pub(super) fn run(hub: &Hub, ids: [&str; 2], tell: &mut dyn FnMut(&str)) -> Verd
     let [from, to] = ids.map(|id| hub.device(id));
     let is_known = from.is_ok_and(|from| to.is_ok_and(|to| is_built_on(&from, &to)));
     if ids[1].starts_with("hip") && !is_known {
-        why.push_str(UNTRIED);
+        why.push_str(&format!("; {NEVER_RUN}"));
     }
     Verdict { state, why, ..Verdict::default() }
 }
@@ -264,6 +264,6 @@ mod tests {
         assert_eq!(verdict.state, State::Refuted);
         assert!(!verdict.why.is_empty() && !verdict.why.contains("HIP"));
         let verdict = run(&hub, ["host", "hip:0"], &mut |_| ());
-        assert!(verdict.why.ends_with(UNTRIED), "{}", verdict.why);
+        assert!(verdict.why.ends_with("; experimental: never run on hardware"), "{}", verdict.why);
     }
 }

@@ -1,4 +1,4 @@
-//! PTX that tries to make the rewriter take much, and the comments that it writes itself.
+//! PTX that tries to exhaust memory, and the comments that the rewriter writes itself.
 
 use super::rewrite;
 use onebuf_hal::{
@@ -14,7 +14,7 @@ const BOUND: Bound = Bound { per_byte: 96, fixed: 1 << 20 };
 
 const HEAD: &str = ".version 8.8\n.target sm_90, texmode_independent\n.address_size 64\n";
 
-/// One after the other, what takes the most memory for its length.
+/// Inputs that take the most memory for their length, one after another.
 #[test]
 fn short_words_take_no_more_than_their_share() {
     let body = |body: &str, times: usize| {
@@ -62,7 +62,7 @@ fn fuzz_ptx() {
     .run();
 }
 
-/// The comments before an image are outside bytes, too: images are kept in files.
+/// The comments before an image are untrusted, too: images are kept in files.
 #[test]
 fn fuzz_packings() {
     let text = "// onebuf packing 1\n// kernel k memory value:12 local:16 offset:2 dims group:32:2:1 from-zero static:48\n\

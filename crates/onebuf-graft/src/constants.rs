@@ -1,18 +1,18 @@
 //! Constant memory as an argument.
 //!
-//! OpenCL's driver brings such a buffer to the bank of constants and passes its place there. CUDA has no such
-//! arguments, so it is read where it lies; and since a pointer may come from an argument or from a table of the
-//! program, the tables move as well.
+//! OpenCL's driver copies such a buffer to the constant bank and passes its address there. CUDA has no such arguments,
+//! so the buffer is read in place. Since a pointer may come from an argument or from a table of the program, the tables
+//! move to global memory as well.
 
 use super::{
     Refusal,
     edits::Edits,
     lex::Token,
-    parse::{Module, Statement},
+    parse::{PtxModule, Statement},
 };
 
-/// Makes all constant memory of a module global memory that nobody writes.
-pub(super) fn to_global(module: &Module<'_>, edits: &mut Edits) -> Result<(), Refusal> {
+/// Turns all constant memory of a module into read-only global memory.
+pub(super) fn to_global(module: &PtxModule<'_>, edits: &mut Edits) -> Result<(), Refusal> {
     for variable in &module.variables {
         for word in variable.words.iter().filter(|word| word.is(".const")) {
             edits.replace(word, word, ".global");

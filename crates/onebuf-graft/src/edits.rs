@@ -1,4 +1,4 @@
-//! Changes to a text, gathered while it is read.
+//! Edits of a text, collected while it is read.
 
 use super::lex::Token;
 

@@ -1,4 +1,4 @@
-//! PTX as words and signs, each with its line.
+//! PTX as tokens, each with its line.
 
 use super::Refusal;
 
@@ -8,12 +8,12 @@ pub(super) struct Token<'t> {
     pub text: &'t str,
     /// Its first byte in the text.
     pub at: usize,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
 }
 
 impl Token<'_> {
-    /// The first byte behind it.
+    /// The first byte after it.
     pub fn end(&self) -> usize {
         self.at + self.text.len()
     }
@@ -34,8 +34,8 @@ fn in_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_$%.".contains(&byte)
 }
 
-/// All tokens of a text, without comments and spaces. They are counted first, so that a list of them is no longer than it needs
-/// to be: a token may be a single byte of text.
+/// All tokens of a text, without comments and spaces. They are counted first, so that the list is no longer than
+/// needed: a token may be a single byte of text.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Refusal> {
     let mut count = 0;
     each_token(text, |_| count += 1)?;
@@ -60,7 +60,7 @@ fn each_token<'t>(text: &'t str, mut found: impl FnMut(Token<'t>)) -> Result<(),
     Ok(())
 }
 
-/// How long the next piece is, and whether it is a token.
+/// The length of the next piece, and whether it is a token.
 fn measure(rest: &str) -> Result<(usize, bool), &'static str> {
     let bytes = rest.as_bytes();
     let run = |so: fn(u8) -> bool| bytes.iter().position(|byte| !so(*byte)).unwrap_or(bytes.len());
@@ -75,7 +75,7 @@ fn measure(rest: &str) -> Result<(usize, bool), &'static str> {
             Some(at) => Ok((at + 2, true)),
             None => Err("a string that does not end"),
         },
-        // Only the first letter of a register is its sign.
+        // `%` is only allowed as the first letter of a register.
         b'%' => Ok((1 + word(&rest[1..]), true)),
         byte if in_word(byte) => Ok((word(rest), true)),
         byte if byte.is_ascii_graphic() => Ok((1, true)),
@@ -83,7 +83,7 @@ fn measure(rest: &str) -> Result<(usize, bool), &'static str> {
     }
 }
 
-/// How many bytes go on with a word.
+/// How many more bytes belong to the word.
 fn word(rest: &str) -> usize {
     let ends = |byte: u8| byte == b'%' || !in_word(byte);
     rest.bytes().position(ends).unwrap_or(rest.len())

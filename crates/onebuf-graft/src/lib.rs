@@ -1,31 +1,30 @@
 //! Graft: OpenCL kernels in another API's stream.
 //!
-//! NVIDIA's OpenCL compiler makes PTX, which CUDA loads, but not as it is: what OpenCL tells a kernel of its
-//! launch by registers of its own, CUDA does not, and local memory comes by another way. [`rewrite`] changes
-//! what differs and refuses, with the line, what it does not know to be the same. `Program::graft` does the
-//! whole.
+//! NVIDIA's OpenCL compiler generates PTX, which CUDA loads, but not unchanged: OpenCL passes launch parameters in
+//! environment registers that CUDA does not fill, and local memory is passed differently. [`rewrite`] changes these
+//! parts and refuses, with the line number, everything that it does not know to mean the same. `Program::graft` uses
+//! it.
 //!
 //! | OpenCL's PTX | becomes |
 //! |---|---|
 //! | `.target …, texmode_independent` | without it |
-//! | `%envreg0` to `2`: the group's offset, where a launch is cut into several | zero |
-//! | `%envreg3` to `5`: the global offset; `%envreg9`: the number of dimensions | a parameter behind the others |
+//! | `%envreg0` to `2`: the group's offset, if the driver splits a launch | zero |
+//! | `%envreg3` to `5`: the global offset; `%envreg9`: the number of dimensions | an additional parameter |
 //! | `%envreg6` to `8`: the number of groups | `%nctaid` |
 //! | a parameter `.ptr .shared` | an offset, to which the kernel adds the address of its dynamic memory |
-//! | a parameter `.ptr .const`, and with it all constant memory of the module | global memory that is only read |
-//! | images, samplers, `printf`, every other register of the environment | refused |
+//! | a parameter `.ptr .const`, and with it all constant memory of the module | read-only global memory |
+//! | images, samplers, `printf`, every other environment register | refused |
 //!
-//! AMD's OpenCL compiler makes machine code, which HIP loads as it is; what differs is how a launch fills the
-//! arguments, and that stands in the object's notes: [`rewrite_code_object`].
+//! AMD's OpenCL compiler generates machine code, which HIP loads unchanged; a launch fills hidden arguments
+//! differently, as described in the object's metadata: [`rewrite_code_object`], which is experimental and has never run
+//! on hardware.
 //!
-//! A HIP runtime over OpenCL compiles SPIR-V, which OpenCL programs can be made from: [`rewrite_spirv`].
+//! A HIP runtime over OpenCL compiles SPIR-V, which OpenCL programs can be built from: [`rewrite_spirv`].
 //!
-//! This part is pure: it knows nothing of devices and runs anywhere.
+//! This crate is pure: bytes in, bytes out, without devices.
 
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod bounds_tests;
-#[doc(hidden)]
-pub mod code_object;
 mod constants;
 mod edits;
 mod lex;
@@ -41,11 +40,10 @@ use lex::Token;
 use onebuf_hal::{Error, Result};
 use std::fmt;
 
-/// What is said of HIP beside every verdict.
 #[doc(hidden)]
-pub const UNTRIED: &str = "; grafting on HIP has not been run on hardware by its authors";
+pub use onebuf_experimental::{NEVER_RUN, code_object};
 
-/// Why a text is not rewritten, and where.
+/// Why a text is refused, and at which line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Refusal {
     line: usize,
@@ -68,8 +66,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Makes PTX that CUDA runs of what NVIDIA's OpenCL compiler made. The result is for `Source::ptx`; it
-/// begins with comments that say how its kernels take their arguments.
+/// Rewrites PTX of NVIDIA's OpenCL compiler for CUDA. The result is for `Source::ptx`. It begins with comments that say
+/// how its kernels take their arguments.
 ///
 /// ```
 /// let ptx = "
@@ -102,11 +100,10 @@ pub fn rewrite(ptx: &str) -> Result<String> {
     })
 }
 
-/// Makes an image that HIP runs of what AMD's OpenCL compiler made, a code object of version 3, 4 or 5: its notes
-/// are changed so that a launch passes what HIP's runtime would fill otherwise than OpenCL's. The result is for
-/// `Source::binary` on a HIP device; it begins with comments that say how its kernels take their arguments.
+/// Experimental: never run on hardware. Rewrites a code object (version 3, 4 or 5) of AMD's OpenCL compiler for HIP.
 ///
-/// This has never run on an AMD GPU: see `docs/graft.md`.
+/// The rewritten metadata makes a launch pass the arguments that HIP's runtime fills differently from OpenCL's. The result is for
+/// `Source::binary` on a HIP device. It begins with comments that say how its kernels take their arguments. See `docs/graft.md`.
 ///
 /// ```
 /// let refused = onebuf_graft::rewrite_code_object(b"\x7fELF and no more").unwrap_err();
@@ -114,7 +111,7 @@ pub fn rewrite(ptx: &str) -> Result<String> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Unsupported`] with what of it is not known to mean the same, or does not hold together.
+/// [`Error::Unsupported`] with what is invalid, or not known to mean the same under HIP.
 pub fn rewrite_code_object(object: &[u8]) -> Result<Vec<u8>> {
     code_object::rewrite(object).map_err(|why| {
         Error::unsupported(
@@ -124,8 +121,8 @@ pub fn rewrite_code_object(object: &[u8]) -> Result<Vec<u8>> {
     })
 }
 
-/// Makes an image that a HIP runtime over OpenCL (chipStar) runs of a SPIR-V module for OpenCL. The module stays as it is; the
-/// result is for `Source::binary` on such a device, and begins with comments that say how its kernels take their arguments.
+/// Wraps an OpenCL SPIR-V module for a HIP runtime over OpenCL (chipStar). The module stays unchanged. The result is
+/// for `Source::binary` on such a device. It begins with comments that say how its kernels take their arguments.
 ///
 /// ```
 /// let refused = onebuf_graft::rewrite_spirv(b"\x03\x02#\x07 and no more").unwrap_err();
@@ -133,8 +130,8 @@ pub fn rewrite_code_object(object: &[u8]) -> Result<Vec<u8>> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Unsupported`] with what the runtime would not run as OpenCL does: images, samplers, `printf`, and values of which
-/// it gets the size wrong.
+/// [`Error::Unsupported`] with what the runtime would not run as OpenCL does: images, samplers, `printf`, and values
+/// whose size it computes wrong.
 pub fn rewrite_spirv(module: &[u8]) -> Result<Vec<u8>> {
     spirv::rewrite(module).map_err(|why| {
         Error::unsupported(

@@ -1,17 +1,17 @@
-//! What of a PTX module matters here: its head, its functions with their parameters, and where each statement
-//! begins and ends. What an instruction computes is the assembler's business.
+//! Parses the relevant parts of a PTX module: its head, its functions with their parameters, and where each statement
+//! begins and ends. The assembler checks what instructions compute.
 
 use super::{Refusal, lex::Token};
 
-/// A module, as it was written. It points into the tokens, so that none is held twice.
-pub(super) struct Module<'t> {
-    /// The words behind `.target`.
+/// A module as written. It borrows the tokens, so that none is stored twice.
+pub(super) struct PtxModule<'t> {
+    /// The words after `.target`.
     pub target: &'t [Token<'t>],
-    /// The last word of the head, behind which declarations may stand.
+    /// The last word of the head; declarations may follow it.
     pub address_size: Token<'t>,
     pub functions: Vec<Function<'t>>,
     pub variables: Vec<Variable<'t>>,
-    /// What OpenCL notes of itself: the first and the last sign of each.
+    /// OpenCL's metadata sections: the first and the last token of each.
     pub notes: Vec<[Token<'t>; 2]>,
 }
 
@@ -20,9 +20,9 @@ pub(super) struct Function<'t> {
     pub is_entry: bool,
     pub name: Token<'t>,
     pub params: Vec<Param<'t>>,
-    /// The sign behind the last parameter; none where there is no list.
+    /// The token after the last parameter; none if there is no list.
     pub close: Option<Token<'t>>,
-    /// What stands between the parameters and the body, such as `.reqntid 32, 2, 1`.
+    /// What is between the parameters and the body, such as `.reqntid 32, 2, 1`.
     pub tuning: &'t [Token<'t>],
     /// None for a declaration.
     pub body: Option<Vec<Statement<'t>>>,
@@ -35,11 +35,11 @@ pub(super) struct Param<'t> {
     pub pointer: Option<Pointer<'t>>,
 }
 
-/// What a parameter says of the memory that it points to.
+/// What a parameter says about the memory that it points to.
 pub(super) struct Pointer<'t> {
-    /// From `.ptr` on.
+    /// The token `.ptr`.
     pub words: &'t [Token<'t>],
-    /// Such as `.shared`; none for an address of any space.
+    /// Such as `.shared`; none for a generic address.
     pub space: Option<Token<'t>>,
     pub align: usize,
 }
@@ -49,15 +49,15 @@ pub(super) struct Variable<'t> {
     pub words: &'t [Token<'t>],
 }
 
-/// An instruction or declaration of a body, without the sign that ends it.
+/// An instruction or declaration of a body, without the token that ends it.
 pub(super) struct Statement<'t> {
     pub words: &'t [Token<'t>],
-    /// The sign that ends it.
+    /// The token that ends it.
     pub end: &'t Token<'t>,
 }
 
-/// Reads a whole module, of all tokens of a text.
-pub(super) fn parse<'t>(tokens: &'t [Token<'t>]) -> Result<Module<'t>, Refusal> {
+/// Parses a whole module from the tokens of a text.
+pub(super) fn parse<'t>(tokens: &'t [Token<'t>]) -> Result<PtxModule<'t>, Refusal> {
     let mut parser = Parser { tokens, next: 0 };
     let mut module = parser.head()?;
     while let Some(token) = parser.peek() {
@@ -71,7 +71,7 @@ struct Parser<'t> {
     next: usize,
 }
 
-/// Alignment of a pointer that names none, by PTX's manual.
+/// Alignment of a pointer that states none, by PTX's manual.
 const POINTER_ALIGN: usize = 4;
 
 impl<'t> Parser<'t> {
@@ -118,7 +118,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// What somebody chose to call a thing.
+    /// A user-defined name.
     fn name(&mut self) -> Result<Token<'t>, Refusal> {
         let token = self.word()?;
         let strange = |byte: u8| byte.is_ascii_digit() || b".%".contains(&byte);
@@ -134,13 +134,13 @@ impl<'t> Parser<'t> {
         number.map_err(|_| Refusal::at(&token, format!("`{}` where a number belongs", token.text)))
     }
 
-    /// What was read since a place.
+    /// The tokens since a position.
     fn since(&self, start: usize) -> &'t [Token<'t>] {
         &self.tokens[start..self.next]
     }
 
     /// `.version`, `.target` and `.address_size`, in this order.
-    fn head(&mut self) -> Result<Module<'t>, Refusal> {
+    fn head(&mut self) -> Result<PtxModule<'t>, Refusal> {
         self.expect(".version")?;
         self.word()?;
         self.expect(".target")?;
@@ -153,11 +153,11 @@ impl<'t> Parser<'t> {
         self.expect(".address_size")?;
         let address_size = self.word()?;
         let (functions, variables, notes) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Module { target, address_size, functions, variables, notes })
+        Ok(PtxModule { target, address_size, functions, variables, notes })
     }
 
-    /// A function, a variable, or a note for debuggers.
-    fn item(&mut self, first: Token<'t>, module: &mut Module<'t>) -> Result<(), Refusal> {
+    /// A function, a variable, or debug information.
+    fn item(&mut self, first: Token<'t>, module: &mut PtxModule<'t>) -> Result<(), Refusal> {
         match first.text {
             ".file" => self.skip_line(first.line),
             ".pragma" => drop(self.until_semicolon()?),
@@ -185,7 +185,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A word and what stands in brackets behind it; the last of those.
+    /// A word and the brackets after it; returns the closing one.
     fn skip_braces(&mut self) -> Result<Token<'t>, Refusal> {
         self.take()?;
         self.expect("{")?;
@@ -201,7 +201,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Everything up to the next semicolon, which is read as well.
+    /// Everything up to and including the next semicolon.
     fn until_semicolon(&mut self) -> Result<&'t [Token<'t>], Refusal> {
         let start = self.next;
         while !self.take()?.is(";") {}
@@ -230,7 +230,7 @@ impl<'t> Parser<'t> {
         Ok(Function { is_entry, name, params, close, tuning, body })
     }
 
-    /// Directives that bound a launch or help the compiler, and their numbers.
+    /// Directives that bound a launch or guide the compiler, and their numbers.
     fn tuning(&mut self) -> Result<&'t [Token<'t>], Refusal> {
         let known = [".reqntid", ".maxntid", ".minnctapersm", ".maxnreg", ".noreturn", ","];
         let start = self.next;
@@ -244,7 +244,7 @@ impl<'t> Parser<'t> {
         Ok(self.since(start))
     }
 
-    /// A list in brackets, and the one that closes it.
+    /// A list in brackets, and its closing bracket.
     fn params(&mut self) -> Result<(Vec<Param<'t>>, Token<'t>), Refusal> {
         self.expect("(")?;
         let mut params = Vec::new();
@@ -299,7 +299,7 @@ impl<'t> Parser<'t> {
         Ok(Pointer { words: self.since(start), space, align })
     }
 
-    /// Statements up to the bracket that closes the body; inner scopes are no more than statements here.
+    /// Statements up to the closing bracket of the body; inner scopes are treated as statements.
     fn body(&mut self) -> Result<Vec<Statement<'t>>, Refusal> {
         let (mut statements, mut depth) = (Vec::new(), 1usize);
         loop {
@@ -337,7 +337,7 @@ fn strange_type(kind: &Token<'_>) -> Refusal {
     Refusal::at(kind, format!("a parameter of type `{}`: {why}", kind.text))
 }
 
-/// The size of a parameter's type, where it is one of numbers.
+/// The size of a parameter's type, if it is a number.
 fn type_bytes(name: &str) -> Option<usize> {
     Some(match name {
         ".b8" | ".u8" | ".s8" => 1,

@@ -1,9 +1,9 @@
-//! Which registers a body may name.
+//! The registers that a body may use.
 
 use super::{Refusal, lex::Token, parse::Statement};
 use std::collections::{HashMap, HashSet};
 
-/// Registers of the machine that mean the same in both APIs: where a thread is, and what time it is.
+/// Special registers that mean the same in both APIs: a thread's position, and clocks.
 const MACHINE: [&str; 21] = [
     "%tid",
     "%ntid",
@@ -28,11 +28,11 @@ const MACHINE: [&str; 21] = [
     "%globaltimer_hi",
 ];
 
-/// The registers that a body declares, in whichever of its scopes.
+/// The registers that a body declares, in any of its scopes.
 #[derive(Default)]
 pub(super) struct Registers<'t> {
     names: HashSet<&'t str>,
-    /// How many there are of each that are numbered: `%r<3>` is `%r0` to `%r2`.
+    /// The number of each numbered register: `%r<3>` is `%r0` to `%r2`.
     numbered: HashMap<&'t str, usize>,
 }
 
@@ -68,7 +68,7 @@ impl<'t> Registers<'t> {
         self.names.contains(name) || numbered()
     }
 
-    /// Whether a word is no register, one of the body's, or one of the machine's.
+    /// Whether a word is no register, one of the body's, or a special register.
     pub fn knows(&self, word: &Token<'_>) -> bool {
         let name = word.text.split('.').next().unwrap_or_default();
         !word.text.starts_with('%') || MACHINE.contains(&name) || self.has(name)

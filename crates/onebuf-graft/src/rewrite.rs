@@ -1,25 +1,25 @@
-//! What has to change, and doing it. The text between the changes stays as it was.
+//! Determines what must change in a PTX text, and changes it. All other text stays as it was.
 
 use super::{
     Refusal, constants,
     edits::Edits,
     lex::{Token, tokens},
-    parse::{Function, Module, Param, Pointer, Statement, Variable, parse},
+    parse::{Function, Param, Pointer, PtxModule, Statement, Variable, parse},
     registers::Registers,
 };
 use onebuf_hal::packing::{self, Hidden, Packing, Slot};
 use std::collections::HashSet;
 
-/// Names that begin so are ours.
+/// Prefix of names that the rewriter adds.
 const OURS: &str = "onebuf_";
-/// All dynamic memory of a group. Every type of OpenCL's is aligned to 128 bytes or less.
+/// Name of the group's dynamic memory. Every OpenCL type is aligned to 128 bytes or less.
 const LOCAL: &str = ".extern .shared .align 128 .b8 onebuf_local[];";
-/// Local memory of bytes is often used as something wider.
+/// Minimum alignment of local memory: memory of bytes is often used as something wider.
 const LEAST_LOCAL_ALIGN: usize = 16;
-/// Of the widest type that there is.
+/// Alignment of the widest type.
 const MOST_ALIGN: usize = 128;
 
-/// The whole way.
+/// Rewrites a whole module.
 pub(super) fn rewrite(text: &str) -> Result<String, Refusal> {
     let text = text.trim_end_matches('\0');
     let tokens = tokens(text)?;
@@ -40,7 +40,7 @@ pub(super) fn rewrite(text: &str) -> Result<String, Refusal> {
     }
     let mut kernels = Vec::new();
     for function in module.functions.iter().filter(|function| function.is_entry) {
-        kernels.push(Entry::new(function, &mut edits).rewrite(offsets_inside)?);
+        kernels.push(KernelRewriter::new(function, &mut edits).rewrite(offsets_inside)?);
     }
     if kernels.iter().any(|kernel| kernel.slots.iter().any(|s| matches!(s, Slot::Local(_)))) {
         edits.insert_behind(&module.address_size, format!("\n\n{LOCAL}"));
@@ -51,8 +51,8 @@ pub(super) fn rewrite(text: &str) -> Result<String, Refusal> {
     }
 }
 
-/// Whether every function that is declared is there as well. `printf` is not.
-fn check_definitions(module: &Module<'_>) -> Result<(), Refusal> {
+/// Whether every declared function is also defined. `printf` is not.
+fn check_definitions(module: &PtxModule<'_>) -> Result<(), Refusal> {
     let functions = &module.functions;
     let defined: HashSet<&str> =
         functions.iter().filter(|f| f.body.is_some()).map(|f| f.name.text).collect();
@@ -75,8 +75,8 @@ fn takes_constant_memory(function: &Function<'_>) -> bool {
     function.params.iter().any(|param| space_of(param) == Some(".const"))
 }
 
-/// CUDA has one mode of textures, OpenCL the other.
-fn target(module: &Module<'_>, edits: &mut Edits) -> Result<(), Refusal> {
+/// CUDA uses the other texture mode.
+fn target(module: &PtxModule<'_>, edits: &mut Edits) -> Result<(), Refusal> {
     let mut before = None;
     for word in module.target.iter().filter(|word| !word.is(",")) {
         match (word.text, before) {
@@ -95,7 +95,7 @@ fn target(module: &Module<'_>, edits: &mut Edits) -> Result<(), Refusal> {
     }
 }
 
-/// Memory of numbers is the same in both APIs; textures and their kind are not.
+/// Memory of numbers is the same in both APIs; textures and similar objects are not.
 fn check_variable(variable: &Variable<'_>) -> Result<(), Refusal> {
     let known = |word: &str| {
         let number = word.strip_prefix('.').is_some_and(|rest| {
@@ -119,7 +119,7 @@ fn check_name(word: &Token<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// A function that kernels call; whether it asks for the global offset, which is then zero.
+/// Rewrites a function that kernels call; returns whether it uses the global offset, which is then zero.
 fn plain(function: &Function<'_>, edits: &mut Edits) -> Result<bool, Refusal> {
     check_name(&function.name)?;
     if let Some(param) = function.params.iter().find(|param| param.pointer.is_some()) {
@@ -148,16 +148,16 @@ fn plain(function: &Function<'_>, edits: &mut Edits) -> Result<bool, Refusal> {
     Ok(asks)
 }
 
-/// What a register of the environment holds.
+/// What an environment register holds.
 #[derive(Clone, Copy)]
 enum Told {
-    /// What needs no parameter.
+    /// A value that needs no parameter.
     Always(&'static str),
     Hidden(Hidden),
 }
 
-/// By what NVIDIA's compiler makes of each index function. OpenCL's driver may cut a launch into several, for
-/// which the first three and those of groups are there; a launch of CUDA's is one.
+/// From what NVIDIA's compiler generates for each index function. OpenCL's driver may split a launch into several; the
+/// first three registers and those of groups exist for that. A CUDA launch is never split.
 fn meaning(name: &str) -> Option<Told> {
     let number: usize = name.strip_prefix("%envreg")?.parse().ok()?;
     Some(match number {
@@ -169,7 +169,7 @@ fn meaning(name: &str) -> Option<Told> {
     })
 }
 
-/// `mov.u32 %r1, %envreg3;`, the one way in which compilers read those registers.
+/// `mov.u32 %r1, %envreg3;`, the only form in which compilers read those registers.
 struct EnvRead<'t> {
     to: Token<'t>,
     register: Token<'t>,
@@ -196,7 +196,7 @@ impl<'t> EnvRead<'t> {
     }
 }
 
-/// Instructions on images and samplers, and those that ask for them.
+/// Instructions on images and samplers, and queries of them.
 const REFUSED: [&str; 9] =
     ["tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep", "trap_handler"];
 
@@ -223,8 +223,8 @@ fn check(statement: &Statement<'_>, registers: &Registers<'_>) -> Result<(), Ref
     }
 }
 
-/// A kernel on its way.
-struct Entry<'e, 't> {
+/// A kernel while it is rewritten.
+struct KernelRewriter<'e, 't> {
     function: &'e Function<'t>,
     edits: &'e mut Edits,
     hidden: Vec<Hidden>,
@@ -232,7 +232,7 @@ struct Entry<'e, 't> {
     locals: HashSet<&'t str>,
 }
 
-impl<'e, 't> Entry<'e, 't> {
+impl<'e, 't> KernelRewriter<'e, 't> {
     fn new(function: &'e Function<'t>, edits: &'e mut Edits) -> Self {
         let locals = function.params.iter().filter(|param| space_of(param) == Some(".shared"));
         let locals = locals.map(|param| param.name.text).collect();
@@ -290,7 +290,7 @@ impl<'e, 't> Entry<'e, 't> {
         }
     }
 
-    /// The address of local memory: what the launch passes is only an offset.
+    /// The address of local memory: the launch passes only an offset.
     fn local(&mut self, statement: &Statement<'t>) -> Result<(), Refusal> {
         let named = |word: &&Token<'_>| self.locals.contains(word.text);
         let Some(name) = statement.words.iter().find(named) else { return Ok(()) };
@@ -335,7 +335,7 @@ impl<'e, 't> Entry<'e, 't> {
         let params: Vec<_> =
             (0..self.hidden.len()).map(|at| format!(".param .u32 onebuf_told_{at}")).collect();
         let Some(close) = self.function.close.as_ref() else {
-            // Without brackets there is nothing to close: the list goes behind the name.
+            // Without a parameter list there is nothing to close: the list goes after the name.
             let list = format!("({})", params.join(", "));
             self.edits.insert_behind(&self.function.name, list);
             return Ok(());
@@ -345,7 +345,7 @@ impl<'e, 't> Entry<'e, 't> {
         Ok(())
     }
 
-    /// The group size that the kernel insists on.
+    /// The group size that the kernel requires.
     fn group(&self) -> Result<Option<[usize; 3]>, Refusal> {
         let words = self.function.tuning;
         let Some(at) = words.iter().position(|word| word.is(".reqntid")) else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! Runtimes that are built on a device of another API.
 //!
 //! # Safety
-//! The unsafe method is a contract for backends: what handles they are given.
+//! The unsafe method is a contract for backends: which handles they are given.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ use super::Queue;
 use crate::{Result, locks::Arc};
 use std::fmt;
 
-/// What a runtime says that one of its devices is built on, by the handles of the API beneath.
+/// The device that a runtime is built on, by handles of the underlying API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayeredHandles {
     /// The device.
@@ -18,7 +18,7 @@ pub struct LayeredHandles {
     pub context: usize,
 }
 
-/// A device that another API's runtime is built on. Both work in one context, so that their queues can wait for each other.
+/// A device that another API's runtime is built on. Both use one context, so that their queues can wait for each other.
 pub trait BaseDevice: Send + Sync + fmt::Debug {
     /// A queue of the runtime's, as one of this device.
     ///
@@ -27,7 +27,7 @@ pub trait BaseDevice: Send + Sync + fmt::Debug {
     unsafe fn queue(&self, raw: usize) -> Result<Arc<dyn Queue>>;
 }
 
-/// Where a device stands: on which other one.
+/// The device that another device's runtime is built on.
 #[derive(Clone, Debug)]
 pub struct LayeredRuntime {
     /// The other's id.

@@ -1,5 +1,5 @@
-//! What backends check before anything is enqueued or allocated, in the same words whatever the API is: some drivers
-//! do not look, and the rest have a code for it and no reason.
+//! Checks that backends make before anything is enqueued or allocated, with the same messages for every API: some
+//! drivers do not check, and others return a code without a reason.
 
 use crate::{Access, AllocSpec, DeviceInfo, Domain, Error, MemoryKind, Result};
 use std::{
@@ -7,7 +7,7 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
-/// Whether a device may be asked for so many bytes. A limit of zero is one that the driver does not tell.
+/// Whether a device may allocate this many bytes. A limit of zero means that the driver does not report one.
 pub fn bytes(info: &DeviceInfo, bytes: usize) -> Result<()> {
     let limit = info.caps.max_alloc_bytes;
     match bytes {
@@ -24,7 +24,7 @@ pub fn max_loop_iterations(device: &str) -> Option<u32> {
     device.starts_with("llvmpipe").then_some(0xffff)
 }
 
-/// Whether a device may be asked for such memory.
+/// Whether a device can allocate such memory.
 pub fn allocation(info: &DeviceInfo, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<()> {
     bytes(info, spec.bytes)?;
     memory_kind(info, spec.memory_kind)?;
@@ -48,7 +48,7 @@ fn memory_kind(info: &DeviceInfo, memory_kind: MemoryKind) -> Result<()> {
     Err(Error::unsupported(what, format!("{or}one of {}", have.join(", "))))
 }
 
-/// Whether that is what new memory of so many bytes can hold.
+/// Whether these contents have the size of the new memory.
 pub fn contents(bytes: usize, contents: &[u8]) -> Result<()> {
     match contents.len() {
         len if len == bytes => Ok(()),
@@ -56,20 +56,20 @@ pub fn contents(bytes: usize, contents: &[u8]) -> Result<()> {
     }
 }
 
-/// Memory ran out, or more was asked for than one allocation may have.
+/// Out of memory, or more than the maximum of one allocation.
 #[cold]
 pub fn out_of_memory(asked: usize, info: &DeviceInfo) -> Error {
     let limit = Some(info.caps.max_alloc_bytes);
     Error::OutOfMemory { device: info.name.clone(), asked: asked as u64, limit }
 }
 
-/// Whether something of that domain may meet what a device has in its own.
+/// Whether an object of that domain may be used with the device's own.
 #[inline]
 pub fn same_domain(what: &str, domain: Domain, own: Domain, info: &DeviceInfo) -> Result<()> {
     if domain == own { Ok(()) } else { Err(foreign(what, Some(domain), own, info)) }
 }
 
-/// Something that is not of the device's context; of another backend where it has no domain.
+/// The error for an object that is not of the device's context; of another backend if it has no domain.
 #[cold]
 pub fn foreign(what: &str, domain: Option<Domain>, own: Domain, info: &DeviceInfo) -> Error {
     let from = domain.map_or("another backend".to_owned(), |d| format!("domain {}", d.0));
@@ -77,7 +77,7 @@ pub fn foreign(what: &str, domain: Option<Domain>, own: Domain, info: &DeviceInf
     Error::ForeignContext { have: format!("{what} of {from}"), want }
 }
 
-/// The range `offset..offset + bytes`, when it lies within `len` bytes.
+/// The range `offset..offset + bytes`, if it lies within `len` bytes.
 #[inline]
 pub fn range(len: usize, offset: usize, bytes: usize) -> Result<Range<usize>> {
     match offset.checked_add(bytes) {
@@ -88,7 +88,7 @@ pub fn range(len: usize, offset: usize, bytes: usize) -> Result<Range<usize>> {
     }
 }
 
-/// The range of a fill, when that is right.
+/// The range of a fill, if it is valid.
 pub fn fill(len: usize, offset: usize, bytes: usize, pattern: &[u8]) -> Result<Range<usize>> {
     let whole = |number: usize| number.is_multiple_of(pattern.len());
     if pattern.is_empty() || !whole(offset) || !whole(bytes) {
@@ -101,14 +101,14 @@ pub fn fill(len: usize, offset: usize, bytes: usize, pattern: &[u8]) -> Result<R
     range(len, offset, bytes)
 }
 
-/// The shortest pattern that looks the same when repeated: zeros of any length are one zero.
+/// The shortest pattern that gives the same result: zeroes of any length are one zero.
 pub fn shortest(pattern: &[u8]) -> &[u8] {
     let len = pattern.len();
     let repeats = |n: usize| len.is_multiple_of(n) && pattern[n..] == pattern[..len - n];
     &pattern[..(1..len).find(|n| repeats(*n)).unwrap_or(len)]
 }
 
-/// Whether the two ranges of a copy inside one memory have no byte in common.
+/// Whether the two ranges of a copy inside one memory do not overlap.
 pub fn apart(from: usize, to: usize, bytes: usize) -> Result<()> {
     match bytes.saturating_sub(from.abs_diff(to)) {
         0 => Ok(()),
@@ -118,7 +118,7 @@ pub fn apart(from: usize, to: usize, bytes: usize) -> Result<()> {
     }
 }
 
-/// The host's end of a transfer.
+/// The host end of a transfer.
 pub fn host_pointer(pointer: *const u8, bytes: usize) -> Result<()> {
     if pointer.is_null() && bytes > 0 {
         return Err(Error::invalid("the host pointer of a transfer is null"));
@@ -126,7 +126,7 @@ pub fn host_pointer(pointer: *const u8, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Another descriptor of the same, for a driver that keeps what it is given.
+/// A duplicate of a descriptor, for a driver that keeps what it is given.
 pub fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     let copy = fd.try_clone_to_owned();
     copy.map_err(|why| Error::invalid(format!("a descriptor that cannot be duplicated: {why}")))
@@ -141,7 +141,7 @@ pub fn descriptors(name: &str) -> usize {
     links.filter(|link| link.to_string_lossy().contains(name)).count()
 }
 
-/// Whether memory was made for what a kernel is about to do with it.
+/// Whether memory was created for what a kernel is about to do with it.
 #[inline]
 pub fn access(made_for: Access, access: Access) -> Result<()> {
     if made_for.allows(access) {
@@ -150,20 +150,20 @@ pub fn access(made_for: Access, access: Access) -> Result<()> {
     Err(Error::invalid(format!("memory made for {made_for} given to a kernel for {access}")))
 }
 
-/// What a region is taken of.
+/// The memory that a region is taken of.
 pub struct Whole {
     /// How long it is.
     pub bytes: usize,
     /// What it was made for.
     pub access: Access,
-    /// Of which offsets are multiples.
+    /// The alignment of offsets.
     pub align: usize,
     /// Whether it is itself a region.
     pub is_part: bool,
 }
 
 impl Whole {
-    /// Whether it has such a region.
+    /// Whether such a region is valid.
     pub fn check_region(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
         let Whole { bytes: len, access: has, align, is_part } = *self;
         range(len, offset, bytes)?;

@@ -1,13 +1,13 @@
-//! What the kernel says of a file descriptor, before a driver is asked.
+//! Checks of a file descriptor by the kernel's information, before a driver gets it.
 //!
-//! Nothing here waits for anybody: a file system may answer late, or never, but its cached answers and a memfd's seals need
-//! no request to it.
+//! Nothing here blocks: a file system may answer late, or never, but its cached answers and a memfd's seals need no
+//! request to it.
 
 use super::FdKind;
 use rustix::fs::{AtFlags, FileType, SeekFrom, StatxFlags, fcntl_get_seals, seek, statx};
 use std::os::fd::AsFd;
 
-/// What a descriptor that may be memory is.
+/// The kind of a descriptor that may be memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
     /// Pages in the kernel, and nothing else: a memfd.

@@ -1,128 +1,127 @@
-//! The one error type, its kinds chosen by what the caller can do about them.
+//! The one error type, with kinds sorted by what the caller can do about them.
 
 use std::time::Duration;
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something could not be done, and what to do about it.
+/// Why a call failed, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A library, driver or device is not on this machine. Install it, or do without.
+    /// A library, driver or device is unavailable on this machine. Install it, or do without.
     #[error("{what} is not available: {reason}{}", tried_list(.tried))]
     Unavailable {
-        /// What was wanted.
+        /// What was requested.
         what: String,
         /// Where it was looked for, in order.
         tried: Vec<String>,
-        /// What the last attempt answered, and how to mend it.
+        /// The result of the last attempt, and how to fix it.
         reason: String,
     },
-    /// The device or route cannot do this. Choose another, or ask for less.
+    /// The device or route does not support this. Choose another, or ask for less.
     #[error("not supported: {what} needs {needs}")]
     Unsupported {
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// What would have to be there.
+        /// What would be needed.
         needs: String,
     },
-    /// It would need a copy that nobody asked for, and the policy forbids those.
+    /// The call would need an implied copy, which the policy forbids.
     #[error("an implied copy is forbidden, and {route} would need one: {why}")]
     CopyForbidden {
         /// The route that was missing, as `from -> to`.
         route: String,
-        /// Why there is no zero-copy way.
+        /// Why there is no zero-copy route.
         why: String,
     },
-    /// The buffer was built without this device. Add it to `shared_with`.
+    /// The buffer is not shared with this device. Add it to `shared_with`.
     #[error("the buffer is not shared with {device}; it was built for {shared_with}")]
     NotShared {
-        /// The device that was asked to use it.
+        /// The device that was to use it.
         device: String,
-        /// The devices that may.
+        /// The devices that the buffer is shared with.
         shared_with: String,
     },
-    /// Not now: somebody holds a conflicting view or map guard, or the work asked about is not done. The
-    /// message says what to do first.
+    /// A conflicting view or map guard is held, or the work is not done yet. The message says what to do first.
     #[error("busy: {what}")]
     Busy {
-        /// Who holds what, or what is not done, and what to do.
+        /// What is held or not done, and what to do.
         what: String,
     },
-    /// Memory ran out.
+    /// Out of memory.
     #[error("out of memory on {device}: asked for {asked} bytes{}", limit_text(.limit))]
     OutOfMemory {
-        /// Which device.
+        /// The device.
         device: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         asked: u64,
-        /// The device's own limit for one allocation, where known.
+        /// The device's limit for one allocation, if known.
         limit: Option<u64>,
     },
     /// The device stopped working; what was queued on it is lost.
     #[error("device {device} was lost: {reason}")]
     DeviceLost {
-        /// Which device.
+        /// The device.
         device: String,
-        /// What the driver said.
+        /// The driver's message.
         reason: String,
     },
     /// The process at the other end is gone.
     #[error("the peer process is gone: {reason}")]
     PeerLost {
-        /// How that was noticed.
+        /// How the loss was detected.
         reason: String,
     },
-    /// What the process at the other end is, or sent, cannot be trusted; nothing of it was used. Let it go.
+    /// The process at the other end, or what it sent, cannot be trusted; nothing of it was used. Drop the connection.
     #[error("the peer process was refused: {reason}")]
     PeerRefused {
-        /// Which check it failed.
+        /// The check that failed.
         reason: String,
     },
-    /// The call itself is wrong; the message names the argument and the rule.
+    /// An argument is invalid; the message names the argument and the rule.
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
-    /// A handle of one context was given where another's is needed.
+    /// An object of one context was passed where another's is needed.
     #[error("foreign context: {have} where {want} is needed")]
     ForeignContext {
-        /// What was given.
+        /// What was passed.
         have: String,
         /// What is needed.
         want: String,
     },
-    /// The driver's compiler refused the program.
+    /// The driver's compiler rejected the program.
     #[error("program did not build for {device}:\n{log}")]
     Build {
-        /// Which device's compiler.
+        /// The device of the compiler.
         device: String,
-        /// Its log, with the source lines it speaks of.
+        /// Its log, with the source lines it refers to.
         log: String,
     },
-    /// A wait ran out of time. The work may still finish; its memory is kept until then.
+    /// A wait timed out. The work may still finish; its memory is kept until then.
     #[error("timed out after {after_ms} ms: {what}")]
     Timeout {
         /// What was waited for.
         what: String,
-        /// How long.
+        /// The timeout.
         after_ms: u64,
     },
-    /// The driver answered with a status that has no better name here.
+    /// The driver returned a status that has no other kind here.
     #[error("{api}: {call} returned {name} ({code})")]
     Driver {
-        /// Which API.
+        /// The API.
         api: &'static str,
-        /// Which call.
+        /// The name of the call.
         call: &'static str,
-        /// Its status.
+        /// The status.
         code: i32,
-        /// The status' name in that API, or `unknown`.
+        /// The name of the status in that API, or `unknown`.
         name: String,
     },
-    /// A file of onebuf's own cannot be used.
+    /// A file in onebuf's cache cannot be used.
     #[error("{path}: {reason}")]
     Cache {
-        /// Which file.
+        /// The path of the file.
         path: String,
         /// What is wrong with it and what to do.
         reason: String,

@@ -1,7 +1,7 @@
-//! Contexts that somebody else made: what an API has loaded for them, and places for their devices.
+//! Contexts that the application created: the loaded API, and device entries for their devices.
 //!
 //! # Safety
-//! The unsafe method is a contract for backends: what handles they are given.
+//! The unsafe method is a contract for backends: which handles they are given.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ use super::{Device, Domain};
 use crate::{Error, Result, locks::Arc};
 use std::{any::Any, fmt};
 
-/// What an API has loaded. The façade, which knows the backend, asks it for foreign objects by its own type.
+/// A loaded API. The façade, which knows the backend, downcasts it to create foreign objects.
 pub trait Library: Any + Send + Sync + fmt::Debug {
     /// Another context on one of the devices that were found, as another library of this process would make it. Released
     /// when dropped.
@@ -38,7 +38,7 @@ pub trait SecondContext {
     fn raw(&self) -> usize;
 }
 
-/// Where devices of foreign contexts sit.
+/// The device entries of foreign contexts.
 pub trait DeviceEntries {
     /// A number for another context.
     fn new_domain(&self) -> Domain;
@@ -53,12 +53,12 @@ pub trait DeviceEntries {
     ) -> Result<Arc<dyn Device>>;
 }
 
-/// Of which device that was found a foreign one is another context.
+/// Which discovered device a foreign device corresponds to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownAs {
-    /// The API's device of this number.
+    /// The API's device with this index.
     Found(usize),
-    /// The one of the same chip, or of the same name.
+    /// The device of the same chip, or of the same name.
     Like,
     /// None.
     Unlisted,

@@ -1,7 +1,7 @@
-//! How the work behind a host signal learns that it failed.
+//! How work that waits for a host signal learns that the signal failed.
 //!
-//! A driver may have no way to fail what waits, or tell nobody. So each event remembers the host signals that it was
-//! enqueued behind and asks them, whatever the driver says.
+//! A driver may have no way to fail waiting work, or may not report it. So each event remembers the host signals that
+//! it was enqueued after and checks them, whatever the driver says.
 
 use crate::locks::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
@@ -35,7 +35,7 @@ impl Outcome {
     }
 }
 
-/// The host signals that something waits behind.
+/// The host signals that something waits for.
 #[derive(Clone, Debug, Default)]
 pub struct Behind(Vec<Arc<Outcome>>);
 

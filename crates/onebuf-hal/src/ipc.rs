@@ -1,27 +1,28 @@
-//! Memory of another process, by a handle of the API's that is no file descriptor.
+//! Memory of another process, by a handle of the API instead of a file descriptor.
 
 use super::DeviceInfo;
 use crate::{Error, Result};
 
-/// What another process opens memory by, and which bytes of it are meant. Every number may be a stranger's.
+/// The handle by which another process opens memory, and the range of bytes. Every number may come from an untrusted
+/// process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpcRange {
-    /// Only the API can read it.
+    /// Opaque bytes that only the API can read.
     pub handle: [u8; 64],
-    /// The process that exported it: there it is never opened.
+    /// The process that exported it. The handle is never opened there.
     pub process: u32,
-    /// Where the allocation begins in that process. Only a name.
+    /// The allocation's base address in that process, used only to identify it.
     pub base: u64,
-    /// How large the allocation is: handles are of whole ones.
+    /// The size of the allocation: a handle covers a whole one.
     pub allocation_bytes: usize,
-    /// Where in it the bytes begin.
+    /// The offset of the bytes.
     pub offset: usize,
-    /// How many there are.
+    /// The number of bytes.
     pub bytes: usize,
 }
 
 impl IpcRange {
-    /// Whether a device opens such here, and the bytes lie inside the allocation.
+    /// Whether a device opens such handles here, and the bytes are inside the allocation.
     pub fn check_for(&self, info: &DeviceInfo) -> Result<()> {
         if !info.caps.ipc {
             let what = format!("another process's memory on {}", info.name);

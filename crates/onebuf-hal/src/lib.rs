@@ -1,20 +1,20 @@
-//! What a backend of onebuf implements, and the plain data in which memory and work are described.
+//! The traits that a backend of onebuf implements, and plain data that describes memory and work.
 //!
-//! No API's name appears here. A backend is an object-safe [`Backend`] that finds [`Device`]s; a device makes
-//! [`Memory`], [`Queue`]s and [`Program`]s. Two objects may meet in one call when their [`Domain`]s are equal; everything
-//! else that joins two backends goes through an [`Export`].
+//! No API's name appears here. A backend is an object-safe [`Backend`] that finds [`Device`]s; a device creates
+//! [`Memory`], [`Queue`]s and [`Program`]s. Two objects can be used in one call if their [`Domain`]s are equal;
+//! everything else that joins two backends goes through an [`Export`].
 //!
 //! Programs use the crate `onebuf`, which exports only the plain data of this crate. The traits are contracts that safe code
 //! relies on: a backend's host pointer becomes a slice.
 //!
-//! This crate may use `onebuf-sys` and nothing else of the project.
+//! This crate may use `onebuf-sys` and no other crate of the project.
 //!
 //! | module | what it has |
 //! |---|---|
-//! | [`checks`], [`native`], [`host_signals`], [`patience`], [`shaders`] | what several backends share |
+//! | [`checks`], [`native`], [`host_signals`], [`patience`], [`shaders`] | helpers that several backends share |
 //! | [`locks`] | locks, atomics and threads: the standard library's, or shuttle's |
-//! | [`watchdog`] | names driver calls that do not return |
-//! | [`fake`] | a device for tests: memory of its own, late completion, a protocol checker |
+//! | [`watchdog`] | reports driver calls that do not return |
+//! | [`fake`] | a device for tests: separate memory, late completion, a protocol checker |
 
 #![deny(unsafe_code)]
 

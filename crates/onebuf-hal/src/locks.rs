@@ -1,4 +1,4 @@
-//! Locks, atomics and threads: the standard ones, or shuttle's when schedules are being explored.
+//! Locks, atomics and threads: the standard ones, or shuttle's when schedules are explored.
 
 #[cfg(onebuf_shuttle)]
 pub use shuttle::{
@@ -17,7 +17,7 @@ pub use std::{
     thread,
 };
 
-/// Locks, and goes on after a panic elsewhere: every state guarded here is valid between statements.
+/// Locks, and continues after a panic elsewhere: every state guarded here is valid between statements.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,11 +1,10 @@
-//! What backends share whose kernels are functions of this process: finding them, calling them, and
-//! moving bytes within bounds.
+//! Helpers for backends whose kernels are functions of this process: finding them, calling them, and moving bytes
+//! within bounds.
 //!
 //! # Safety
 //!
-//! The functions here that take raw pointers say what must hold of them. What this file vouches for
-//! itself: a native kernel gets no two slices of which one is writable and which overlap, whatever
-//! memories the caller passed.
+//! The functions here that take raw pointers state their contracts. This file itself guarantees that a native kernel
+//! never gets two overlapping slices of which one is writable, whatever memory the caller passed.
 
 #![allow(unsafe_code)]
 
@@ -56,7 +55,7 @@ pub struct NativeCode {
 }
 
 impl NativeCode {
-    /// What a launch must have right before it is enqueued.
+    /// Checks of a launch before it is enqueued.
     pub fn check(&self, grid: &Grid, args: usize) -> Result<()> {
         if args != self.parameters {
             return Err(Error::invalid(format!(
@@ -130,7 +129,7 @@ pub fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start.max(b.start) < a.end.min(b.end)
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
@@ -139,7 +138,7 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-/// Writes what new memory holds.
+/// Writes the initial contents of new memory.
 ///
 /// # Safety
 /// `bytes` bytes at `to` are valid for writes, and nobody else knows them yet.

@@ -1,25 +1,25 @@
-//! Objects of one API that another has sharing calls for.
+//! Objects of one API for which another API has sharing calls.
 
 use super::{Api, DeviceInfo};
 use crate::{Error, Result, locks::Arc};
 use std::fmt;
 
-/// An object, and where it is at home. Whoever shares it keeps this until its own API has let go of it.
+/// An object, and the context that it belongs to. The API that shares it keeps this until it has released the object.
 #[derive(Clone, Debug)]
 pub struct ObjectRange {
-    /// Whose it is.
+    /// The API of the object.
     pub api: Api,
-    /// Its name there.
+    /// Its name in that API.
     pub name: usize,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub bytes: usize,
     /// The [native context](NativeContext) that it belongs to.
     pub context: ContextHandles,
-    /// Keeps it, and runs what wants its context.
+    /// Keeps the object alive, and runs calls in its context.
     pub home: Arc<dyn ObjectHome>,
 }
 
-/// What a context is known by.
+/// The native handles of a context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContextHandles {
     /// The context itself.
@@ -28,19 +28,19 @@ pub struct ContextHandles {
     pub display: usize,
 }
 
-/// A context of one API, for another that makes its own for sharing objects with it. Whoever did so keeps this.
+/// A context of one API, for another API that creates its own context to share objects with it. That API keeps this.
 #[derive(Clone, Debug)]
 pub struct NativeContext {
-    /// Whose it is.
+    /// The API of the context.
     pub api: Api,
-    /// What that knows it by.
+    /// Its native handles.
     pub handles: ContextHandles,
-    /// Keeps it, and runs what wants it to be current.
+    /// Keeps it alive, and runs calls with it current.
     pub home: Arc<dyn ObjectHome>,
 }
 
 impl ObjectRange {
-    /// Whether a device has sharing calls for such.
+    /// Whether a device has sharing calls for such objects.
     pub fn check_for(&self, info: &DeviceInfo) -> Result<()> {
         if info.caps.shares_objects_of.contains(&self.api) {
             return Ok(());
@@ -50,9 +50,9 @@ impl ObjectRange {
     }
 }
 
-/// Where an object lives, or a context.
+/// The home of an object or context.
 pub trait ObjectHome: Send + Sync + fmt::Debug {
-    /// Runs a sharing call of another API's where the object's own context is current, as such calls want it, and behind
-    /// everything that was asked of that context before. An error where its turn does not come, or the call's own.
+    /// Runs a sharing call of another API with the object's own context current, as such calls require, after
+    /// everything submitted to that context before. Fails if its turn does not come, or with the call's own error.
     fn run(&self, call: &mut (dyn FnMut() -> Result<()> + Send)) -> Result<()>;
 }

@@ -1,17 +1,17 @@
 //! How a kernel that was compiled for another API takes its arguments.
 //!
-//! Such a kernel takes local memory by parameters, and learns of the launch what this API does not tell. What
-//! its image needs for that stands in comments at its beginning, so that image and packing cannot part, on disk
-//! least of all. A driver reads over comments in a text; machine code is taken out from behind them.
+//! Such a kernel takes local memory by parameters, and needs launch parameters that this API does not pass. Comments at
+//! the beginning of its image describe them, so that image and packing stay together, also on disk. A driver ignores
+//! comments in a text; machine code is extracted from behind them.
 
 use crate::{Error, Result};
 use std::fmt;
 
-/// With which the first line of such an image begins.
+/// The beginning of the first line of such an image.
 const MAGIC: &str = "// onebuf packing 1";
 const KERNEL: &str = "// kernel ";
 const TARGET: &str = "// target ";
-/// How machine code begins, and a bundle of such or of what is still to be compiled.
+/// Magic numbers of machine code, and of bundles of machine code or intermediate code.
 const CODE: [&[u8]; 2] = [b"\x7fELF", b"__CLANG_OFFLOAD_BUNDLE__"];
 
 /// Where one argument goes.
@@ -19,9 +19,9 @@ const CODE: [&[u8]; 2] = [b"\x7fELF", b"__CLANG_OFFLOAD_BUNDLE__"];
 pub enum Slot {
     /// The address of a buffer.
     Memory,
-    /// A value of so many bytes.
+    /// A value of this many bytes.
     Value(usize),
-    /// Group-local memory, so aligned: its place in the launch's.
+    /// Group-local memory with this alignment: its offset in the launch's.
     Local(usize),
 }
 
@@ -35,13 +35,12 @@ impl fmt::Display for Slot {
     }
 }
 
-/// What a kernel learns of its launch, by parameters behind those of its arguments: of 32 bits in PTX, of as many as
-/// the kernel wants in machine code.
+/// A launch parameter, passed after the arguments: 32 bits in PTX, as many as the kernel wants in machine code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hidden {
-    /// The first work-item's index in a dimension.
+    /// The global offset in a dimension.
     Offset(usize),
-    /// How many dimensions there are.
+    /// The number of dimensions.
     Dims,
 }
 
@@ -52,37 +51,37 @@ pub struct Packing {
     pub name: String,
     /// One for each argument.
     pub slots: Vec<Slot>,
-    /// Behind them.
+    /// Launch parameters after them.
     pub hidden: Vec<Hidden>,
     /// The group size that it was compiled for.
     pub group: Option<[usize; 3]>,
-    /// Whether it may be launched from an index other than zero on.
+    /// Whether it may be launched with a global offset.
     pub takes_offsets: bool,
-    /// Bytes of group-local memory of its own, behind which that of the arguments begins; zero where the driver sees to it.
+    /// Bytes of its own group-local memory, after which that of the arguments begins; zero if the driver handles it.
     pub static_local: usize,
-    /// Whether it is told of three dimensions whatever the launch has.
+    /// Whether it is always told that there are three dimensions.
     pub three_dims: bool,
-    /// Whether each local argument is memory of its own, as large as the launch's and passed by no value; its parameter is a
-    /// place for nothing.
+    /// Whether each local argument is separate memory, as large as the launch's and passed without a value; its
+    /// parameter is a placeholder.
     pub locals_apart: bool,
 }
 
-/// Machine code behind its packing.
+/// Machine code after its packing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object<'i> {
-    /// The kind of GPU that it is for, where it says so.
+    /// The GPU target that it is for, if stated.
     pub target: Option<&'i str>,
     /// The machine code.
     pub code: &'i [u8],
 }
 
-/// The comments with which an image begins.
+/// The comments at the beginning of an image.
 pub fn write(kernels: &[Packing]) -> String {
     let lines = kernels.iter().map(|kernel| format!("{KERNEL}{}\n", line(kernel)));
     format!("{MAGIC}\n{}", lines.collect::<String>())
 }
 
-/// The same before machine code for a kind of GPU.
+/// The comments before machine code for a GPU target.
 pub fn write_for(target: Option<&str>, kernels: &[Packing]) -> String {
     write(kernels) + &target.map(|target| format!("{TARGET}{target}\n")).unwrap_or_default()
 }
@@ -107,7 +106,7 @@ fn line(kernel: &Packing) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The packing of an image; none where it has none, as most have.
+/// The packing of an image; none if it has none, as most have.
 pub fn read(image: &[u8]) -> Result<Option<Vec<Packing>>> {
     if !image.starts_with(MAGIC.as_bytes()) {
         return Ok(None);
@@ -117,7 +116,7 @@ pub fn read(image: &[u8]) -> Result<Option<Vec<Packing>>> {
     lines.map(read_line).collect::<Result<Vec<_>>>().map(Some)
 }
 
-/// The machine code of an image; none where it is a text.
+/// The machine code of an image; none if it is a text.
 pub fn object(image: &[u8]) -> Option<Object<'_>> {
     if !image.starts_with(MAGIC.as_bytes()) {
         return None;

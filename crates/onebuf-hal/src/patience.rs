@@ -1,25 +1,25 @@
-//! How a thread waits for a device whose driver has to be asked: again and again at first, then with sleeps between.
+//! How a thread waits for a device by polling its driver: repeatedly at first, then with sleeps in between.
 
 use crate::locks::thread;
 use std::{hint, time::Duration};
 
-/// For so long the driver is asked again at once: giving the core away takes as long as asking twice, and most waits for work
-/// that was just given to a GPU are over by then.
+/// The driver is polled without a pause for this long: yielding the core takes as long as two polls, and most waits for
+/// work that a GPU just got are done by then.
 const AT_ONCE: Duration = Duration::from_micros(50);
-/// Which part of the time waited so far may be lost to a late answer.
+/// The fraction of the elapsed time that a late answer may cost.
 const LATE_SHARE: u32 = 16;
-/// A sleep takes at least this long: by default the kernel's timers are 50 µs late.
+/// Minimum sleep: by default the kernel's timers are 50 µs late.
 pub const SHORTEST_SLEEP: Duration = Duration::from_micros(100);
-/// The driver is asked at least so often.
+/// Maximum time between two polls.
 const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 
-/// How long to sleep after so long a wait: not at all in the first 1.6 ms, where any sleep would be too long.
+/// How long to sleep after waiting this long: not at all in the first 1.6 ms, where any sleep would be too long.
 pub fn pause(waited: Duration) -> Option<Duration> {
     let pause = waited / LATE_SHARE;
     (pause >= SHORTEST_SLEEP).then(|| pause.min(LONGEST_SLEEP))
 }
 
-/// Between two questions, where that is no sleep; for devices that do not compute on the host's cores.
+/// Between two polls without a sleep; for devices that do not compute on the host's cores.
 pub fn breathe(waited: Duration) {
     if waited < AT_ONCE { hint::spin_loop() } else { thread::yield_now() }
 }

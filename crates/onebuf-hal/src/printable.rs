@@ -1,9 +1,10 @@
-//! Text of others that a terminal shows and does not obey.
+//! Makes untrusted text safe for a terminal.
 
-/// The text in one line, with `U+FFFD` in place of every character that a terminal would obey or not show: control characters
-/// (escape sequences begin with one, in C0 or C1), characters that turn the direction of writing, and those without a width.
+/// The text in one line, with `U+FFFD` in place of every character that a terminal would interpret or not show: control
+/// characters (escape sequences begin with one, in C0 or C1), characters that change the text direction, and those
+/// without a width.
 ///
-/// What drivers call their devices goes through this, and everything that another process says of itself.
+/// Used for the device names that drivers report, and for everything that another process sends.
 ///
 /// ```
 /// assert_eq!(onebuf_hal::printable("llvmpipe (LLVM 15, 256 bits)"), "llvmpipe (LLVM 15, 256 bits)");

@@ -1,7 +1,7 @@
 //! Programs, kernels and what is passed to them.
 //!
 //! # Safety
-//! Slices for native kernels are made of pointers that a launcher holds views of during the call.
+//! Slices for native kernels are made of pointers to buffers that the launcher holds views of during the call.
 
 #![allow(unsafe_code)]
 
@@ -54,7 +54,7 @@ pub trait Program: Send + Sync + fmt::Debug {
     }
 }
 
-/// A kernel ready to be launched, from several threads if need be.
+/// A kernel ready to be launched, also by several threads at once.
 pub trait Kernel: Any + Send + Sync + fmt::Debug {}
 
 impl dyn Kernel {
@@ -65,7 +65,7 @@ impl dyn Kernel {
     }
 }
 
-/// How many work-items, in how large groups.
+/// The number of work-items, and the size of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Dimensions in use, 1 to 3.
@@ -74,7 +74,7 @@ pub struct Grid {
     pub global: [usize; 3],
     /// Group size per dimension; the driver's choice when `None`.
     pub local: Option<[usize; 3]>,
-    /// The first work-item's index per dimension.
+    /// The global offset per dimension.
     pub offset: [usize; 3],
 }
 
@@ -89,12 +89,12 @@ impl Grid {
 /// One kernel argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {
-    /// Memory of the launching queue's device, what the kernel does with it, and how many of its bytes are
-    /// the kernel's: it may have been made larger.
+    /// Memory of the launching queue's device, how the kernel accesses it, and how many of its bytes belong to the
+    /// argument: the allocation may be larger.
     Memory(&'a dyn Memory, Access, usize),
     /// A value's bytes.
     Bytes(&'a [u8]),
-    /// Group-local memory of so many bytes.
+    /// Group-local memory of this many bytes.
     Local(usize),
 }
 
@@ -114,7 +114,7 @@ pub enum NativeArg<'a> {
     Value(&'a [u8]),
 }
 
-/// The arguments of a native kernel, typed on the way out.
+/// The arguments of a native kernel, with typed access.
 pub struct NativeArgs<'a> {
     pub(crate) grid: Grid,
     pub(crate) args: &'a [NativeArg<'a>],
@@ -166,7 +166,7 @@ impl NativeArgs<'_> {
         Ok(unsafe { std::slice::from_raw_parts(pointer, len) })
     }
 
-    /// A buffer's elements, to be changed.
+    /// A buffer's elements, mutable.
     pub fn slice_mut<T: Pod>(&mut self, index: usize) -> Result<&mut [T]> {
         let (pointer, len, writes) = self.buffer::<T>(index)?;
         if !writes {

@@ -1,7 +1,7 @@
-//! What the backends whose kernels are shaders share: how arguments become bindings, and how work is cut into groups.
+//! Helpers for backends whose kernels are shaders: how arguments become bindings, and how work is divided into groups.
 //!
-//! A buffer is the storage block whose binding is the argument's number. All values together are one uniform block
-//! in the `std140` layout, whose binding is the number of the first of them.
+//! A buffer is the storage block whose binding is the argument's index. All values together are one uniform block in
+//! the `std140` layout, whose binding is the index of the first of them.
 
 use crate::{Arg, Error, Grid, Result};
 
@@ -10,7 +10,7 @@ use crate::{Arg, Error, Grid, Result};
 pub struct Values {
     /// The block's binding.
     pub binding: u32,
-    /// Whole units of 16, as blocks are.
+    /// A multiple of 16 bytes, as uniform blocks require.
     pub bytes: Vec<u8>,
 }
 

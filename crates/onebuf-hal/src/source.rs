@@ -1,14 +1,14 @@
-//! What programs are made of.
+//! The forms of a program.
 
 use super::NativeKernel;
 use crate::{Error, Result};
 use std::{borrow::Cow, fmt};
 
-/// A kernel language, by name. Each backend says which it speaks.
+/// A kernel language, by name. Each backend says which it supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Language(pub &'static str);
 
-/// One kernel as a text whose only entry is `main`: the name is the program's for it.
+/// One kernel as a text whose only entry point is `main`, with the name that the program uses for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shader {
     /// The kernel's name in the program.
@@ -17,8 +17,8 @@ pub struct Shader {
     pub text: Cow<'static, str>,
 }
 
-/// One program in as many forms as its author has it in; a device takes the one it can use: its own
-/// binary first, then SPIR-V, then text. The host takes functions of this process.
+/// One program in one or more forms. A device takes the first that it supports: its own binary, SPIR-V, then text. The
+/// host takes functions of this process.
 #[derive(Clone, Default)]
 pub struct Source {
     /// Program texts by language.
@@ -31,7 +31,7 @@ pub struct Source {
     pub shaders: Vec<Shader>,
     /// Kernels as functions of this process.
     pub native: Vec<NativeKernel>,
-    /// Options for the compiler, in its own words.
+    /// Options for the compiler, in its own syntax.
     pub options: String,
 }
 
@@ -92,14 +92,14 @@ impl Source {
     }
 }
 
-/// Binaries are long and say nothing to people.
+/// Binaries are long and not readable.
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Source({}, options `{}`)", self.forms(), self.options)
     }
 }
 
-/// The first word of every module, in the byte order of whoever wrote it.
+/// The first word of every module, in the writer's byte order.
 const SPIRV_MAGIC: u32 = 0x0723_0203;
 /// Magic, version, generator, bound, schema.
 const SPIRV_HEADER_BYTES: usize = 20;
@@ -110,7 +110,7 @@ pub fn is_spirv(bytes: &[u8]) -> bool {
     word == Some(SPIRV_MAGIC) || word == Some(SPIRV_MAGIC.swap_bytes())
 }
 
-/// What can be seen from outside. Drivers trust the length they are given.
+/// Superficial checks. Drivers trust the length they are given.
 fn check_spirv(bytes: &[u8]) -> Result<(), String> {
     let n = bytes.len();
     if !is_spirv(bytes) {

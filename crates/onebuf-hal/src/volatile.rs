@@ -1,10 +1,10 @@
-//! Bytes that others may write at any moment: copied, never borrowed.
+//! Bytes that others may write at any time: copied, never borrowed.
 //!
 //! # Safety
-//! No reference to plain bytes of such memory is made. Every access here is a relaxed atomic one of a byte or of an
-//! aligned word: whatever others do meanwhile, each gives some value, and what was copied stays. The others may be another
-//! process, or another mapping of the same pages in this one. Drivers get such memory by raw pointers, and copy it as a
-//! device would.
+//! No reference to plain bytes of such memory is created. Every access here is a relaxed atomic access to a byte or an
+//! aligned word: whatever others do, each gives some value, and what was copied does not change. The others may be
+//! another process, or another mapping of the same pages in this one. Drivers get such memory by raw pointers, and copy
+//! it as a device would.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ const WORD: usize = size_of::<u64>();
 /// Bytes that a copy or a fill moves at a time.
 const STEP: usize = 16 << 10;
 
-/// Such bytes, while a guard of theirs lives.
+/// Such bytes, while a guard of them lives.
 pub struct VolatileBytes<'h> {
     start: NonNull<u8>,
     len: usize,

@@ -1,13 +1,13 @@
-//! Driver calls that do not return, named in the log.
+//! Reports driver calls that do not return.
 //!
-//! A call cannot be interrupted, so a driver that hangs in one takes its thread with it. The watchdog says so: a warning with the
-//! API, the call, the device and the thread, after the hub's timeout, and again each time the call has taken twice as long.
+//! A call cannot be interrupted, so a driver that hangs blocks its thread. The watchdog logs a warning with the API,
+//! the call, the device and the thread, after the hub's timeout, and again each time the duration has doubled.
 //!
-//! Only calls that may block are watched ([`Post::watch`]); launches are not. A watched call costs two locks that other
-//! threads hardly ever want, less than 0.1 µs. The first such call starts the watching thread; a call that finds it asleep wakes it,
-//! which costs 2 to 7 µs. So the thread does not sleep before `LONGEST_LOOK` has passed without a new call: a program that
-//! calls drivers wakes it twice a second at most, and one that does not has a thread that sleeps for good. The price is that a
-//! warning may be half a second late.
+//! Only calls that may block are watched ([`Post::watch`]); launches are not. A watched call costs two uncontended
+//! locks, less than 0.1 µs. The first such call starts the watching thread; a call that finds it asleep wakes it, which
+//! costs 2 to 7 µs. So the thread does not sleep before `LONGEST_LOOK` has passed without a new call: a program that
+//! calls drivers wakes it at most twice a second, and one that does not has a thread that sleeps forever. The price is
+//! that a warning may be half a second late.
 
 use std::{
     cell::OnceCell,
@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a call may take where no hub has said anything else yet.
+/// The limit of a call before a hub has set one.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 /// Between two looks at the calls that are under way.
 const SHORTEST_LOOK: Duration = Duration::from_millis(10);
@@ -30,7 +30,7 @@ const LONGEST_LOOK: Duration = Duration::from_millis(500);
 /// The number that the next call gets.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A device whose driver is watched: by which name, and how long its calls may take.
+/// A device whose driver is watched: its name, and the limit of its calls.
 #[derive(Debug)]
 pub struct Post {
     api: &'static str,

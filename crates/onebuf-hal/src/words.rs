@@ -1,10 +1,10 @@
-//! Plain data: what devices are, and the words in which memory and work are asked for.
+//! Plain data: descriptions of devices, and the terms in which memory and work are requested.
 
 use super::printable;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What *kernels* do with a buffer.
+/// How *kernels* access a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
@@ -30,16 +30,16 @@ impl Access {
         self != Access::Read
     }
 
-    /// Whether everything `other` does is allowed by `self`.
+    /// Whether `self` allows every access that `other` allows.
     #[inline]
     pub fn allows(self, other: Access) -> bool {
-        // One bit each, since every launch asks it of every view.
+        // One bit each, because every launch checks it for every view.
         other as u8 & !(self as u8) == 0
     }
 }
 
-/// What the *host* does with a buffer after it was made, where that is less than everything. Drivers
-/// skip cache maintenance by it; onebuf holds reads, writes and maps to it on every driver.
+/// How the *host* accesses a buffer after it was created. Drivers can skip cache maintenance for restricted access;
+/// onebuf enforces it for reads, writes and maps on every driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostAccess {
@@ -66,7 +66,7 @@ impl HostAccess {
     }
 }
 
-/// What the caller expects of a buffer's life. A wish: it breaks ties, it forbids nothing.
+/// The expected use of a buffer. A hint: it breaks ties and forbids nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hint {
@@ -80,41 +80,40 @@ pub enum Hint {
     Streaming,
 }
 
-/// What to do about copies that nobody asked for.
+/// What to do about implied copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CopyPolicy {
-    /// Make them, count them.
+    /// Make and count them.
     #[default]
     Allow,
-    /// Make them, count them, log each.
+    /// Make and count them, and log each.
     Warn,
     /// Refuse a plan that would need one.
     Forbid,
 }
 
-/// In what form a device allocates memory.
+/// The kind of memory that a device allocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryKind {
     /// Ordinary pages of this process.
     HostPages,
-    /// Shared virtual memory that CPU and device use at once.
+    /// Shared virtual memory that CPU and device access at the same time.
     FineSvm,
     /// Shared virtual memory that is mapped and unmapped in turn.
     CoarseSvm,
-    /// Memory at one address for CPU and device, whose pages are moved to whoever takes over: copies, which are counted. Never
-    /// chosen, only asked for, of a hub that was built with `managed_memory`.
+    /// Memory at one address for CPU and device, whose pages move to the side that takes over; these moves count as
+    /// copies. Never chosen by a plan: opt-in by the hub's `managed_memory`, and requested by name.
     Managed,
     /// Device memory that the driver maps for the CPU.
     MappedDevice,
-    /// Device memory that other APIs and processes can import, by a file descriptor. An allocation of its
-    /// own, in large pages.
+    /// Device memory that other APIs and processes can import by a file descriptor. A separate allocation, in large
+    /// pages.
     Exportable,
-    /// Memory on the chip itself, small and fast, where the platform has such. Never chosen, only asked
-    /// for.
+    /// Memory on the chip itself, small and fast, if the platform has it. Never chosen by a plan, only by request.
     OnChip,
-    /// Device memory that the CPU reaches only by enqueued copies.
+    /// Device memory that the CPU accesses only by enqueued copies.
     Device,
 }
 
@@ -131,35 +130,35 @@ impl MemoryKind {
         MemoryKind::Device,
     ];
 
-    /// Whether memory has this form only where the caller says so.
+    /// Whether memory of this kind is allocated only on request.
     pub fn is_asked_for(self) -> bool {
         matches!(self, MemoryKind::Managed | MemoryKind::OnChip)
     }
 }
 
-/// How memory that lives on one device is seen on another, best first.
+/// How one device accesses memory that is allocated on another, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteKind {
-    /// One device.
+    /// The same device.
     Same,
-    /// One set of host pages.
+    /// The same host pages.
     HostPointer,
-    /// One virtual address.
+    /// The same virtual address.
     SvmPointer,
-    /// A device address that is valid in both.
+    /// A device address that is valid in both APIs.
     RawAddress,
     /// An opaque file descriptor.
     OpaqueFd,
     /// A dma-buf.
     DmaBuf,
-    /// A sharing call that one API has for the other.
+    /// A sharing call of one API for the other.
     ApiShare,
     /// Another chip's memory, accessed directly.
     Peer,
     /// Another process' memory.
     Ipc,
-    /// A pinned, chunked, pipelined copy: always there, always counted.
+    /// A pinned, chunked, pipelined copy: always available, always counted.
     Staged,
 }
 
@@ -179,18 +178,18 @@ impl RouteKind {
     ];
 }
 
-/// What sort of file descriptor memory is passed on as.
+/// The kind of file descriptor by which memory is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FdKind {
-    /// One that only drivers of the chip's own vendor understand.
+    /// An opaque descriptor, which only drivers of the same vendor understand.
     OpaqueFd,
-    /// The kernel's own, which cameras, codecs and displays understand too.
+    /// A dma-buf of the kernel, which cameras, codecs and displays understand too.
     DmaBuf,
 }
 
 impl FdKind {
-    /// The kind of route that goes by it.
+    /// The kind of route that uses it.
     pub fn route(self) -> RouteKind {
         match self {
             FdKind::OpaqueFd => RouteKind::OpaqueFd,
@@ -211,7 +210,7 @@ pub enum SyncMethod {
     Event,
     /// The queue waits for a value in shared memory.
     WaitValue,
-    /// A completion callback opens a host signal in the other queue.
+    /// A completion callback releases a host signal that the other queue waits for.
     Callback,
     /// The calling thread waits.
     HostWait,
@@ -249,7 +248,7 @@ impl fmt::Display for Api {
     }
 }
 
-/// What sort of chip a device is.
+/// The type of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
@@ -257,16 +256,16 @@ pub enum DeviceKind {
     Cpu,
     /// A GPU.
     Gpu,
-    /// A DSP, FPGA or the like.
+    /// A DSP, FPGA or similar.
     Accelerator,
     /// None of these, or unknown.
     Other,
 }
 
-/// Where a chip sits on the PCI bus.
+/// The address of a chip on the PCI bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PciAddress {
-    /// Domain; zero where the API does not say.
+    /// Domain; zero if the API does not report it.
     pub domain: u32,
     /// Bus.
     pub bus: u8,
@@ -282,7 +281,7 @@ impl fmt::Display for PciAddress {
     }
 }
 
-/// What tells that two APIs speak of one chip.
+/// Identifies the chip, so that devices of two APIs can be matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PhysicalId {
     /// The driver's device UUID.
@@ -292,7 +291,7 @@ pub struct PhysicalId {
 }
 
 impl PhysicalId {
-    /// Whether both are known to be the same chip: by UUID where both have one, else by address.
+    /// Whether both are known to be the same chip: by UUID if both have one, else by bus address.
     pub fn same_chip(&self, other: &PhysicalId) -> bool {
         match (self.uuid, other.uuid) {
             (Some(a), Some(b)) => a == b,
@@ -311,11 +310,11 @@ impl PhysicalId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Domain(pub u64);
 
-/// In which address space a device's kernels work. What is an address for one device of a chip is the same address for
-/// another of it, where both say the same.
+/// The address space of a device's kernels. If two devices of one chip have the same address space, an address is valid
+/// for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressSpace {
-    /// The one that this runtime makes for all of the process, of each of its chips.
+    /// The process-wide address space of a vendor's runtime, per chip.
     Runtime(&'static str),
     /// The process' own: kernels run on the CPU.
     Process,
@@ -324,70 +323,70 @@ pub enum AddressSpace {
 /// What a device can do, read once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Caps {
-    /// The forms in which it allocates.
+    /// The memory kinds that it can allocate.
     pub memory_kinds: Vec<MemoryKind>,
-    /// Whether it can use host pages that somebody else allocated.
+    /// Whether it can use host pages that other code allocated.
     pub imports_host_pages: bool,
-    /// The file descriptors that it can export its `Exportable` memory as.
+    /// The kinds of file descriptor as which it can export `Exportable` memory.
     pub exports: Vec<FdKind>,
-    /// The file descriptors of others' memory that it says it imports.
+    /// The kinds of file descriptor that it reports to import.
     pub imports: Vec<FdKind>,
-    /// Whether its driver believes what such a file says, or maps it unchecked, as drivers do that run on the CPU. A forged
-    /// file then reaches any memory of the process, so files of other processes are refused.
+    /// Whether its driver trusts the contents of such a file, or maps it unchecked, as drivers that run on the CPU do.
+    /// A forged file then gives access to any memory of the process, so files of other processes are refused.
     pub parses_fds: bool,
-    /// The APIs whose objects on the same chip it says it shares, by calls for just that.
+    /// The APIs on the same chip whose objects it reports to share, by dedicated calls.
     pub shares_objects_of: Vec<Api>,
-    /// The chips whose memory its kernels can reach where that lies, by the same API.
+    /// The chips whose memory its kernels can access directly, in the same API.
     pub peers: Vec<PhysicalId>,
-    /// Whether another process can open its plain `Device` memory, by a handle of the API's.
+    /// Whether another process can open its plain `Device` memory, by a handle of the API.
     pub ipc: bool,
-    /// Alignment that its memory needs, in bytes.
+    /// Required alignment of its memory, in bytes.
     pub align_bytes: usize,
-    /// Device and host use one physical memory.
+    /// Whether device and host use one physical memory.
     pub unified_memory: bool,
     /// Largest single allocation, in bytes.
     pub max_alloc_bytes: u64,
-    /// Memory of one work-group, in bytes.
+    /// Local memory of one work-group, in bytes.
     pub local_memory_bytes: u64,
     /// Largest work-group.
     pub max_group_size: usize,
     /// Largest work-group per dimension.
     pub max_group_sizes: [usize; 3],
-    /// How many iterations all loops of one work-item may have together, where the driver ends them there. It reports no
-    /// error, and the results are wrong: launches that need more have to be divided, or refused. `None` where there is no
-    /// such limit.
+    /// The total number of iterations of all loops of one work-item after which the driver leaves them. It reports no
+    /// error, and the results are wrong: longer launches must be split or refused. `None` if there is no such limit.
     pub max_loop_iterations: Option<u32>,
     /// Parallel units.
     pub compute_units: u32,
     /// Whether queues can run out of order.
     pub out_of_order: bool,
-    /// Whether its events can call back, so that another queue's host signal opens without a waiting thread.
+    /// Whether its events can call back, so that another queue's host signal is released without a waiting thread.
     pub callbacks: bool,
-    /// Whether its queues can wait at a host signal that the host opens.
+    /// Whether its queues can wait for a host signal.
     pub host_signals: bool,
-    /// Whether its queues can wait for a number in memory, which another device writes.
+    /// Whether its queues can wait for a number in memory that another device writes.
     pub wait_values: bool,
-    /// Whether it makes binary semaphores that others import by an opaque descriptor.
+    /// Whether it creates binary semaphores that other APIs can import by an opaque descriptor.
     pub exports_semaphores: bool,
-    /// Whether its queues signal such semaphores and wait on them.
+    /// Whether its queues can signal such semaphores and wait on them.
     pub imports_semaphores: bool,
-    /// Whether its driver is known to crash when two threads call it at once. Pipelines with a stage there run on one thread.
+    /// Whether its driver is known to crash if two threads call it at once. Pipelines with a stage there run on one
+    /// thread.
     pub one_thread: bool,
     /// Whether shared virtual memory has atomics.
     pub svm_atomics: bool,
     /// Whether any pointer of the process can be used by kernels.
     pub svm_system: bool,
-    /// In which address space its kernels work, where another API may work in it too.
+    /// The address space of its kernels, if another API may share it.
     pub address_space: Option<AddressSpace>,
-    /// The id of the device that its runtime is built on, where both work in one context: their queues wait for each
+    /// The id of the device that its runtime is built on, if both use one context: their queues can wait for each
     /// other's events.
     pub built_on: Option<String>,
-    /// The intermediate languages that its driver takes programs in, such as `SPIR-V_1.2`.
+    /// The intermediate languages that its driver accepts, such as `SPIR-V_1.2`.
     pub il_versions: Vec<String>,
 }
 
 impl Caps {
-    /// What matters for sharing, in one word each.
+    /// The features that matter for sharing, one word each.
     pub fn words(&self) -> Vec<&'static str> {
         let has = |memory_kind| self.memory_kinds.contains(&memory_kind);
         let all = [
@@ -417,35 +416,35 @@ impl Caps {
     }
 }
 
-/// Everything that is known of a device without using it.
+/// Everything that is known about a device without using it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceInfo {
-    /// Which API.
+    /// The API.
     pub api: Api,
     /// The device's own name.
     pub name: String,
-    /// Who makes the driver; for OpenCL, the platform.
+    /// The vendor of the driver; for OpenCL the platform's name.
     pub platform: String,
-    /// The API's version as the driver gives it.
+    /// The API's version as the driver reports it.
     pub version: String,
     /// The driver's version.
     pub driver: String,
-    /// What tells this driver's library file from another: path, size, time.
+    /// Identifies the driver's library file: path, size, time.
     pub library: String,
     /// CPU, GPU or other.
     pub kind: DeviceKind,
-    /// Which chip.
+    /// The chip.
     pub physical: PhysicalId,
     /// Its memory, in bytes.
     pub memory_bytes: u64,
-    /// Names of the extensions it declares, whole.
+    /// The extensions it declares, by their whole names.
     pub extensions: Vec<String>,
     /// What it can do.
     pub caps: Caps,
 }
 
 impl DeviceInfo {
-    /// The driver's words, as a terminal can show them.
+    /// The driver's texts, made safe for a terminal.
     pub fn printable(mut self) -> Self {
         for text in [&mut self.name, &mut self.platform, &mut self.version, &mut self.driver] {
             *text = printable(text);

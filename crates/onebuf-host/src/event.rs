@@ -1,9 +1,9 @@
-//! Work that was over before anybody could ask.
+//! Events of work that is already done.
 
 use onebuf_hal::{Callback, Domain, Error, Event, Profile, Result};
 use std::time::Duration;
 
-/// An event that was reached when it was made.
+/// An event that is complete when it is created.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) domain: Domain,

@@ -1,12 +1,12 @@
-//! Pages that other devices can be given: page-aligned, never moved, zero at first, and behind a
-//! sealed file where the kernel lets us.
+//! Pages for other devices: page-aligned, never moved, initially zero, and backed by a sealed file if the kernel
+//! supports it.
 //!
 //! # Safety
 //!
-//! A mapping belongs to one [`HostPages`] alone, which unmaps it when dropped and hands out its address
-//! only as a raw pointer. New mappings are never placed over existing ones: `MAP_FIXED` is not used,
-//! only `MAP_FIXED_NOREPLACE`. The file can neither shrink nor be unsealed, so a page once mapped stays
-//! readable; of another process's file that is checked before it is mapped.
+//! A mapping belongs to one [`HostPages`], which unmaps it when dropped and hands out its address only as a raw
+//! pointer. New mappings are never placed over existing ones: `MAP_FIXED` is not used, only `MAP_FIXED_NOREPLACE`. The
+//! file can neither shrink nor be unsealed, so a page once mapped stays readable; for another process's file that is
+//! checked before it is mapped.
 
 #![allow(unsafe_code)]
 
@@ -105,10 +105,11 @@ mod mapped {
         ptr::{NonNull, null_mut},
     };
 
-    /// The size of a huge page; from here on they are worth asking for.
+    /// The size of a huge page; larger mappings request them.
     const HUGE_BYTES: usize = 2 << 20;
 
-    /// Another thread may map what was just found free; losing that race so often is no accident.
+    /// Another thread may map the range that was just found free; losing that race this many times is not a
+    /// coincidence.
     const PLACE_TRIES: usize = 8;
 
     /// One mapping.
@@ -121,7 +122,7 @@ mod mapped {
         huge: Option<Result<(), Errno>>,
     }
 
-    /// What is behind the pages.
+    /// What backs the pages.
     #[derive(Debug)]
     enum File {
         Sealed(OwnedFd),
@@ -254,8 +255,8 @@ mod mapped {
         fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
     }
 
-    /// Whether a file of another process can be mapped without trusting it: pages that it could cut off would
-    /// kill whoever touches them, and so would huge pages that are not there.
+    /// Whether a file of another process can be mapped without trusting it: if it could be truncated, or had missing
+    /// huge pages, an access would kill this process.
     fn check_foreign(file: &OwnedFd, bytes: usize) -> Result<()> {
         const TMPFS: i64 = 0x0102_1994;
         let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;

@@ -1,7 +1,7 @@
 //! Memory by the address that kernels see: another API's in our kernels, and ours for another API's.
 //!
-//! AMD's OpenCL and HIP work in one address space. Where memory lies there: coarse-grained SVM in the device's own memory, but only
-//! in a context of one device; fine-grained SVM in host memory. (So the sources of AMD's runtimes say; onebuf has not run on such a device yet.)
+//! AMD's OpenCL and HIP share one address space. What onebuf assumes about it is experimental, never run on hardware, and lives in
+//! [`onebuf_experimental::placement`].
 
 use super::{
     OPENCL_C, conv,
@@ -12,6 +12,7 @@ use super::{
     query,
     queue::Queue,
 };
+use onebuf_experimental::placement::{self, ROCR};
 use onebuf_hal::{
     self as hal, Access, AddressFrom, AddressRange, AddressSpace, AllocSpec, Arg, DeviceInfo,
     DeviceKind, Error, Grid, HostAccess, HostRange, MemoryKind, Program as _, Result, Source,
@@ -19,10 +20,6 @@ use onebuf_hal::{
 };
 use onebuf_sys::{ClStatus, opencl::consts as cl};
 use std::time::Duration;
-
-/// The address space of AMD's runtimes.
-const ROCR: AddressSpace = AddressSpace::Runtime("ROCr");
-const AMD: &str = "AMD Accelerated Parallel Processing";
 
 const NAME: &str = "onebuf_address";
 const TEXT: &str =
@@ -40,7 +37,7 @@ pub(super) fn space(info: &DeviceInfo) -> Option<AddressSpace> {
     match info.kind {
         // Without SVM there is neither memory to hand on by its address, nor a call that takes one.
         _ if !info.caps.memory_kinds.contains(&MemoryKind::CoarseSvm) => None,
-        DeviceKind::Gpu if info.platform == AMD && info.driver.contains("HSA") => Some(ROCR),
+        _ if placement::is_over_rocr(info) => Some(ROCR),
         // Oclgrind has addresses of its own making.
         DeviceKind::Cpu if info.platform != "Oclgrind" => Some(AddressSpace::Process),
         _ => None,
@@ -99,34 +96,26 @@ fn read(queue: &Queue, from: &Memory) -> Result<u64> {
     }
 }
 
-/// Coarse-grained SVM is the device's own memory only where the context has no other device.
+/// Refuses coarse-grained SVM that is not in the device's own memory because its context has several devices.
 pub(super) fn check_placed(memory: &Inner) -> Result<()> {
     let is_amd = memory.context.driver.info.caps.address_space == Some(ROCR);
     match devices(&memory.context) {
-        1 => Ok(()),
-        n if is_amd && memory.memory_kind == MemoryKind::CoarseSvm => Err(Error::unsupported(
-            format!("coarse SVM of a context of {n} devices, which is host memory, by its address"),
-            "a context of one device",
-        )),
+        n if is_amd && placement::is_svm_on_the_host(memory.memory_kind, n) => {
+            Err(Error::unsupported(
+                format!(
+                    "coarse SVM of a context of {n} devices, which is host memory, by its address"
+                ),
+                "a context of one device",
+            ))
+        }
         _ => Ok(()),
     }
 }
 
-/// Where memory lies, on the drivers of which that is known.
+/// Where the memory lies, for drivers of which that is known.
 pub(super) fn placement(memory: &Inner) -> Option<String> {
-    if memory.context.driver.info.caps.address_space != Some(ROCR) {
-        return None;
-    }
-    let (own, host) = ("in the device's own memory", "in host memory");
-    Some(match memory.memory_kind {
-        MemoryKind::CoarseSvm => match devices(&memory.context) {
-            1 => format!("{own}: coarse grain, and one device in the context"),
-            n => format!("{host}: {n} devices in the context"),
-        },
-        MemoryKind::FineSvm => format!("{host}: fine grain"),
-        MemoryKind::Device => own.to_owned(),
-        _ => host.to_owned(),
-    })
+    let is_amd = memory.context.driver.info.caps.address_space == Some(ROCR);
+    is_amd.then(|| placement::describe(memory.memory_kind, devices(&memory.context)))
 }
 
 /// How many devices the memory's context has; one where the driver does not say.

@@ -1,13 +1,13 @@
-//! CUDA's driver API and HIP: one table of calls under two lists of names.
+//! CUDA's driver API and HIP: one table of functions with two lists of names.
 //!
-//! HIP was made in CUDA's image. Nearly every call that onebuf makes has the same arguments in both, so
-//! one table serves both and everything above is written once. Where they differ the names say so: a
-//! call that one of them has not is an empty name, and never made there.
+//! HIP was modelled on CUDA. Nearly every function that onebuf calls has the same arguments in both, so one table
+//! serves both and higher levels are written once. A function that one API does not have has an empty name there and is
+//! never called.
 //!
 //! # Safety
 //!
-//! Each method has the contract of the C function it names; see the [crate page](crate#safety). Most
-//! want a current context (CUDA) or device (HIP) on the calling thread.
+//! Each method has the contract of the C function it names; see the [crate page](crate#safety). Most need a current
+//! context (CUDA) or device (HIP) on the calling thread.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
@@ -26,7 +26,7 @@ mod native;
 mod properties;
 mod rtc;
 mod solver;
-// No other process loads its library.
+// Other processes never load the library.
 #[cfg(all(test, target_pointer_width = "64"))]
 mod tests;
 mod types;
@@ -47,9 +47,9 @@ pub use types::{
 /// Where a library is looked for: CUDA's, then HIP's.
 #[derive(Clone, Copy)]
 struct Place {
-    /// By what name it is missed.
+    /// The API's name in messages about a missing library.
     api: &'static str,
-    /// The variable that names another file.
+    /// The environment variable that names another file.
     variable: &'static str,
     /// The usual files, best first.
     names: &'static [&'static str],
@@ -71,7 +71,7 @@ const PLACES: [Place; 2] = [
     },
 ];
 
-/// A call that was found, and its name.
+/// A function that was found, and its name.
 struct At<F> {
     function: F,
     name: &'static str,
@@ -83,7 +83,7 @@ impl<F> At<F> {
     }
 }
 
-/// The address of a symbol; none for the name of a call that an API has not.
+/// The address of a symbol; none for an empty name.
 fn find(loaded: &Loaded, name: &str) -> Option<NonNull<c_void>> {
     if name.is_empty() {
         return None;
@@ -115,7 +115,7 @@ table! {
         text: *mut c_char, len: i32, device: i32
     ) -> status;
 
-    // Their structures are known by their names: see `properties`.
+    // Their structures depend on their names: see `properties`.
     [has_properties_0600]
     properties_0600 = "" | "hipGetDevicePropertiesR0600" (to: *mut c_void, device: i32) -> status;
     [has_properties_old]
@@ -134,7 +134,7 @@ table! {
     alloc_managed = "cuMemAllocManaged" | "hipMallocManaged" (
         bytes: usize, flags: u32
     ) -> create DevicePtr, "mem";
-    // CUDA's newer one has a place in a structure, where the older one, and HIP's, have a device or -1.
+    // CUDA's newer one takes a location structure, where the older one, and HIP's, take a device or -1.
     [has_prefetch_to_location]
     prefetch_to_location = "cuMemPrefetchAsync_v2" | "" (
         at: DevicePtr, bytes: usize, to: Location, flags: u32, stream: CuStream
@@ -193,7 +193,7 @@ table! {
     export_allocation = "cuMemExportToShareableHandle" | "hipMemExportToShareableHandle" (
         shareable: *mut c_void, handle: AllocationHandle, kind: i32, flags: u64
     ) -> status;
-    // CUDA's takes the descriptor in the pointer's place; HIP changed what it takes between releases.
+    // CUDA's takes the descriptor in place of a pointer; HIP changed this parameter between releases.
     [has_import_allocation]
     import_allocation = "cuMemImportFromShareableHandle" | "" (
         shareable: *mut c_void, kind: i32
@@ -210,7 +210,7 @@ table! {
     destroy_external = "cuDestroyExternalMemory" | "hipDestroyExternalMemory" (
         memory: ExternalMemory
     ) -> release, "external";
-    // HIP has calls of these names that do not work on Linux: never made there.
+    // HIP has functions of these names that do not work on Linux: never called there.
     [has_import_semaphore]
     import_semaphore = "cuImportExternalSemaphore" | "" (
         desc: *const ExternalSemaphoreDesc
@@ -251,7 +251,7 @@ table! {
         at: *mut DevicePtr, bytes: *mut usize, resource: GraphicsResource
     ) -> status;
 
-    // chipStar's own, by which it is known: a HIP runtime over OpenCL.
+    // Only chipStar, a HIP runtime over OpenCL, has these; it is recognised by them.
     [has_native_handles]
     native_handles = "" | "hipGetBackendNativeHandles" (
         stream: usize, handles: *mut usize, count: *mut i32
@@ -354,7 +354,7 @@ table! {
     function_attribute = "cuFuncGetAttribute" | "hipFuncGetAttribute" (
         attribute: i32, function: CuFunction
     ) -> get i32;
-    // HIP's takes a host function; its kernels need no leave for large shared memory.
+    // HIP's takes a host function; its kernels need no opt-in for large shared memory.
     set_function_attribute = "cuFuncSetAttribute" | "" (
         function: CuFunction, attribute: i32, value: i32
     ) -> status;
@@ -370,12 +370,12 @@ table! {
 }
 
 impl CudaLike {
-    /// The file that the calls lie in.
+    /// The path of the loaded library.
     pub fn library(&self) -> Option<PathBuf> {
         library_of(self.init? as *const c_void)
     }
 
-    /// A status' name as the driver gives it; `unknown` where it gives none.
+    /// The driver's name of a status; `unknown` if it has none.
     pub fn error_name(&self, status: CuStatus) -> String {
         match status {
             CuStatus::NULL_HANDLE => return "null handle".to_owned(),
@@ -397,11 +397,11 @@ impl CudaLike {
 }
 
 /// # Safety
-/// Null, or a string that ends with a zero.
+/// Null, or a NUL-terminated string.
 unsafe fn text_at(at: *const c_char) -> String {
     if at.is_null() {
         return "unknown".to_owned();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned()
 }

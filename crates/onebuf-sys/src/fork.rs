@@ -1,7 +1,7 @@
-//! Knowing a child that `fork()` made: drivers do not survive it.
+//! Detects forked children, in which drivers do not work.
 //!
-//! A child has one thread of its parent's, and locks as they were. A driver whose threads are gone never answers, so no
-//! table calls one there: each call is refused, and nothing is released.
+//! A child has only one of its parent's threads, and locks in whatever state they were. A driver whose threads are gone
+//! never answers, so no table calls a driver there: each call is refused, and nothing is released.
 //!
 //! # Safety
 //!
@@ -12,10 +12,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// What a call answers in a forked child.
+/// The status of calls in a forked child.
 pub const FORKED: i32 = i32::MIN + 3;
 
-/// Why, for errors.
+/// The reason, for errors.
 pub const WHY: &str = "this process was forked from one that had loaded drivers, which do not survive fork(): \
     call exec() in the child, or discover only after the fork";
 
@@ -25,7 +25,7 @@ extern "C" fn in_child() {
     IS_CHILD.store(true, Ordering::Relaxed);
 }
 
-/// From now on a fork is noticed. Called when the first driver has been loaded.
+/// Starts detecting forks. Called when the first driver has been loaded.
 pub fn watch() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {

@@ -4,8 +4,8 @@
 //!
 //! # Safety
 //!
-//! Each method has the contract of the C function it names; see the [crate page](crate#safety). OpenGL's
-//! want a current context on the calling thread, and mean that one's objects.
+//! Each method has the contract of the C function it names; see the [crate page](crate#safety). OpenGL's functions need
+//! a current context on the calling thread, and refer to that context's objects.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
@@ -185,10 +185,10 @@ gl_table! {
 }
 
 impl Gl {
-    /// Opens EGL's library and looks its and OpenGL's symbols up. Makes no context.
+    /// Opens EGL's library and looks up its symbols and OpenGL's. Creates no context.
     ///
-    /// `library` is a path or a soname, or `none`; without it `ONEBUF_EGL_LIB` is asked, and then the
-    /// usual names are tried. Every call goes through `probe`, where there is one.
+    /// `library` is a path, a soname, or `none`. Without it the environment variable `ONEBUF_EGL_LIB` applies, and then
+    /// the usual names are tried. Every call goes through `probe`, if there is one.
     pub fn load(library: Option<&str>, probe: Option<Arc<Probe>>) -> Result<Self, Missing> {
         let loaded = loader::open("gl", library, "ONEBUF_EGL_LIB", SONAMES, HINT)?;
         let by_name = loaded.symbol(c"eglGetProcAddress").map(|at| {
@@ -199,7 +199,7 @@ impl Gl {
             return Err(Missing::incomplete("gl", loaded, &["eglGetProcAddress"], HINT));
         };
         let table = Self::resolve(probe, &|name| {
-            // SAFETY: any name may be asked for.
+            // SAFETY: any name may be queried.
             loaded.symbol(name).or_else(|| NonNull::new(unsafe { by_name(name.as_ptr()) }))
         });
         match table.lacking() {
@@ -208,24 +208,24 @@ impl Gl {
         }
     }
 
-    /// The file that EGL's calls lie in.
+    /// The path of the loaded EGL library.
     pub fn library(&self) -> Option<PathBuf> {
         library_of(self.egl_initialize? as *const c_void)
     }
 
-    /// `eglGetCurrentContext`: null where none is.
+    /// `eglGetCurrentContext`: null if there is none.
     pub fn current_context(&self) -> EglContext {
         // SAFETY: asks about this thread.
         self.egl_current_context.map_or(EglContext::NULL, |call| unsafe { call() })
     }
 
-    /// `eglGetCurrentDisplay`: null where no context is current.
+    /// `eglGetCurrentDisplay`: null if no context is current.
     pub fn current_display(&self) -> EglDisplay {
         // SAFETY: asks about this thread.
         self.egl_current_display.map_or(EglDisplay::NULL, |call| unsafe { call() })
     }
 
-    /// `eglQueryString`; of no display, what the library itself can do. Empty where it says nothing.
+    /// `eglQueryString`; without a display it describes the library itself. Empty if it returns nothing.
     ///
     /// # Safety
     ///
@@ -236,7 +236,7 @@ impl Gl {
         unsafe { text_at(call(display, name)) }
     }
 
-    /// `eglQueryDeviceStringEXT`. Empty where it says nothing.
+    /// `eglQueryDeviceStringEXT`. Empty if it returns nothing.
     ///
     /// # Safety
     ///
@@ -248,7 +248,7 @@ impl Gl {
         unsafe { text_at(call(device, name)) }
     }
 
-    /// `glGetString` as text. Empty where it says nothing.
+    /// `glGetString` as text. Empty if it returns nothing.
     ///
     /// # Safety
     ///
@@ -268,13 +268,13 @@ impl Gl {
         Ok(unsafe { text_at(self.string_at(name, index)?) })
     }
 
-    /// Asks the probe, if there is one, whether this call is the one to fail.
+    /// Asks the probe, if there is one, whether to fail this call.
     fn enter<F>(&self, function: Option<F>, call: &'static str) -> Result<F, GlRefused> {
         let (function, chosen) = self.enter_anyway(function, call)?;
         chosen.map(|()| function)
     }
 
-    /// The same for a call that is made whether it is to fail or not.
+    /// As `enter`, for a call that reaches the driver even if it is chosen to fail.
     #[allow(clippy::type_complexity)]
     fn enter_anyway<F>(
         &self,
@@ -294,24 +294,24 @@ impl Gl {
         Ok((function, chosen))
     }
 
-    /// What EGL says of a call that returned so.
+    /// The EGL error of a call that returned this value.
     fn truth(&self, call: &'static str, answer: u32) -> Result<(), GlRefused> {
         const SUCCESS: i32 = 0x3000;
         if answer != 0 {
             return Ok(());
         }
-        // SAFETY: asks for this thread's last error, which any thread may.
+        // SAFETY: queries this thread's last error, which any thread may do.
         let code = self.egl_error.map_or(SUCCESS, |error| unsafe { error() });
         let status = if code == SUCCESS { GlStatus::NULL_HANDLE } else { GlStatus(code) };
         Err(GlRefused { call, status })
     }
 
-    /// What OpenGL says of the calls since it was asked last. There is one flag for each kind of error: all
-    /// of them are taken down, and the first is told.
+    /// The OpenGL error of the calls since the last query. There is one flag for each kind of error: all of them are
+    /// cleared, and the first is returned.
     fn answer(&self, call: &'static str) -> Result<(), GlRefused> {
         const FLAGS: usize = 8;
         let Some(error) = self.error else { return Ok(()) };
-        // SAFETY: whoever made the call has a current context.
+        // SAFETY: the thread that made the call has a current context.
         let first = unsafe { error() };
         if first == 0 {
             return Ok(());
@@ -330,12 +330,12 @@ impl Gl {
 }
 
 /// # Safety
-/// Null, or a string that ends with a zero.
+/// Null, or a NUL-terminated string.
 unsafe fn text_at(at: *const c_char) -> String {
     if at.is_null() {
         return String::new();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned()
 }
 

@@ -1,11 +1,12 @@
-//! The installed headers of OpenCL, HIP, HSA, EGL and OpenGL, read by tests: the one authority on numbers and prototypes.
+//! Parsers for the installed headers of OpenCL, HIP, HSA, EGL and OpenGL. Tests compare all numbers and prototypes with
+//! them.
 
 use std::collections::HashMap;
 use std::fs;
 
 const FOLDER: &str = "/usr/include/CL";
 
-/// The text of the headers without comments; empty, after a printed skip, where there are none.
+/// The text of the headers without comments; empty, after a printed skip, if they are not installed.
 pub fn text() -> String {
     // cl_platform.h is left out: its negative numbers are limits of C types.
     let names = ["cl.h", "cl_ext.h", "cl_gl.h", "cl_egl.h", "cl_d3d10.h", "cl_d3d11.h"];
@@ -33,7 +34,7 @@ pub fn defines() -> Vec<(String, i64)> {
     defines_in(&text())
 }
 
-/// The same of a text.
+/// Every `#define NAME number` of a text.
 pub fn defines_in(text: &str) -> Vec<(String, i64)> {
     text.lines().filter_map(define).map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -55,7 +56,7 @@ fn number(text: &str) -> Option<i64> {
     }
 }
 
-/// The size in bytes of each argument of each function that is declared, by the function's name.
+/// The size in bytes of each argument of each declared function, by the function's name.
 pub fn prototypes() -> HashMap<String, Vec<usize>> {
     let text = text();
     let sizes = typedefs(&text);
@@ -114,7 +115,7 @@ fn size_of_argument(argument: &str, sizes: &HashMap<String, usize>) -> usize {
     argument.split_whitespace().find_map(|word| sizes.get(word).copied()).unwrap_or(0)
 }
 
-/// The same of HIP's headers, whose functions return a status or a string.
+/// The argument sizes of the functions in HIP's headers, which return a status or a string.
 pub fn hip_prototypes(text: &str) -> HashMap<String, Vec<usize>> {
     let text = without_line_comments(&without_comments(text));
     let mut all = HashMap::new();
@@ -123,15 +124,14 @@ pub fn hip_prototypes(text: &str) -> HashMap<String, Vec<usize>> {
         for declaration in text.split(returns).skip(1) {
             let Some((name, rest)) = declaration.split_once('(') else { continue };
             let sizes = arguments(rest).iter().map(|arg| size_in_hip(arg)).collect();
-            // A name comes again with C++'s default arguments; the first is C's.
+            // Names are repeated with C++ default arguments; the first declaration is C's.
             all.entry(format!("{prefix}{}", name.trim())).or_insert(sizes);
         }
     }
     all
 }
 
-/// The sizes of one function's arguments in the headers of a library for mathematics; none where they do not
-/// declare it.
+/// The argument sizes of one function in the headers of a math library; none if they do not declare it.
 pub fn prototype(text: &str, name: &str) -> Option<Vec<usize>> {
     let declares = |rest: &&str| rest.trim_start().starts_with('(');
     let before = |at: usize| text[..at].chars().next_back();
@@ -150,7 +150,7 @@ pub fn plain(text: &str) -> String {
     text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
 }
 
-/// Handles are pointers; whatever is not named here is a number of four bytes.
+/// Handles are pointers; any other type is a number of four bytes.
 fn size_in_library(argument: &str) -> usize {
     let handles = ["cublasHandle_t", "cusolverDnHandle_t", "cudaStream_t", "hipStream_t"];
     let more =
@@ -165,7 +165,7 @@ fn without_line_comments(text: &str) -> String {
     text.lines().map(code).collect::<Vec<_>>().join("\n")
 }
 
-/// Handles are pointers; whatever is not named here is a number of four bytes.
+/// Handles are pointers; any other type is a number of four bytes.
 fn size_in_hip(argument: &str) -> usize {
     let words: Vec<_> = argument.split_whitespace().collect();
     let has = |word| words.contains(&word);
@@ -222,7 +222,7 @@ pub fn hsa_prototypes(text: &str) -> HashMap<String, Vec<usize>> {
     all
 }
 
-/// Handles are structures of one word; whatever is not named here is a number of four bytes, or an `enum`.
+/// Handles are structures of one word; any other type is a number of four bytes, or an `enum`.
 fn size_in_hsa(declared: &str) -> usize {
     let words: Vec<_> = declared.split_whitespace().collect();
     let wide = ["size_t", "uint64_t", "hsa_agent_t"];
@@ -233,7 +233,7 @@ fn size_in_hsa(declared: &str) -> usize {
     }
 }
 
-/// The fields of ROCr's `typedef struct … name`, and where C lays them: each at a multiple of its size.
+/// The fields of ROCr's `typedef struct … name`, and their offsets: each at a multiple of its size.
 pub fn offsets(text: &str, name: &str) -> Vec<(String, usize)> {
     let text = without_line_comments(&without_comments(text));
     let body = text.split(&format!("}} {name};")).next().unwrap_or_default();
@@ -263,7 +263,7 @@ pub fn khronos_prototypes(text: &str) -> HashMap<String, Vec<usize>> {
     all
 }
 
-/// Handles are pointers; whatever is not named here is a number of four bytes.
+/// Handles are pointers; any other type is a number of four bytes.
 fn size_in_khronos(argument: &str) -> usize {
     let wide = ["GLuint64", "GLint64", "EGLTime"];
     let words = ["GLsizeiptr", "GLintptr", "EGLAttrib"];

@@ -1,7 +1,8 @@
-//! ROCr, the runtime under AMD's HIP and OpenCL alike: what a pointer is, and memory as a dma-buf.
+//! Experimental: never run on hardware. ROCr, the HSA runtime under AMD's HIP and OpenCL: pointer queries and dma-buf export.
 //!
-//! HIP and OpenCL on one AMD GPU share one process-wide ROCr and so one address space, yet neither says
-//! what the other's pointers are. ROCr does.
+//! HIP and OpenCL on one AMD GPU share one process-wide ROCr and one address space, but neither API can describe
+//! a pointer of the other. ROCr can. This table is used by `onebuf-experimental` only. It was tested with the real library
+//! without a GPU, with its headers, and with a stub.
 //!
 //! # Safety
 //!
@@ -17,7 +18,7 @@ use crate::probe::Probe;
 
 mod types;
 
-// No other process loads its library.
+// Other processes never load the library.
 #[cfg(all(test, target_pointer_width = "64"))]
 mod tests;
 
@@ -46,15 +47,15 @@ pub struct Hsa {
     init: Init,
     shut_down: Init,
     pointer_info: Info,
-    /// ROCm 5.6 brought them, both at once.
+    /// Both were added in ROCm 5.6.
     dmabuf: Option<(Export, Close)>,
 }
 
 impl Hsa {
-    /// Opens the library and looks its symbols up. Calls nothing in it.
+    /// Opens the library and looks up its symbols. Calls nothing in it.
     ///
-    /// `library` is a path or a soname, or `none`; without it `ONEBUF_HSA_LIB` is asked, and then the
-    /// usual names are tried. Every call goes through `probe`, where there is one.
+    /// `library` is a path, a soname, or `none`. Without it the environment variable `ONEBUF_HSA_LIB` applies, and then the
+    /// usual names are tried. Every call goes through `probe`, if there is one.
     pub fn load(library: Option<&str>, probe: Option<Arc<Probe>>) -> Result<Self, Missing> {
         loader::require_64_bits("hsa")?;
         let loaded = loader::open("hsa", library, "ONEBUF_HSA_LIB", SONAMES, HINT)?;
@@ -62,7 +63,7 @@ impl Hsa {
             .map_err(|lacking| Missing::incomplete("hsa", loaded, &lacking, HINT))
     }
 
-    /// The table, or the names that are required and were not found.
+    /// The table, or the required names that were not found.
     fn resolve(loaded: &Loaded, probe: Option<Arc<Probe>>) -> Result<Self, Vec<&'static str>> {
         let required = [c"hsa_init", c"hsa_shut_down", c"hsa_amd_pointer_info"];
         let [Some(init), Some(shut_down), Some(info)] = required.map(|name| loaded.symbol(name))
@@ -81,17 +82,17 @@ impl Hsa {
         Ok(Self { probe, init, shut_down, pointer_info, dmabuf })
     }
 
-    /// The file that the calls lie in.
+    /// The path of the loaded library.
     pub fn library(&self) -> Option<PathBuf> {
         library_of(self.init as *const c_void)
     }
 
-    /// Whether memory can be exported: since ROCm 5.6.
+    /// Whether memory can be exported (ROCm 5.6 and newer).
     pub fn has_dmabuf(&self) -> bool {
         self.dmabuf.is_some()
     }
 
-    /// `hsa_init`, which counts: HIP's and OpenCL's own come before or after it.
+    /// `hsa_init`, which is reference-counted: HIP and OpenCL call it as well.
     ///
     /// # Safety
     ///
@@ -105,7 +106,7 @@ impl Hsa {
         Ok(())
     }
 
-    /// `hsa_shut_down`: takes one `hsa_init` back. It is made even where it is chosen to fail.
+    /// `hsa_shut_down`: undoes one `hsa_init`. The call is made even if it is chosen to fail.
     ///
     /// # Safety
     ///
@@ -121,8 +122,8 @@ impl Hsa {
         chosen.and(done)
     }
 
-    /// `hsa_amd_pointer_info`, without the list of agents. A pointer that ROCr does not know is an answer,
-    /// [`PointerType::UNKNOWN`], and no error.
+    /// `hsa_amd_pointer_info`, without the list of agents. An unknown pointer is the answer [`PointerType::UNKNOWN`],
+    /// not an error.
     ///
     /// # Safety
     ///
@@ -138,9 +139,8 @@ impl Hsa {
         Ok(info)
     }
 
-    /// `hsa_amd_portable_export_dmabuf`: a new fd of the block that these bytes lie in, and where in it
-    /// they begin, which is often not at 0. It is closed by [`close_dmabuf`](Self::close_dmabuf), or by
-    /// `close`, which is what that one does.
+    /// `hsa_amd_portable_export_dmabuf`: a new fd of the block that contains these bytes, and their offset in it, which
+    /// is often not 0. Close it with [`close_dmabuf`](Self::close_dmabuf), or with `close`, which does the same.
     ///
     /// # Safety
     ///
@@ -164,7 +164,7 @@ impl Hsa {
         Ok((fd, offset))
     }
 
-    /// `hsa_amd_portable_close_dmabuf`. It is made even where it is chosen to fail.
+    /// `hsa_amd_portable_close_dmabuf`. The call is made even if it is chosen to fail.
     ///
     /// # Safety
     ///
@@ -181,7 +181,7 @@ impl Hsa {
         chosen.and(done)
     }
 
-    /// Asks the probe, if there is one, whether this call is the one to fail.
+    /// Asks the probe, if there is one, whether to fail this call.
     fn enter(&self, call: &'static str) -> Result<(), HsaRefused> {
         let Some(probe) = &self.probe else { return Ok(()) };
         probe.enter(call).map_err(|code| HsaRefused { call, status: HsaStatus(code) })

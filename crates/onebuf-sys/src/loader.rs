@@ -1,13 +1,12 @@
-//! Opening a driver library, and saying well why it could not be opened.
+//! Opens driver libraries, and explains why one could not be opened.
 //!
 //! # Safety
 //!
-//! Loading a library runs its constructors, and a symbol is only an address. Both are trusted to be
-//! the driver that the name stands for. In a process that runs with more rights than its caller
-//! ([`is_privileged`]) that trust is not justified, and nothing is opened: the drivers' own loaders
-//! run code that the caller's environment names. OpenCL's loader opens every library in
-//! `OCL_ICD_VENDORS`; libglvnd reads `__EGL_VENDOR_LIBRARY_FILENAMES` unless the user ids differ,
-//! which those of a program with file capabilities do not; ROCr opens `HSA_TOOLS_LIB`, and CUDA
+//! Loading a library runs its constructors, and a symbol is only an address. Both are trusted to be the driver that the
+//! name stands for. In a process that runs with more rights than its caller ([`is_privileged`]) that trust is not
+//! justified, and nothing is opened: the drivers' own loaders run code that the caller's environment names. OpenCL's
+//! loader opens every library in `OCL_ICD_VENDORS`; libglvnd reads `__EGL_VENDOR_LIBRARY_FILENAMES` unless the user ids
+//! differ, which is not the case for a program with file capabilities; ROCr opens `HSA_TOOLS_LIB`, and CUDA
 //! `CUDA_INJECTION64_PATH`.
 
 use std::borrow::Cow;
@@ -28,9 +27,9 @@ pub struct Missing {
     pub api: &'static str,
     /// The library names that were tried, in order.
     pub tried: Vec<String>,
-    /// Whether a library was opened, so that something in it was the trouble.
+    /// Whether a library was opened, so that the problem is inside of it.
     pub loaded: bool,
-    /// The driver's status, where it was the driver that said no.
+    /// The driver's status, if the driver refused.
     pub code: Option<i32>,
     /// What went wrong.
     pub reason: String,
@@ -57,7 +56,7 @@ impl fmt::Display for Missing {
 impl Error for Missing {}
 
 impl Missing {
-    /// The library was opened, and lacks what is needed.
+    /// The library was opened, but lacks required symbols.
     pub(crate) fn incomplete(
         api: &'static str,
         loaded: Loaded,
@@ -75,8 +74,8 @@ impl Missing {
     }
 }
 
-/// A library that was opened. Dropping it does not close it: drivers run threads and register exit
-/// handlers, whose code would be unmapped under them.
+/// A library that was opened. It is never closed: drivers run threads and register exit handlers, whose code would be
+/// unmapped.
 #[derive(Debug)]
 pub struct Loaded {
     /// The name that worked.
@@ -87,20 +86,20 @@ pub struct Loaded {
 impl Loaded {
     /// The address of an exported symbol.
     pub fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
-        // SAFETY: read as an address only; whoever calls through it answers for the prototype.
+        // SAFETY: read as an address only; the code that calls through it is responsible for the prototype.
         let symbol = unsafe { self.library.get::<*mut c_void>(name) }.ok()?;
         NonNull::new(*symbol)
     }
 }
 
-/// An address as the function that lies there.
+/// Converts an address to a function pointer.
 ///
 /// # Safety
 ///
 /// `F` is a function pointer with the prototype of the function at `at`.
 pub(crate) unsafe fn as_function<F: Copy>(at: NonNull<c_void>) -> F {
     const { assert!(size_of::<F>() == size_of::<NonNull<c_void>>()) };
-    // SAFETY: the caller's promise; a function's address is not null, and as large as any pointer.
+    // SAFETY: guaranteed by the caller; a function's address is not null, and as large as any pointer.
     unsafe { std::mem::transmute_copy(&at) }
 }
 
@@ -130,10 +129,10 @@ pub(crate) fn require_64_bits(api: &'static str) -> Result<(), Missing> {
     })
 }
 
-/// Opens the first of `sonames` that can be opened; nothing where this process [`is_privileged`].
+/// Opens the first of `sonames` that can be opened; none if this process [`is_privileged`].
 ///
-/// An override is tried alone, so that a wrong one is noticed: `library`, the caller's own, or else
-/// the environment variable `env_var`. The value is a path or a soname, or `none` for no API.
+/// An override is tried alone, so that a wrong one is noticed: `library`, from the caller, or else the environment
+/// variable `env_var`. The value is a path, a soname, or `none` to disable the API.
 pub fn open(
     api: &'static str,
     library: Option<&str>,
@@ -177,7 +176,7 @@ pub fn open(
     Err(missing(names.into_iter().map(text).collect(), reasons.join("; "), hint))
 }
 
-/// The dynamic linker's own words, which are the last of libloading's chain of errors.
+/// The dynamic linker's message, which is the last in libloading's chain of errors.
 fn root_cause(error: &dyn Error) -> String {
     error.source().map_or_else(|| error.to_string(), root_cause)
 }
@@ -192,7 +191,7 @@ fn from_env(name: &str) -> Option<OsString> {
 
 /// The file that the code or data at `addr` was mapped from, as the dynamic linker spells it.
 ///
-/// Two platforms of one process are told apart by this, also where their names are the same.
+/// This distinguishes two platforms in one process even if their names are equal.
 #[allow(clippy::not_unsafe_ptr_arg_deref)] // The address is compared, never followed.
 pub fn library_of(addr: *const c_void) -> Option<PathBuf> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();

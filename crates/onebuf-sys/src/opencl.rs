@@ -1,10 +1,9 @@
-//! OpenCL 1.1 to 3.0: the calls that onebuf makes, and no others.
+//! OpenCL 1.1 to 3.0: only the functions that onebuf calls.
 //!
-//! The calls of 1.1 are required and always there. The rest is optional, and so is what 1.2
-//! deprecated: where the library does not export it, `has_…` is false and the call returns
-//! [`ClStatus::NOT_LOADED`]. **A loader exports more than a driver has**: its `clSVMAlloc` also
-//! takes a context of a 1.2 platform, and calls whatever that driver put in its place. Gate each
-//! optional call on the platform's version as well.
+//! The functions of 1.1 are required. The rest is optional, including what 1.2 deprecated: if the library does not
+//! export a function, `has_…` is false and the call returns [`ClStatus::NOT_LOADED`]. **A loader exports more than a
+//! driver has**: its `clSVMAlloc` also takes a context of a 1.2 platform, and calls whatever that driver has in its
+//! place. Check the platform's version before each optional call as well.
 //!
 //! # Safety
 //!
@@ -42,7 +41,7 @@ const SONAMES: [&str; 2] = ["libOpenCL.so.1", "libOpenCL.so"];
 const HINT: &str = "on Debian or Ubuntu: apt install ocl-icd-libopencl1 pocl-opencl-icd";
 
 table! {
-    /// The symbol table of an OpenCL library: most often the ICD loader, before all platforms.
+    /// The symbol table of an OpenCL library: usually the ICD loader, which serves all platforms.
     pub struct OpenCl;
 
     get_platform_ids = clGetPlatformIDs(
@@ -228,13 +227,13 @@ table! {
 }
 
 impl OpenCl {
-    /// Opens the OpenCL library and looks its symbols up.
+    /// Opens the OpenCL library and looks up its symbols.
     ///
-    /// `library` is a path or a soname, or `none`; without it `ONEBUF_OPENCL_LIB` is asked, and
-    /// then the usual names are tried. Every call goes through `probe`, where there is one.
+    /// `library` is a path, a soname, or `none`. Without it the environment variable `ONEBUF_OPENCL_LIB` applies, and
+    /// then the usual names are tried. Every call goes through `probe`, if there is one.
     pub fn load(library: Option<&str>, probe: Option<Arc<Probe>>) -> Result<Self, Missing> {
         let loaded = loader::open(API, library, ENV_VAR, &SONAMES, HINT)?;
-        // SAFETY: the symbols are of a library that is never closed, and by Khronos' names.
+        // SAFETY: the symbols belong to a library that is never closed, and have Khronos' names.
         let table = unsafe { Self::resolve(probe, |name| loaded.symbol(name)) };
         let lacking = table.lacking();
         if lacking.is_empty() {
@@ -250,34 +249,34 @@ impl OpenCl {
         })
     }
 
-    /// The file that the calls lie in.
+    /// The path of the loaded library.
     pub fn library(&self) -> Option<PathBuf> {
         library_of(self.get_platform_ids? as *const c_void)
     }
 
-    /// The probe that it was loaded with.
+    /// The probe that the table was loaded with.
     pub fn probe(&self) -> Option<&Arc<Probe>> {
         self.probe.as_ref()
     }
 
-    /// The file that `platform`'s driver lies in, where it is an ICD: the driver's identity, also
-    /// where two platforms have one name.
+    /// The file of `platform`'s driver, if it is an ICD. It identifies the driver even if two platforms have the same
+    /// name.
     ///
     /// # Safety
     ///
     /// `platform` is one of this library's.
     pub unsafe fn driver_identity(&self, platform: ClPlatform) -> Option<PathBuf> {
-        // Every ICD must answer for this name, and no loader implements it.
+        // Every ICD must answer for this name, and no loader implements it itself.
         let name = c"clIcdGetPlatformIDsKHR";
-        // SAFETY: the caller's promise about `platform`; the address is not called.
+        // SAFETY: the caller guarantees `platform`; the address is not called.
         let at = unsafe { self.get_extension_function_address_for_platform(platform, name) }?;
         library_of(at.as_ptr())
     }
 
-    /// The extension calls of `platform`, as far as `declared` names their extensions.
+    /// The extension functions of `platform`, as far as `declared` names their extensions.
     ///
-    /// `declared` are whole names from `CL_PLATFORM_EXTENSIONS` or `CL_DEVICE_EXTENSIONS`. Nothing
-    /// else is looked up, as an address proves nothing: PoCL and rusticl return one regardless.
+    /// `declared` are whole names from `CL_PLATFORM_EXTENSIONS` or `CL_DEVICE_EXTENSIONS`. Nothing else is looked up,
+    /// because an address proves nothing: PoCL and rusticl return one regardless.
     ///
     /// # Safety
     ///
@@ -288,10 +287,10 @@ impl OpenCl {
             if !declared.contains(&extension) {
                 return None;
             }
-            // SAFETY: the caller's promise about `platform`.
+            // SAFETY: the caller guarantees `platform`.
             unsafe { self.get_extension_function_address_for_platform(platform, name) }
         };
-        // SAFETY: a platform has the calls of what it declares; libraries are never closed.
+        // SAFETY: a platform has the functions of the extensions it declares; libraries are never closed.
         unsafe { OpenClExt::resolve(self.probe.clone(), find) }
     }
 }
@@ -303,7 +302,7 @@ impl fmt::Debug for OpenCl {
 }
 
 table! {
-    /// The extension calls of one platform, made by [`OpenCl::extensions`].
+    /// The extension functions of one platform, made by [`OpenCl::extensions`].
     pub struct OpenClExt;
 
     [has_enqueue_acquire_external_mem_objects]
@@ -338,7 +337,7 @@ table! {
     ) -> enqueue;
 }
 
-/// The extension that a call of [`OpenClExt`] belongs to.
+/// The extension that a function of [`OpenClExt`] belongs to.
 fn extension_of(symbol: &str) -> Option<&'static str> {
     match symbol {
         "clEnqueueAcquireExternalMemObjectsKHR" | "clEnqueueReleaseExternalMemObjectsKHR" => {
@@ -355,7 +354,7 @@ fn extension_of(symbol: &str) -> Option<&'static str> {
 }
 
 impl OpenClExt {
-    /// Whether every call of `cl_khr_semaphore` that is in the table was found.
+    /// Whether every function of `cl_khr_semaphore` in the table was found.
     pub fn has_semaphores(&self) -> bool {
         self.has_create_semaphore()
             && self.has_release_semaphore()

@@ -1,7 +1,6 @@
-//! Making one chosen driver call fail, and proving that nothing leaked.
+//! Fault injection: makes one chosen driver call fail, and proves that nothing leaked.
 //!
-//! A test that wants to see every error path runs its work once for each `n`, until no call was
-//! left to fail:
+//! A test of all error paths runs its work once for each `n`, until no call is left to fail:
 //!
 //! ```
 //! # use onebuf_sys::Probe;
@@ -22,10 +21,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// Calls that are remembered: a wait may ask its driver a thousand times.
+/// Number of calls that are recorded: a wait may poll its driver a thousand times.
 const TRACE_LEN: usize = 1 << 14;
 
-/// Calls that ask how far work has come. How often a wait repeats one depends on the machine's mood.
+/// Calls that poll for progress. How often a wait repeats one depends on timing.
 const POLLS: [&str; 8] = [
     "clGetEventInfo",
     "cuEventQuery",
@@ -37,18 +36,18 @@ const POLLS: [&str; 8] = [
     "vkWaitSemaphores",
 ];
 
-/// Watches every call made through a table, and can make one of them fail.
+/// Records every call made through a table, and can make one of them fail.
 ///
-/// A create, enqueue or query chosen to fail does not reach the driver. A release does, and so does
-/// completing a user event, before the code is reported: otherwise the injection itself would leak
-/// the object, or hang whoever waits for the event.
+/// A create, enqueue or query chosen to fail does not reach the driver. A release does, and so does completing a user
+/// event, before the code is returned: otherwise the injection itself would leak the object, or hang the work that
+/// waits for the event.
 #[derive(Debug, Default)]
 pub struct Probe(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     calls: u64,
-    /// The calls less repeated polls.
+    /// The number of calls without repeated polls.
     steps: u64,
     /// The value of `steps` at which to fail, and the code.
     fail_at: Option<(u64, i32)>,
@@ -60,7 +59,7 @@ struct State {
     times: Option<Times>,
 }
 
-/// What calls took, each until the next one of the same thread.
+/// The time of calls, each until the next one of the same thread.
 #[derive(Debug, Default)]
 struct Times {
     sums: BTreeMap<&'static str, (u64, Duration)>,
@@ -75,7 +74,7 @@ impl Times {
             *sum = (sum.0 + 1, sum.1 + (now - began));
         }
         if let Some(call) = call {
-            // Not what it took to note this.
+            // Excludes the time of this bookkeeping.
             self.last.insert(thread, (call, Instant::now()));
         }
     }
@@ -87,10 +86,10 @@ impl Probe {
         Arc::default()
     }
 
-    /// Makes the `n`-th call from now fail with `code`, once; 1 is the very next call, 0 is none.
+    /// Makes the `n`-th call from now fail with `code`, once; 1 is the next call, 0 is none.
     ///
-    /// A poll that follows the same poll is not counted, so that the `n`-th call of a run is the
-    /// `n`-th of the next run, however long the waits took.
+    /// A poll that follows the same poll is not counted, so that the `n`-th call is the same in every run, however long
+    /// the waits take.
     pub fn fail_nth(&self, n: u64, code: i32) {
         let mut state = self.state();
         state.failed = None;
@@ -115,9 +114,9 @@ impl Probe {
         self.state().failed
     }
 
-    /// References held, by kind (`context`, `queue`, `mem`, `program`, `kernel`, `event`, `svm`):
-    /// creates and retains less the releases that really happened. Kinds that balance are left out,
-    /// so that *nothing leaked* reads `live().is_empty()`.
+    /// References held, by kind (`context`, `queue`, `mem`, `program`, `kernel`, `event`, `svm`): creates and retains
+    /// minus the releases that really happened. Balanced kinds are left out, so that *nothing leaked* reads
+    /// `live().is_empty()`.
     pub fn live(&self) -> BTreeMap<&'static str, i64> {
         self.state().live.clone()
     }
@@ -127,14 +126,14 @@ impl Probe {
         self.state().trace.iter().copied().collect()
     }
 
-    /// Forgets calls, trace and failure. Not what is live: those objects still are.
+    /// Clears calls, trace and failure, but not the count of live objects.
     pub fn reset(&self) {
         let mut state = self.state();
         let (live, times) = (std::mem::take(&mut state.live), state.times.take());
         *state = State { live, times, ..State::default() };
     }
 
-    /// Notes a call about to be made; `Err` when it is the one to fail.
+    /// Records a call about to be made; `Err` if it is the one to fail.
     pub fn enter(&self, call: &'static str) -> Result<(), i32> {
         let mut state = self.state();
         state.calls += 1;
@@ -158,20 +157,20 @@ impl Probe {
         }
     }
 
-    /// Takes the time from each call to the next one of the same thread, from now on. So a call that blocks is seen, without a
-    /// profiler; what the caller does between two calls counts with the first.
+    /// Starts measuring the time from each call to the next one of the same thread. This shows calls that block,
+    /// without a profiler; the caller's own work between two calls counts with the first.
     pub fn time_calls(&self) {
         self.state().times = Some(Times::default());
     }
 
-    /// The thread does something else now: the time since its last call ends here.
+    /// Ends the time of the thread's last call here, because the thread does something else now.
     pub fn pause(&self) {
         if let Some(times) = &mut self.state().times {
             times.note(None);
         }
     }
 
-    /// How often each call was made since [`time_calls`](Self::time_calls), and how long that took in all; the longest first.
+    /// How often each call was made since [`time_calls`](Self::time_calls), and its total time; the longest first.
     pub fn times(&self) -> Vec<(&'static str, u64, Duration)> {
         let state = self.state();
         let sums = state.times.iter().flat_map(|times| &times.sums);
@@ -180,7 +179,7 @@ impl Probe {
         all
     }
 
-    /// Notes that `change` references of `kind` came (or, below zero, went).
+    /// Counts `change` references of `kind`; negative for releases.
     pub fn count(&self, kind: &'static str, change: i64) {
         let mut state = self.state();
         let live = state.live.entry(kind).or_default();
@@ -191,7 +190,7 @@ impl Probe {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is complete before the lock is let go, so a panic elsewhere spoils nothing.
+        // Each change is complete before the lock is released, so a panic elsewhere leaves it consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

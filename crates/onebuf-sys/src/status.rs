@@ -1,4 +1,4 @@
-//! What a driver answered, as the number it is.
+//! A driver's status, as a number.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ impl ClStatus {
     pub const NOT_LOADED: Self = Self(i32::MIN);
     /// Not from a driver: it reported success, but returned a null handle.
     pub const NULL_HANDLE: Self = Self(i32::MIN + 1);
-    /// Not from a driver: this is a forked child, where none is called.
+    /// Not from a driver: this is a forked child, where no driver is called.
     pub const FORKED: Self = Self(crate::fork::FORKED);
 
     /// Whether it is `CL_SUCCESS`. (An event's execution status may also be above zero.)
@@ -48,7 +48,7 @@ macro_rules! codes {
                 pub const $name: Self = Self($code);
             )*
 
-            /// The name in Khronos' headers; where two extensions share a code, the `KHR` one.
+            /// The name in Khronos' headers; if two extensions share a code, the `KHR` one.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($code => Some(concat!("CL_", stringify!($name))),)*

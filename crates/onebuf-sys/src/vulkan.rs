@@ -1,7 +1,7 @@
-//! Vulkan: `ash`'s function tables, found at run time, with a probe in front.
+//! Vulkan: `ash`'s function tables, loaded at run time, with a probe in front.
 //!
-//! Only calls that can fail go through the probe. Recording a command and destroying an object cannot:
-//! commands are recorded through [`Device::raw`], and what is destroyed is only counted.
+//! Only calls that can fail go through the probe. Recording a command and destroying an object cannot fail: commands
+//! are recorded through [`Device::raw`], and destroyed objects are only counted.
 //!
 //! # Safety
 //!
@@ -30,9 +30,9 @@ const HINT: &str = "install a loader and a driver (on Debian or Ubuntu: apt inst
 /// A call that the driver refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VkRefused {
-    /// Its C name.
+    /// The C name of the call.
     pub call: &'static str,
-    /// What it answered.
+    /// The driver's status.
     pub status: vk::Result,
 }
 
@@ -44,12 +44,12 @@ impl fmt::Display for VkRefused {
 
 impl std::error::Error for VkRefused {}
 
-/// What every table asks before a call, and tells after it.
+/// The probe, as every table uses it before and after a call.
 #[derive(Clone, Default)]
 struct Watch(Option<Arc<Probe>>);
 
 impl Watch {
-    /// Makes a call, unless it is the one to fail.
+    /// Makes a call, unless the probe fails it.
     fn call<T>(
         &self,
         call: &'static str,
@@ -79,10 +79,10 @@ pub struct Vulkan {
 }
 
 impl Vulkan {
-    /// Opens the loader. Asks no driver.
+    /// Opens the loader. Calls no driver.
     ///
-    /// `library` is a path or a soname, or `none`; without it `ONEBUF_VULKAN_LIB` is asked, and then the
-    /// usual names are tried. Every call that can fail goes through `probe`, where there is one.
+    /// `library` is a path, a soname, or `none`. Without it the environment variable `ONEBUF_VULKAN_LIB` applies, and
+    /// then the usual names are tried. Every call that can fail goes through `probe`, if there is one.
     pub fn load(library: Option<&str>, probe: Option<Arc<Probe>>) -> Result<Self, Missing> {
         let loaded = loader::open("vulkan", library, "ONEBUF_VULKAN_LIB", SONAMES, HINT)?;
         let Some(at) = loaded.symbol(c"vkGetInstanceProcAddr") else {
@@ -90,7 +90,7 @@ impl Vulkan {
         };
         // SAFETY: every Vulkan loader exports it with this prototype, and the library is never closed.
         let get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr = unsafe { as_function(at) };
-        // `ash` ends the process when a call is made that is not there.
+        // `ash` aborts the process when a missing function is called.
         let needed = [c"vkCreateInstance", c"vkEnumerateInstanceVersion"];
         let is_there = |name: &CStr| {
             // SAFETY: global calls are asked for without an instance.
@@ -106,7 +106,7 @@ impl Vulkan {
         Ok(Self { watch: Watch(probe), entry })
     }
 
-    /// The file that the loader lies in.
+    /// The path of the loader.
     pub fn library(&self) -> Option<PathBuf> {
         library_of(self.entry.static_fn().get_instance_proc_addr as *const c_void)
     }
@@ -136,13 +136,13 @@ impl Vulkan {
         Ok(Instance { watch: self.watch.clone(), raw, adopted: false })
     }
 
-    /// Somebody else's instance, which [`Instance::destroy`] leaves alone.
+    /// A foreign instance, which [`Instance::destroy`] does not destroy.
     ///
     /// # Safety
     ///
     /// A live instance of this loader's, that outlives what is made here.
     pub unsafe fn adopt_instance(&self, instance: vk::Instance) -> Instance {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let raw = unsafe { ash::Instance::load(self.entry.static_fn(), instance) };
         Instance { watch: self.watch.clone(), raw, adopted: true }
     }
@@ -154,7 +154,7 @@ impl fmt::Debug for Vulkan {
     }
 }
 
-/// One instance's calls. It is destroyed by [`Instance::destroy`].
+/// One instance's functions. It is destroyed by [`Instance::destroy`].
 pub struct Instance {
     watch: Watch,
     raw: ash::Instance,
@@ -162,7 +162,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// The calls that cannot fail.
+    /// The functions that cannot fail.
     pub fn raw(&self) -> &ash::Instance {
         &self.raw
     }
@@ -211,13 +211,13 @@ impl Instance {
         Ok(Device::new(self.watch.clone(), &self.raw, raw, false))
     }
 
-    /// Somebody else's device, which [`Device::destroy`] leaves alone.
+    /// A foreign device, which [`Device::destroy`] does not destroy.
     ///
     /// # Safety
     ///
     /// A live device of this instance, that outlives what is made here.
     pub unsafe fn adopt_device(&self, device: vk::Device) -> Device {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let raw = unsafe { ash::Device::load(self.raw.fp_v1_0(), device) };
         Device::new(self.watch.clone(), &self.raw, raw, true)
     }

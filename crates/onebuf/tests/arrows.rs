@@ -13,9 +13,10 @@ use std::{
 };
 
 /// The crates of the library by level: each depends only on crates of lower levels.
-const LEVELS: [&[&str]; 8] = [
+const LEVELS: [&[&str]; 9] = [
     &["onebuf-sys"],
     &["onebuf-hal"],
+    &["onebuf-experimental"],
     &[
         "onebuf-graft",
         "onebuf-host",

@@ -1,4 +1,4 @@
-//! clFFT, opened at run time: what OpenCL's programs have transformed with for years.
+//! clFFT, loaded at run time: the established FFT library of OpenCL.
 //!
 //! # Safety
 //! The prototypes are those of clFFT 2's header, where enumerations are `int`s. Its state is global: it is set up and
@@ -109,7 +109,7 @@ fn check(call: &'static str, status: i32) -> Result<()> {
     }
 }
 
-/// Forward transforms in place of memory that is somebody else's.
+/// Forward transforms in place on foreign memory.
 pub struct RawClFft {
     plan: usize,
     mem: ClMem,
@@ -118,14 +118,14 @@ pub struct RawClFft {
 }
 
 impl RawClFft {
-    /// So many of this length, one behind the other.
+    /// This many transforms of this length, one after another.
     ///
     /// # Safety
-    /// As for [`RawQueue::new`]; `mem` is a live `cl_mem` of the queue's context with room for all samples, and whoever
-    /// transforms has sole use of it meanwhile.
+    /// As for [`RawQueue::new`]; `mem` is a live `cl_mem` of the queue's context with room for all samples, and nothing
+    /// else uses it while a transform runs.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where it is not installed; clFFT's own.
+    /// [`Error::Unavailable`] if it is not installed; clFFT's own errors.
     pub unsafe fn new(
         queue: &Queue,
         mem: *mut c_void,
@@ -133,7 +133,7 @@ impl RawClFft {
         batch: usize,
     ) -> Result<Self> {
         let library = Library::open()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let on = unsafe { RawQueue::new(queue)? };
         let mut made = Self { plan: 0, mem: ClMem(mem), on, library };
         made.bake(length, batch)?;
@@ -155,10 +155,10 @@ impl RawClFft {
         }
     }
 
-    /// Enqueues all of them.
+    /// Enqueues all transforms.
     ///
     /// # Errors
-    /// clFFT's.
+    /// clFFT's errors.
     pub fn transform(&self) -> Result<()> {
         self.enqueue(null_mut())
     }
@@ -172,10 +172,10 @@ impl RawClFft {
         check("clfftEnqueueTransform", status)
     }
 
-    /// The same, waited for with all before it.
+    /// Enqueues all transforms and waits.
     ///
     /// # Errors
-    /// clFFT's and the driver's.
+    /// clFFT's errors and the driver's.
     pub fn turn(&self) -> Result<()> {
         let mut event = ClEvent::NULL;
         self.enqueue(&raw mut event)?;
@@ -185,7 +185,7 @@ impl RawClFft {
 
 impl Drop for RawClFft {
     fn drop(&mut self) {
-        // SAFETY: a plan that was made here, if any, and is used no more; the library is torn down after it.
+        // SAFETY: a plan that was made here, if any, and is no longer used; the library is torn down after it.
         let _ = unsafe { (self.library.0.destroy)(&mut self.plan) };
     }
 }

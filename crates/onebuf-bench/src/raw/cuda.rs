@@ -1,4 +1,4 @@
-//! CUDA's side of the baseline.
+//! The CUDA side of the baseline.
 //!
 //! # Safety
 //! The stream is that of onebuf's own queue, which is kept alive beside it. The context is pushed when this is made
@@ -16,7 +16,7 @@ use std::{
     ptr::null_mut,
 };
 
-/// The kernel of `TOUCH_PTX` on memory that is somebody else's.
+/// The kernel of `TOUCH_PTX` on foreign memory.
 pub struct RawCuda {
     pub(super) cu: CudaLike,
     device: i32,
@@ -33,11 +33,11 @@ impl RawCuda {
     /// Loads the kernel.
     ///
     /// # Safety
-    /// The queue's hub loaded the library that is loaded by default, and `at` is a device address of the queue's
-    /// device. Whoever calls [`RawCuda::turn`] has sole use of it meanwhile.
+    /// The queue's hub loaded the default library, and `at` is a device address of the queue's device. Nothing else
+    /// uses it while [`RawCuda::turn`] runs.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub unsafe fn new(owner: &Queue, at: u64) -> Result<Self> {
         let cu = CudaLike::load(Flavor::Cuda, None, None).map_err(|missing| {
             Error::Unavailable { what: "CUDA".into(), tried: missing.tried, reason: missing.reason }
@@ -62,10 +62,10 @@ impl RawCuda {
         Ok(Self { cu, device, module, function, stream, at, added, _owner: owner.clone() })
     }
 
-    /// One launch, not waited for.
+    /// One launch, without waiting.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn touch(&self) -> Result<()> {
         let (mut at, mut add) = (self.at, next(&self.added));
         let mut parameters = [(&raw mut at).cast::<c_void>(), (&raw mut add).cast()];
@@ -80,16 +80,16 @@ impl RawCuda {
         .map_err(|refused| driver(cu, refused))
     }
 
-    /// One launch, waited for as onebuf has to: it never blocks without an end.
+    /// One launch, and waits as onebuf does, with a timeout.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn turn(&self) -> Result<()> {
         self.touch()?;
         self.drain()
     }
 
-    /// Until the stream has run dry.
+    /// Waits until the stream is empty.
     pub(super) fn drain(&self) -> Result<()> {
         let Self { cu, stream, .. } = self;
         loop {
@@ -101,7 +101,7 @@ impl RawCuda {
         }
     }
 
-    /// What all launches so far have added.
+    /// The sum of all launches so far.
     pub fn added(&self) -> u32 {
         sum(self.added.get())
     }
@@ -110,7 +110,7 @@ impl RawCuda {
 impl Drop for RawCuda {
     fn drop(&mut self) {
         let mut popped = CuContext::NULL;
-        // SAFETY: each was made here once, and is used no more. A benchmark has no use for a refusal.
+        // SAFETY: each was created here once, and is no longer used. A benchmark ignores refusals.
         unsafe {
             let _ = self.cu.unload_module(self.module);
             let _ = self.cu.pop_current(&raw mut popped);

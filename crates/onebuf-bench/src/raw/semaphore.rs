@@ -1,8 +1,9 @@
-//! Two semaphores that Vulkan makes, and OpenCL and CUDA signal and wait on: the baseline of hand-overs without a wait.
+//! Two semaphores that Vulkan creates, and that OpenCL and CUDA signal and wait on: the baseline of hand-overs without
+//! a host wait.
 //!
 //! # Safety
-//! The semaphores are imported by descriptors that the drivers take over. Each is signalled and waited for in turn, and
-//! everything that uses them has finished when they go: whoever drops this has drained both queues.
+//! The semaphores are imported by descriptors that the drivers take over. Each is signalled and waited for in turn. The
+//! owner drains both queues before dropping this.
 
 use super::{RawCuda, RawLaunch, cuda, driver};
 use onebuf::{Error, Result, hal::PhysicalId};
@@ -19,7 +20,7 @@ use std::{
 
 const FD: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
 
-/// Two queues, and what joins them: from OpenCL to CUDA, and back; as each of the two knows them.
+/// Two queues and the semaphores that join them, in both directions, as each API knows them.
 pub struct RawSemaphores<'r> {
     cl: &'r RawLaunch,
     cuda: &'r RawCuda,
@@ -30,17 +31,17 @@ pub struct RawSemaphores<'r> {
     _maker: Maker,
 }
 
-/// One semaphore, of both.
+/// One semaphore, as both APIs know it.
 type Joint = (ClSemaphore, ExternalSemaphore);
 
 impl<'r> RawSemaphores<'r> {
-    /// Makes them on that chip.
+    /// Creates them on that chip.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where a driver has no such semaphores; the drivers'.
+    /// [`Error::Unsupported`] if a driver has no such semaphores; the drivers' errors.
     pub fn new(cl: &'r RawLaunch, cuda: &'r RawCuda, chip: PhysicalId) -> Result<Self> {
         let (maker, external) = (Maker::on(chip)?, cl.external()?);
-        // SAFETY: a platform that is there; whoever plans with semaphores has seen that it declares them.
+        // SAFETY: an existing platform; a plan with semaphores means that it declares the extension.
         let calls = unsafe { cl.on.cl.extensions(cl.platform()?, &["cl_khr_semaphore"]) };
         if !calls.has_semaphores() {
             return Err(Error::unsupported("raw semaphores", "a platform with cl_khr_semaphore"));
@@ -54,10 +55,10 @@ impl<'r> RawSemaphores<'r> {
         Ok(Self { cl, cuda, external, calls, to_cuda, to_cl, _maker: maker })
     }
 
-    /// A kernel of each, ordered by the device alone: nothing is waited for.
+    /// Launches a kernel of each API, ordered on the device, without waiting.
     ///
     /// # Errors
-    /// The drivers'.
+    /// The drivers' errors.
     pub fn round(&self) -> Result<()> {
         let (queue, no) = (self.cl.on.queue, null_mut());
         self.cl.borrowed(&self.external)?;
@@ -74,10 +75,10 @@ impl<'r> RawSemaphores<'r> {
             .map_err(driver("clEnqueueWaitSemaphoresKHR"))
     }
 
-    /// Until everything has run.
+    /// Waits until everything has run.
     ///
     /// # Errors
-    /// The drivers'.
+    /// The drivers' errors.
     pub fn drain(&self) -> Result<()> {
         // SAFETY: a live queue.
         unsafe { self.cl.on.cl.finish(self.cl.on.queue) }.map_err(driver("clFinish"))?;
@@ -127,7 +128,7 @@ fn import_cuda(raw: &RawCuda, fd: OwnedFd) -> Result<ExternalSemaphore> {
 }
 
 impl RawCuda {
-    /// A launch between a signal that is waited for and one that is given.
+    /// A launch between a wait and a signal.
     pub(super) fn between(
         &self,
         before: ExternalSemaphore,
@@ -144,7 +145,7 @@ impl RawCuda {
     }
 }
 
-/// A logical device of Vulkan's, for semaphores alone.
+/// A logical device of Vulkan, for semaphores only.
 struct Maker {
     instance: Instance,
     device: Device,
@@ -180,7 +181,7 @@ impl Maker {
         }
     }
 
-    /// The descriptor of a new one, which stays when Vulkan's own handle is gone.
+    /// The descriptor of a new semaphore, which stays valid after Vulkan's handle is destroyed.
     fn semaphore(&self) -> Result<OwnedFd> {
         let mut export = vk::ExportSemaphoreCreateInfo::default().handle_types(FD);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut export);
@@ -200,7 +201,7 @@ impl Maker {
 unsafe fn uuid(instance: &Instance, physical: vk::PhysicalDevice) -> Option<[u8; 16]> {
     let mut ids = vk::PhysicalDeviceIDProperties::default();
     let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut ids);
-    // SAFETY: the caller's promise; places for both answers.
+    // SAFETY: guaranteed by the caller; there is room for both answers.
     unsafe { instance.raw().get_physical_device_properties2(physical, &mut properties) };
     Some(ids.device_uuid)
 }

@@ -1,4 +1,4 @@
-//! A loop around `recvmmsg`, and nothing more: packets are taken, and nobody looks at them.
+//! A plain `recvmmsg` loop: it receives packets and ignores their contents.
 
 use onebuf::{Error, Result};
 use std::{
@@ -12,23 +12,23 @@ use std::{
 /// Packets of one call.
 const BATCH: usize = 64;
 
-/// Longer than this no packet is waited for.
+/// Timeout for a packet.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A socket, and room for a frame's packets.
+/// A socket, and room for the packets of a frame.
 pub struct RawUdp {
     socket: UdpSocket,
-    /// What the places below are in.
+    /// The memory behind the I/O vectors below.
     heads: Vec<u8>,
     frame: Vec<u8>,
-    /// Where each packet goes: its head, if that goes elsewhere, and the rest.
+    /// Where each packet goes: its header, if that is separate, and the rest.
     places: Vec<[libc::iovec; 2]>,
     messages: Vec<libc::mmsghdr>,
 }
 
 impl RawUdp {
-    /// For frames of so many packets, with heads and payloads of so many bytes, and so much room for those that wait. With the
-    /// heads apart, the payloads make a frame; else each packet lies where it came.
+    /// For frames of this many packets with these header and payload sizes, and this receive buffer. With separate
+    /// headers the payloads form a frame; otherwise each packet stays as it came.
     pub fn bind(packets: usize, bytes: [usize; 2], room: usize, apart: bool) -> Result<Self> {
         let socket = UdpSocket::bind("127.0.0.1:0").map_err(failed("bind"))?;
         socket.set_read_timeout(Some(TIMEOUT)).map_err(failed("setsockopt"))?;
@@ -55,7 +55,7 @@ impl RawUdp {
             self.places.push([place(&mut self.heads, packet, head), rest]);
         }
         for places in &mut self.places {
-            // SAFETY: numbers and pointers, for which zero means that there is nothing.
+            // SAFETY: numbers and pointers, for which zero is valid.
             let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
             let places = if head > 0 { &mut places[..] } else { &mut places[1..] };
             message.msg_hdr.msg_iov = places.as_mut_ptr();
@@ -64,17 +64,17 @@ impl RawUdp {
         }
     }
 
-    /// Where it listens.
+    /// The address it listens at.
     pub fn address(&self) -> Result<SocketAddr> {
         self.socket.local_addr().map_err(failed("getsockname"))
     }
 
-    /// Takes a frame's packets.
+    /// Receives the packets of one frame.
     pub fn take(&mut self) -> Result<()> {
         let (fd, mut rest) = (self.socket.as_raw_fd(), &mut self.messages[..]);
         while !rest.is_empty() {
             let (messages, many) = (rest.as_mut_ptr(), rest.len().min(BATCH) as u32);
-            // SAFETY: so many messages with their places, all of which live as long as `self` and do not move.
+            // SAFETY: the messages and their places live as long as `self` and do not move.
             let came = unsafe {
                 libc::recvmmsg(fd, messages, many, libc::MSG_WAITFORONE as _, null_mut())
             };
@@ -86,12 +86,12 @@ impl RawUdp {
     }
 }
 
-/// As our source does: past the system's limit where we may.
+/// As onebuf's source does: beyond the system's limit if permitted.
 fn ask_for_room(socket: &UdpSocket, room: usize) {
     let room = room as libc::c_int;
     for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
         let len = size_of_val(&room) as libc::socklen_t;
-        // SAFETY: the option is an `int`, which `room` is. What is refused leaves the limit as it is.
+        // SAFETY: the option is an `int`, which `room` is. A refusal leaves the limit unchanged.
         let _ = unsafe {
             let fd = socket.as_raw_fd();
             libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const room).cast(), len)

@@ -1,7 +1,7 @@
-//! Bridge copies beside the C calls that one would write by hand: through a pointer, and between two platforms.
+//! Bridge copies compared with hand-written C calls: through a pointer, and between two platforms.
 //!
 //! # Safety
-//! Queues are given to raw C calls.
+//! Queues are passed to raw C calls.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ const STAGED_NAME: &str = "bridge_staged_ratio";
 
 pub const ALIASED: Workload = Workload {
     name: ALIASED_NAME,
-    about: "a bridge copy from memory that the host sees in place, over a blocking write from it",
+    about: "a bridge copy from memory that the host accesses in place, over a blocking write from it",
     cases: |bench| per_platform(bench, ALIASED_NAME, aliased),
 };
 
@@ -54,12 +54,12 @@ fn on(bench: &Bench, device: &Device) -> Result<Buffer<u8>> {
 fn aliased(bench: &Bench, device: &Device) -> Result<Row, Stop> {
     let host = bench.hub.host();
     let pages = bench.hub.buffer::<u8>(bench.bytes).shared_with([&host]).build()?;
-    // Written, so that there are pages.
+    // Written, so that its pages are allocated.
     pages.fill(3)?;
     let target = on(bench, device)?;
     // SAFETY: the hub loaded OpenCL by its default name.
     let raw = unsafe { RawWrite::new(&device.queue()?, bench.bytes)? };
-    // Both from the same pages: how large the kernel's are matters more than who copies.
+    // Both from the same pages: the page size matters more than who copies.
     let by_hand = || timed(|| raw.write(&pages.map()?));
     let found = compare(bench.effort, || timed(|| cross(&pages, &target)), by_hand)?;
     check(&target, 3)?;
@@ -94,7 +94,7 @@ fn timed(copy: impl FnOnce() -> Result<()>) -> Result<f64> {
     Ok(clock.elapsed().as_nanos() as f64)
 }
 
-/// Whether what was measured did what it said.
+/// Whether the measured operation gave the right result.
 fn check(buffer: &Buffer<u8>, value: u8) -> Result<()> {
     match buffer.to_vec()?.iter().all(|&byte| byte == value) {
         true => Ok(()),

@@ -1,8 +1,8 @@
-//! OpenCL and CUDA take turns on one chip's memory, beside the same by the raw C calls: acquire, launch, release,
+//! OpenCL and CUDA take turns on one chip's memory, compared with the raw C calls: acquire, launch, release,
 //! `clFinish`, launch, and wait for the stream.
 //!
 //! # Safety
-//! Memory of onebuf's is given to raw C calls.
+//! Memory of onebuf is passed to raw C calls.
 
 #![allow(unsafe_code)]
 
@@ -34,7 +34,7 @@ fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
     let builder = bench.hub.buffer::<u32>(bench.bytes.div_ceil(4)).shared_with(pair);
     let builder = builder.trust_declared(true).allocate_on(cuda).route(RouteKind::OpaqueFd);
     builder.plan().map_err(|error| Stop::Absent(error.to_string()))?;
-    // Buffers of their own: what the raw calls do is nothing that onebuf knows of.
+    // Separate buffers: onebuf does not know what the raw calls do.
     let (ours, theirs) = (builder.clone().build()?, builder.build()?);
     let sides = [Side::new(cl)?, Side::new(cuda)?];
     let mem = theirs.write_on(&sides[0].queue)?.cl_mem()?;
@@ -42,7 +42,7 @@ fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
     // SAFETY: the hub loaded OpenCL by its default name, and the memory is of this queue's context. Only the raw
     // calls below use it until they have finished.
     let raw_cl = unsafe { RawLaunch::new(&sides[0].queue, mem)? };
-    // SAFETY: the same for CUDA.
+    // SAFETY: as above, for CUDA.
     let raw_cuda = unsafe { RawCuda::new(&sides[1].queue, at)? };
     let external = raw_cl.external()?;
     let round = || -> Result<()> {

@@ -1,7 +1,7 @@
-//! Our transform beside clFFT's, on every OpenCL platform; and grafted beside cuFFT's, in one stream.
+//! Our transform compared with clFFT on every OpenCL platform; and grafted, compared with cuFFT in one stream.
 //!
 //! # Safety
-//! A `cl_mem` is given to clFFT.
+//! A `cl_mem` is passed to clFFT.
 
 #![allow(unsafe_code)]
 
@@ -18,11 +18,11 @@ use onebuf::{
 use onebuf_demo::Transform;
 use rustfft::FftPlanner;
 
-/// Points of a batch, and those on CPUs, but for transforms that are longer.
+/// Points of a batch on GPUs and on CPUs, unless one transform is longer.
 const POINTS: usize = 1 << 22;
 const CPU_POINTS: usize = 1 << 18;
 
-/// Lengths, as powers of two, and those for a look.
+/// Lengths as powers of two, and those for `--quick`.
 const LOGS: [u32; 10] = [6, 8, 10, 11, 12, 14, 16, 18, 20, 22];
 const QUICK_LOGS: [u32; 1] = [8];
 
@@ -31,7 +31,7 @@ const ROUNDS: u64 = 8;
 
 pub const CLFFT: Workload = Workload {
     name: "fft_<n>_<a>_clfft_ratio",
-    about: "transforms of n points by a kernel of ours, 4M points a batch, over clFFT's",
+    about: "transforms of n points by onebuf's kernel, 4M points per batch, over clFFT",
     cases: |bench| {
         let all = platforms(&bench.hub).into_iter().map(|device| [device.clone(), device]);
         let none = too_few_platforms(&bench.hub, 1);
@@ -41,18 +41,18 @@ pub const CLFFT: Workload = Workload {
 
 pub const CUFFT: Workload = Workload {
     name: "fft_<n>_<a>_cufft_ratio",
-    about: "the same by OpenCL's kernel in CUDA's stream, over cuFFT's in the same stream",
+    about: "transforms by the grafted OpenCL kernel, over cuFFT in the same stream",
     cases: |bench| cases(bench, CUFFT.name, chips(bench), NO_CHIP.into(), run_cufft),
 };
 
-/// How many of what.
+/// The sizes.
 #[derive(Clone, Copy)]
 struct Batch {
     length: usize,
     count: usize,
 }
 
-/// Of those who compile kernels, and those who run them; or why there are none.
+/// The devices that compile kernels, and those that run them; or why there are none.
 fn cases(
     bench: &Bench,
     name: &'static str,
@@ -96,13 +96,13 @@ impl Batch {
         (0..self.length * self.count).map(sample).collect()
     }
 
-    /// Memory of the device itself: a `cl_mem` on OpenCL.
+    /// The device's own memory: a `cl_mem` on OpenCL.
     fn buffer(&self, device: &Device) -> Result<Buffer<Complex32>> {
         let builder = device.hub().buffer(self.length * self.count).shared_with([device]);
         builder.memory_kind(MemoryKind::Device).init(self.samples()).build()
     }
 
-    /// A wrong result is not worth measuring. Leaves silence behind: what is transformed again and again has to stay finite.
+    /// A wrong result makes the measurement void. Leaves zeroes, because repeated transforms must stay finite.
     fn check(&self, found: &Buffer<Complex32>, whose: &str) -> Result<()> {
         let double = |x: Complex32| Complex64::new(x.re.into(), x.im.into());
         let mut wanted: Vec<Complex64> = self.samples().into_iter().map(double).collect();
@@ -120,7 +120,7 @@ impl Batch {
     }
 }
 
-/// Nanoseconds a round; the last one is waited for.
+/// Nanoseconds per round; waits for the last one.
 fn timed(
     rounds: u64,
     start: impl Fn() -> Result<()>,
@@ -138,7 +138,7 @@ fn rounds(device: &Device) -> u64 {
     if is_cpu(device) { 1 } else { ROUNDS }
 }
 
-/// Ours, started and waited for.
+/// Our transform, launched and waited for.
 struct OurTransform {
     transform: Transform,
     queue: Queue,
@@ -181,7 +181,7 @@ fn run_clfft(bench: &Bench, [_, device]: &[Device; 2], batch: Batch) -> Result<R
     Ok(found.row("", Unit::Us).remark(device.info().platform.trim()))
 }
 
-/// What clFFT cannot do here is no failure of ours.
+/// What clFFT does not support is not our failure.
 fn refused(error: Error) -> Stop {
     match error {
         Error::Driver { api: "clFFT", .. } => Stop::Absent(error.to_string()),

@@ -1,8 +1,8 @@
-//! OpenCL's kernels in CUDA's streams: a kernel of each, beside two of CUDA's by the raw C calls; and the pipeline of
-//! `onebuf demo`, beside the same by CUDA's libraries alone.
+//! OpenCL kernels in CUDA streams: a kernel of each API, compared with two CUDA kernels by raw C calls; and the
+//! pipeline of `onebuf demo`, compared with CUDA's libraries alone.
 //!
 //! # Safety
-//! Memory of onebuf's is given to raw C calls.
+//! Memory of onebuf is passed to raw C calls.
 
 #![allow(unsafe_code)]
 
@@ -21,22 +21,22 @@ const BATCH: u64 = 8;
 
 pub const HANDOFF: Workload = Workload {
     name: "graft_handoff_<a>_<b>_us",
-    about: "a kernel of OpenCL's and one of CUDA's in one stream, and a wait, over two raw CUDA launches",
+    about: "an OpenCL and a CUDA kernel in one stream, and a wait, over two raw CUDA launches",
     cases: |bench| cases(bench, HANDOFF.name, run),
 };
 
 pub const PIPELINE: Workload = Workload {
     name: "graft_pipeline_<a>_<b>_us",
-    about: "a frame through OpenCL's delay, window and fft and CUDA's product in one stream, over all in CUDA",
+    about: "a frame through the OpenCL transform and the CUDA product in one stream, over all in CUDA",
     cases: |bench| cases(bench, PIPELINE.name, run_pipeline),
 };
 
 type RunOnPair = fn(&Bench, &[Device; 2]) -> Result<Row, Stop>;
 
-/// Why there is nothing to graft.
+/// Why no graft is possible.
 pub(super) const NO_CHIP: &str = "a chip that both OpenCL and CUDA see is needed, found 0";
 
-/// OpenCL's and CUDA's device of every chip that both see.
+/// The OpenCL and CUDA devices of every chip that both support.
 pub(super) fn chips(bench: &Bench) -> Vec<[Device; 2]> {
     let is_cuda = |pair: &[Device; 2]| pair[1].info().api.0 == "cuda";
     one_chip(&bench.hub).into_iter().filter(is_cuda).collect()
@@ -84,12 +84,12 @@ fn run(bench: &Bench, [cl, cuda]: &[Device; 2]) -> Result<Row, Stop> {
     Ok(row.remark("two kernels and a wait, over the raw C calls"))
 }
 
-/// A driver whose programs are not to be grafted is no failure.
+/// A driver whose programs cannot be grafted is not a failure.
 fn grafted(cl: &Device, queue: &onebuf::Queue) -> Result<Side, Stop> {
     Side::grafted(cl, queue).map_err(absent)
 }
 
-/// What is not here, or not possible here, is no failure.
+/// A missing requirement is not a failure.
 pub(super) fn absent(error: Error) -> Stop {
     match error {
         Error::Unsupported { .. } | Error::Unavailable { .. } => Stop::Absent(error.to_string()),

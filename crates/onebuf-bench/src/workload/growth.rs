@@ -1,5 +1,5 @@
-//! How the pipeline of `onebuf demo` grows: with the size of a frame, and with the slots of its ring. Zero-copy beside the
-//! staged copy, and beside all stages on the second device: what one API alone could reach.
+//! How the pipeline of `onebuf demo` scales with the frame size and with the slots of its ring. Zero-copy, compared
+//! with the staged copy and with all stages on the second device, which is the limit of a single API.
 
 use super::{
     graft::absent,
@@ -13,49 +13,49 @@ use onebuf::{
 use onebuf_demo::{Frame, Interpolator, Pipeline, Setup, Shape};
 use std::{cell::RefCell, fs, time::Instant};
 
-/// Bytes of a frame, and those for a look.
+/// Frame sizes in bytes, and those for `--quick`.
 const SIZES: [usize; 8] = [1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30];
 const QUICK_SIZES: [usize; 2] = [1 << 16, 1 << 18];
 
-/// Slots of a ring, and those for a look.
+/// Ring sizes, and those for `--quick`.
 const DEPTHS: [usize; 4] = [1, 2, 4, 8];
 const QUICK_DEPTHS: [usize; 1] = [4];
 
-/// Frames that go through a ring between two looks at the clock, as many as four of the largest rings hold.
+/// Frames between two readings of the clock: four times the largest ring.
 const FRAMES: u64 = 32;
 const QUICK_FRAMES: u64 = 8;
 
-/// What all frames of a row take together: so much is measured at least, at four frames a block.
+/// Minimum measured time of a row, at four frames per block.
 const VOLUME: usize = 4 << 30;
 
-/// Memory that a row takes, in frames: three of devices, and the reference's on the host.
+/// Memory of a row, in frames: three on devices, and the reference on the host.
 const COPIES: u64 = 6;
 
 pub const SIZE: Workload = Workload {
     name: "growth_<a>_<b>_<size>_us",
-    about: "a frame of this size through the pipeline, over that with a staged copy between",
+    about: "a frame of this size through the pipeline, over the same with a staged copy between",
     cases: |bench| sizes(bench, SIZE.name, Rival::Staged),
 };
 
 pub const SIZE_LIMIT: Workload = Workload {
     name: "growth_limit_<a>_<b>_<size>_us",
-    about: "the same, over both stages on b: the limit of one API alone",
+    about: "a frame of this size, over both stages on b: the limit of one API alone",
     cases: |bench| sizes(bench, SIZE_LIMIT.name, Rival::OneApi),
 };
 
 pub const RING: Workload = Workload {
     name: "ring_<a>_<b>_<slots>_us",
-    about: "a frame of many through a ring of so many slots, over that with a staged copy between",
+    about: "a frame in a stream through a ring of this many slots, over the same with a staged copy between",
     cases: |bench| rings(bench, RING.name, Rival::Staged),
 };
 
 pub const RING_LIMIT: Workload = Workload {
     name: "ring_limit_<a>_<b>_<slots>_us",
-    about: "the same, over both stages on b",
+    about: "a frame in a stream through such a ring, over both stages on b",
     cases: |bench| rings(bench, RING_LIMIT.name, Rival::OneApi),
 };
 
-/// What zero-copy is compared with.
+/// The baseline of zero-copy.
 #[derive(Clone, Copy)]
 enum Rival {
     Staged,
@@ -65,7 +65,7 @@ enum Rival {
 fn sizes(bench: &Bench, name: &'static str, rival: Rival) -> Vec<Case> {
     let (all, most) = match bench.effort == Effort::QUICK {
         true => (&QUICK_SIZES[..], bench.bytes),
-        // Of 256 MiB, unless asked for something else, up to a GiB.
+        // At 256 MiB unless requested otherwise, up to 1 GiB.
         false => (&SIZES[..], 4 * bench.bytes),
     };
     let all = all.iter().copied().filter(move |&bytes| bytes <= most);
@@ -100,7 +100,7 @@ fn cases(
     both.map(case).collect()
 }
 
-/// As the page that draws them reads it: `64KiB`.
+/// A size as the HTML page parses it: `64KiB`.
 fn size_name(bytes: usize) -> String {
     match bytes.ilog2() / 10 {
         0 => format!("{bytes}B"),
@@ -116,7 +116,7 @@ struct Way<'w> {
     request: BufferBuilder<'w, Complex32>,
 }
 
-/// Zero-copy, and its rival.
+/// Zero-copy, and its baseline.
 fn ways<'w>(
     bench: &'w Bench,
     pair: &[Device; 2],
@@ -168,7 +168,7 @@ fn shape_name(shape: &Shape) -> String {
     format!("{} x {}, {} beams", shape.channels, shape.length, shape.beams)
 }
 
-/// Not where a machine would begin to swap, or a driver refuse.
+/// Excludes sizes at which the machine would swap, or a driver refuse.
 fn fits(pair: &[Device; 2], bytes: u64) -> Result<(), Stop> {
     let (needs, has) = (COPIES * bytes, available_bytes());
     if has.is_some_and(|has| needs > has) {
@@ -185,7 +185,7 @@ fn fits(pair: &[Device; 2], bytes: u64) -> Result<(), Stop> {
     }
 }
 
-/// What Linux says that programs could have; `None` where it says nothing.
+/// The available memory that Linux reports; `None` if it does not.
 fn available_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -207,7 +207,7 @@ fn run_ring(bench: &Bench, pair: &[Device; 2], rival: Rival, slots: usize) -> Re
 
 type Ring<'r> = pipeline::Pipeline<'r, Frame>;
 
-/// Silence through all stages. Who takes a frame waits for its last number.
+/// Sends zeroes through all stages. The sink waits for the last number of a frame.
 fn ring<'r>(way: &'r Way<'_>, slots: usize, frames: u64) -> Result<Ring<'r>> {
     let (run, shape) = (&way.pipeline, way.pipeline.shape());
     let product = run.setup.product();
@@ -231,7 +231,7 @@ fn ring<'r>(way: &'r Way<'_>, slots: usize, frames: u64) -> Result<Ring<'r>> {
     builder.build()
 }
 
-/// Nanoseconds a frame.
+/// Nanoseconds per frame.
 fn stream(ring: &RefCell<Ring<'_>>, frames: u64) -> Result<f64> {
     let clock = Instant::now();
     ring.borrow_mut().run().map_err(|failure| failure.error)?;

@@ -8,7 +8,7 @@ use crate::{
 use onebuf::{Buffer, BufferBuilder, Device, Result, RouteKind, hal::DeviceKind};
 use std::time::Instant;
 
-/// The size that the goal speaks of.
+/// The size that the goal is stated for.
 const BAR_BYTES: usize = 256 << 20;
 
 pub const WORKLOAD: Workload = Workload {
@@ -37,14 +37,14 @@ fn case(pair: [Device; 2]) -> Case {
 }
 
 fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
-    // Declared routes will do: a benchmark compares, and `onebuf doctor` proves.
+    // Declared routes are enough: a benchmark compares, and `onebuf doctor` proves.
     let builder = bench.hub.buffer::<u32>(bench.bytes.div_ceil(4)).shared_with(pair);
     let builder = builder.trust_declared(true);
     let shared = builder.clone().allocate_on(&bench.hub.host()).route(RouteKind::HostPointer);
     let remark = remark(bench, pair, &shared)?;
     let shared = shared.build()?;
     let staged = builder.allocate_on(&pair[0]).route(RouteKind::Staged).build()?;
-    // Sides of their own, so that the launches on each buffer can be added up.
+    // Separate sides, so that the launches on each buffer can be summed up.
     let sides = || -> Result<[Side; 2]> { Ok([Side::new(&pair[0])?, Side::new(&pair[1])?]) };
     let (for_shared, for_staged) = (sides()?, sides()?);
     let found =
@@ -53,14 +53,13 @@ fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
         check(buffer, sides[0].added().wrapping_add(sides[1].added()))?;
     }
     let row = found.row("", Unit::Us).remark(remark);
-    // A hundred times as fast, where nothing has to be copied and at a size where copying takes its time.
+    // A hundred times as fast if nothing is copied, at a size where copying is slow.
     let cpus = pair.iter().all(|device| device.info().kind == DeviceKind::Cpu);
     Ok(if cpus && bench.bytes >= BAR_BYTES { row.bar(Bar::RatioAtMost(0.01)) } else { row })
 }
 
-/// There and back; nanoseconds per hand-over. A tiny kernel runs at each end, since some drivers
-/// move nothing before one does, and is waited for. It runs once more without a hand-over before it, and
-/// what that takes is not the hand-over's.
+/// There and back; nanoseconds per hand-over. A tiny kernel runs at each end and is waited for, because some drivers
+/// move nothing before a kernel runs. The time of the same kernel without a hand-over is subtracted.
 fn round(sides: &[Side; 2], buffer: &Buffer<u32>) -> Result<f64> {
     let mut sum = 0.0;
     for side in sides {
@@ -77,7 +76,7 @@ fn turn(side: &Side, buffer: &Buffer<u32>) -> Result<f64> {
     Ok(clock.elapsed().as_nanos() as f64)
 }
 
-/// Whether experiments have shown that the shared route works; why there is none if there is none.
+/// Whether experiments have proven the shared route; or why there is none.
 fn remark(
     bench: &Bench,
     pair: &[Device; 2],

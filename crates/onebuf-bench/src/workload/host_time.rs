@@ -1,8 +1,8 @@
-//! What a hand-over by semaphores costs the host: the thread's time in calls for OpenCL → CUDA → OpenCL, with no wait
-//! anywhere, beside the same by the raw C calls.
+//! Host cost of a hand-over by semaphores: the thread's time in calls for OpenCL → CUDA → OpenCL, without any wait,
+//! compared with the raw C calls.
 //!
 //! # Safety
-//! Memory of onebuf's is given to raw C calls.
+//! Memory of onebuf is passed to raw C calls.
 
 #![allow(unsafe_code)]
 
@@ -13,14 +13,14 @@ use crate::{
 };
 use onebuf::{Device, Result, RouteKind, SyncMethod};
 
-/// Rounds that are enqueued before they are waited for, which is not timed.
+/// Rounds that are enqueued before they are waited for; the wait is not timed.
 const BATCH: u64 = 8;
 
 const WORDS: usize = 1 << 18;
 
 pub const WORKLOAD: Workload = Workload {
     name: "handoff_host_<a>_<b>_us",
-    about: "the host's time to enqueue a kernel of OpenCL's and one of CUDA's, joined by semaphores, over raw C",
+    about: "host time to enqueue an OpenCL and a CUDA kernel, joined by semaphores, over raw C",
     cases,
 };
 
@@ -52,7 +52,7 @@ fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
     }
     let (ours, theirs) = (builder.clone().build()?, builder.build()?);
     let sides = [Side::new(cl)?, Side::new(cuda)?];
-    // Queues of their own: of one whose handle was given away onebuf cannot know what is in it.
+    // Separate queues: onebuf cannot know what is enqueued in a queue whose handle was given away.
     let (cl_queue, cuda_queue) = (cl.queue()?, cuda.queue()?);
     let mem = theirs.write_on(&cl_queue)?.cl_mem()?;
     let at = theirs.write_on(&cuda_queue)?.cuda_ptr()?;
@@ -65,7 +65,7 @@ fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
         let spent = try_timed(BATCH, enqueue)?;
         drain().map(|()| spent.as_nanos() as f64 / BATCH as f64)
     };
-    // From behind a kernel of OpenCL's to behind the next: what is known to be over would be waited for by nobody, and the
+    // From after one OpenCL kernel to after the next. onebuf would not wait for work that is known to be done, but the
     // raw calls signal and wait each time.
     let round = || sides.iter().rev().try_for_each(|side| side.touch(&ours));
     let drain = || sides.iter().try_for_each(|side| side.queue.finish());

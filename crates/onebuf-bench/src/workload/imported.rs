@@ -1,4 +1,4 @@
-//! What a kernel makes of memory that another API allocated and its own imported, beside its own.
+//! A kernel's speed on memory that another API allocated and its own imported, compared with its own memory.
 //!
 //! # Safety
 //! One kernel is declared here; its text is below.
@@ -14,21 +14,21 @@ use std::{cell::Cell, time::Instant};
 
 const NAME: &str = "imported_bandwidth_ratio";
 
-/// One work-item's share, and a group.
+/// Elements per work-item, and size of a group.
 type Four = [u32; 4];
 const GROUP: usize = 64;
 
-/// Launches in one measurement: enough that the wait for them does not show.
+/// Launches in one measurement: enough that waiting for them is negligible.
 const BATCH: u32 = 16;
-/// A CPU's kernels take so long that few, on few bytes, are enough.
+/// Kernels on a CPU take so long that few launches on few bytes are enough.
 const CPU_BATCH: u32 = 2;
 const CPU_BYTES: usize = 8 << 20;
 
-/// Every element becomes one more, four words each.
+/// Increments every element, four words at a time.
 const TEXT: &str = "kernel void step(global uint4 *x, uint n) {
     if (get_global_id(0) < n) x[get_global_id(0)] += 1;
 }";
-/// The groups that every driver of shaders takes, and the same as one: each work-item has several elements.
+/// The maximum number of groups that all shader drivers accept; each work-item processes several elements.
 const SHADER_GROUPS: usize = 65535;
 const SHADER: &str = "#version 450
 layout(local_size_x = 64) in;
@@ -76,11 +76,11 @@ pub const WORKLOAD: Workload = Workload {
 
 pub const BETWEEN: Workload = Workload {
     name: "imported_bandwidth_<a>_<b>_ratio",
-    about: "the bandwidth of b's kernel on memory of a's, where one of the two is OpenGL or Vulkan, over b's own",
+    about: "bandwidth of b's kernel on a's memory, if one is OpenGL or Vulkan, over b's own memory",
     cases: between,
 };
 
-/// Who exports and who imports, with the importer's API.
+/// Exporter and importer, with the importer's API.
 fn pairs(hub: &Hub) -> Vec<([Device; 2], [&'static str; 2])> {
     let topology = hub.topology();
     let by_fd = topology
@@ -148,7 +148,7 @@ fn kernel(device: &Device) -> Result<Kernel> {
     };
     let signature = Signature::new().buffer::<Four>(Access::ReadWrite).value::<u32>().require(fits);
     let source = Source::opencl_c(TEXT).with_glsl("step", SHADER).with_ptx(PTX);
-    // SAFETY: elements below n are touched, and `fits` checks that there are so many.
+    // SAFETY: it accesses elements below n, and `fits` checks that there are as many.
     unsafe { device.program(&source)?.kernel("step", signature) }
 }
 
@@ -179,7 +179,7 @@ impl ImportedSide {
         Ok(clock.elapsed().as_nanos() as f64 / f64::from(self.launches))
     }
 
-    /// Whether every launch changed every element: buffers begin as zeroes.
+    /// Whether every launch changed every element: buffers start as zeroes.
     fn check(&self) -> Result<()> {
         match self.buffer.to_vec()?.iter().all(|four| *four == [self.steps.get(); 4]) {
             true => Ok(()),

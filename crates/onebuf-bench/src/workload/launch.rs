@@ -1,10 +1,10 @@
-//! A launch beside the same launch by the raw C calls, on the same queue and the same `cl_mem`.
+//! A launch compared with the same launch by raw C calls, on the same queue and the same `cl_mem`.
 //!
-//! What a launch through onebuf does more: it checks every argument against the signature. What it costs to hold the buffer
-//! meanwhile is another row: with a view that is taken for each launch, which also notes where the queue is.
+//! A launch through onebuf also checks every argument against the signature. The cost of holding the buffer is a
+//! separate row: a view is taken for each launch, which also records the queue's progress.
 //!
 //! # Safety
-//! One `cl_mem` is given to raw C calls.
+//! One `cl_mem` is passed to raw C calls.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ use onebuf::{Device, MemoryKind, Result};
 const HELD: &str = "launch_enqueue_ratio";
 const TAKEN: &str = "launch_view_ratio";
 
-/// Launches between two waits: only enqueueing is timed, and no driver's queue grows without end.
+/// Launches between two waits: only enqueueing is timed, and the driver's queue stays bounded.
 const BATCH: u64 = 64;
 
 pub const WITH_HELD: Workload = Workload {
@@ -29,7 +29,7 @@ pub const WITH_HELD: Workload = Workload {
 
 pub const WITH_TAKEN: Workload = Workload {
     name: TAKEN,
-    about: "the same with a view of its own for each launch",
+    about: "a launch that takes its own view, over the raw C calls",
     cases: |bench| per_platform(bench, TAKEN, |bench, device| run(bench, device, false)),
 };
 

@@ -1,5 +1,5 @@
 //! The pipeline of `onebuf demo`: delays, window and transform on one device, a matrix product on the other, one buffer
-//! between them. Beside the same with a staged copy between.
+//! between them. Compared with a staged copy between them.
 
 use crate::{Bench, Case, Row, Stop, Unit, Workload, abba::compare, platforms, too_few_platforms};
 use onebuf::{Complex32, Device, Error, Hub, Result, RouteKind, hal::DeviceKind};
@@ -9,18 +9,18 @@ use std::time::Instant;
 /// Frames per switch.
 const BATCHES: [usize; 2] = [1, 8];
 
-/// A frame's samples at most, and where CPUs compute both stages.
+/// Maximum number of samples of a frame, and the maximum if CPUs compute both stages.
 const MOST: usize = 1 << 22;
 const MOST_ON_CPUS: usize = 1 << 16;
 
 pub(super) const BEAMS: usize = 16;
 
-/// The interpolator's, for the delays.
+/// The order of the interpolator for the delays.
 pub(super) const ORDER: usize = 3;
 
 pub const WORKLOAD: Workload = Workload {
     name: "pipeline_<a>_<b>_us",
-    about: "a frame through delay, window and fft on a and beams on b, over that with a staged copy between",
+    about: "a frame through delay, window and fft on a and beams on b, over the same with a staged copy between",
     cases,
 };
 
@@ -35,7 +35,7 @@ fn cases(bench: &Bench) -> Vec<Case> {
     both.map(|(pair, batch)| case(pair, batch)).collect()
 }
 
-/// Every chip that two APIs see, or else the first two platforms.
+/// Every chip that two APIs support, or else the first two platforms.
 pub(super) fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
     let (platforms, mut found) = (platforms(hub), one_chip(hub));
     if let ([first, second, ..], true) = (&platforms[..], found.is_empty()) {
@@ -44,7 +44,7 @@ pub(super) fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
     found
 }
 
-/// OpenCL's device and another API's, for every chip that both see.
+/// The OpenCL device and the device of another API, for every chip that both support.
 pub(super) fn one_chip(hub: &Hub) -> Vec<[Device; 2]> {
     let others = hub.select("cuda").into_iter().chain(hub.select("hip"));
     let opencl = hub.select("opencl");
@@ -98,7 +98,7 @@ pub(super) fn setup(bench: &Bench, pair: &[Device; 2]) -> Result<Setup> {
     Ok(Setup::new(shape, Interpolator::new(ORDER).map_err(Error::invalid)?))
 }
 
-/// Nanoseconds per frame. What is transformed again and again has to stay finite: silence does.
+/// Nanoseconds per frame. Repeated transforms must stay finite, so the input is zero.
 pub(super) fn round(pipeline: &Pipeline, frames: &[Frame]) -> Result<f64> {
     pipeline.prepare(frames)?;
     let clock = Instant::now();
@@ -106,7 +106,7 @@ pub(super) fn round(pipeline: &Pipeline, frames: &[Frame]) -> Result<f64> {
     Ok(clock.elapsed().as_nanos() as f64 / frames.len() as f64)
 }
 
-/// A wrong result is not worth measuring. Leaves silence behind.
+/// A wrong result makes the measurement void. Leaves zeroes.
 pub(super) fn check(pipeline: &Pipeline, frames: &[Frame]) -> Result<()> {
     let samples: Vec<Complex32> = (0..pipeline.shape().samples())
         .map(|i| Complex32::new((i * 7 % 23) as f32 - 11.0, (i * 5 % 19) as f32 - 9.0))

@@ -1,4 +1,4 @@
-//! A buffer from a warm pool, and back.
+//! Getting a buffer from a warm pool, and returning it.
 
 use crate::{Bar, Bench, Case, Row, Stop, Unit, Workload, platforms, solo};
 use onebuf::Pool;

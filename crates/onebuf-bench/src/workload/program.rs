@@ -1,4 +1,4 @@
-//! What happens once per program: compiling, and what drivers put off until the first launch.
+//! One-time costs per program: compilation, and work that drivers defer to the first launch.
 
 use super::per_platform;
 use crate::{
@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 const BUILD_NAME: &str = "program_build_ms";
 const FIRST_NAME: &str = "first_launch_us";
 
-/// Every build is of a new text, and stays in the driver's own cache, if it has one.
+/// Every build uses a new text, which stays in the driver's own cache, if it has one.
 const BUILDS: usize = 15;
 
 pub const BUILD: Workload = Workload {
     name: BUILD_NAME,
-    about: "building a program that the driver has never seen, up to the kernel",
+    about: "building a program that the driver has never compiled, up to the kernel",
     cases: |bench| per_platform(bench, BUILD_NAME, build),
 };
 

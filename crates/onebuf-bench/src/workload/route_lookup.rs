@@ -12,7 +12,7 @@ pub const WORKLOAD: Workload = Workload {
     cases: |_| vec![Case::new(NAME, run)],
 };
 
-/// A topology of its own, so that every machine measures the same.
+/// A synthetic topology, so that every machine measures the same.
 fn run(bench: &Bench) -> Result<Row, Stop> {
     let builder =
         onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Verdicts::default());

@@ -1,7 +1,7 @@
-//! The staged route beside the copy that one would write by hand.
+//! The staged route compared with a copy written by hand.
 //!
 //! # Safety
-//! Two queues are given to raw C calls.
+//! Two queues are passed to raw C calls.
 
 #![allow(unsafe_code)]
 
@@ -37,7 +37,7 @@ fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
     Ok(row.remark(format!("{} and {}", pair[0], pair[1])))
 }
 
-/// There and back; nanoseconds per hand-over. Writers, so that the other's copy is always the old one.
+/// There and back; nanoseconds per hand-over. Both sides write, so that the other's copy is always outdated.
 fn round(queues: &[Queue; 2], buffer: &Buffer<u8>) -> Result<f64> {
     let clock = Instant::now();
     for queue in queues.iter().rev() {

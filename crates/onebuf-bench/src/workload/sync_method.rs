@@ -1,4 +1,4 @@
-//! What a hand-over costs by each sync method that joins two APIs on one chip, beside the same by host waits.
+//! The cost of a hand-over by each sync method between two APIs on one chip, compared with host waits.
 
 use crate::{
     Bench, Case, Row, Side, Stop, Unit, Workload,
@@ -12,19 +12,19 @@ use std::{collections::BTreeSet, time::Duration};
 /// Turns of each side in one measurement.
 const BATCH: u64 = 8;
 
-/// Turns after which it is known what joins the two.
+/// Turns after which the sync method is known.
 const TRIES: usize = 32;
 
 /// Sync methods between two APIs, best first.
 const SYNC_METHODS: [SyncMethod; 4] =
     [SyncMethod::Semaphore, SyncMethod::WaitValue, SyncMethod::Callback, SyncMethod::HostWait];
 
-/// The words of the buffer: a hand-over does not grow with them.
+/// Words of the buffer: the cost of a hand-over does not depend on it.
 const WORDS: usize = 1 << 18;
 
 pub const WORKLOAD: Workload = Workload {
     name: "handoff_sync_<a>_<b>_us",
-    about: "a hand-over of memory by a descriptor, by each sync method, over the same by host waits",
+    about: "a hand-over of memory by a descriptor, by each sync method, over host waits",
     cases,
 };
 
@@ -40,7 +40,7 @@ fn cases(bench: &Bench) -> Vec<Case> {
         .collect()
 }
 
-/// Who exports and who imports; each two devices once.
+/// Exporter and importer; each pair of devices once.
 fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
     let topology = hub.topology();
     let mut seen = BTreeSet::new();
@@ -70,7 +70,7 @@ fn run(bench: &Bench, pair: &[Device; 2], sync_method: SyncMethod) -> Result<Row
     }
     let ours = Turns::new(builder.clone(), pair, sync_method)?;
     let used = ours.sync_methods()?;
-    // Work that is always over needs no sync method; then the plan's word has to do.
+    // Work that is always done needs no sync method; then the plan's method is reported.
     let has = if used.is_empty() { sync_method == best } else { used.contains(&sync_method) };
     if !has {
         return Err(joined(*used.first().unwrap_or(&best)));
@@ -109,14 +109,14 @@ impl Turns {
         })
     }
 
-    /// What joins them, each way, where there was something to wait for.
+    /// The sync methods in both directions, if there was something to wait for.
     fn sync_methods(&self) -> Result<BTreeSet<SyncMethod>> {
         let mut used = BTreeSet::new();
         for side in self.sides.iter().cycle().take(TRIES) {
             side.touch(&self.buffer)?;
             used.extend(self.buffer.fence().map(|fence| fence.sync_method()));
         }
-        // One API's own ways say nothing of the two.
+        // Methods inside of one API say nothing about the pair.
         used.retain(|sync_method| SYNC_METHODS.contains(sync_method));
         Ok(used)
     }
@@ -125,7 +125,7 @@ impl Turns {
         self.sides.iter().try_for_each(|side| side.touch(&self.buffer))
     }
 
-    /// So many hand-overs, and the wait for the last.
+    /// This many hand-overs, and the wait for the last.
     fn many(&self, times: u64) -> Result<Duration> {
         let rounds = times.div_ceil(2);
         let spent = try_timed(1, || -> Result<()> {

@@ -1,8 +1,8 @@
-//! Packets from the loopback interface into a slot's memory, beside a plain `recvmmsg` loop: one that leaves them where they come, and one that
-//! makes frames of them if none is lost.
+//! Receiving packets from the loopback interface into a slot's memory, compared with two plain `recvmmsg` loops: one
+//! that leaves packets as they come, and one that forms frames if none is lost.
 //!
-//! A frame is sent first and received then, so that what is timed is the receiver alone, and the sender's speed does not matter. Afterwards
-//! frames stream at half the speed that was found, and what is lost of them is told.
+//! A frame is sent first and then received, so that only the receiver is timed and the sender's speed does not matter.
+//! Afterwards frames stream at half the measured speed, and losses are reported.
 
 use crate::{Bar, Bench, Case, RawUdp, Row, Stop, Unit, Workload, abba::compare};
 use onebuf::{
@@ -29,21 +29,21 @@ pub const INGEST: Workload = Workload {
 
 pub const IN_FRAMES: Workload = Workload {
     name: FRAMES,
-    about: "the same over a recvmmsg loop that makes frames, unchecked",
+    about: "GB/s of a UDP source into host pages, over a recvmmsg loop that forms frames unchecked",
     cases: |_| vec![Case::new(FRAMES, |bench| run(bench, FRAMES, true))],
 };
 
-/// A packet's bytes of samples, and of its head.
+/// Payload bytes and header bytes of a packet.
 const PAYLOAD: usize = 8192;
 const HEAD: usize = 40;
 
-/// Packets of a frame at most: eight calls.
+/// Maximum number of packets of a frame: eight calls.
 const PACKETS: usize = 512;
 
-/// Room for packets that wait.
+/// Size of the receive buffer.
 const ROOM: usize = 32 << 20;
 
-/// How long frames stream, at which part of the speed that was found.
+/// How long frames stream, and at which fraction of the measured speed.
 const STREAM: Duration = Duration::from_millis(300);
 const PART: f64 = 0.5;
 
@@ -58,7 +58,7 @@ impl OurReceiver {
     fn open(bench: &Bench) -> Result<Self> {
         let udp = source::Udp::bind("127.0.0.1:0")?.receive_buffer(ROOM);
         let sender = sink::Udp::connect(udp.address()?)?.payload(PAYLOAD)?;
-        // The kernel counts what it needs for a packet itself too: up to as much again.
+        // The kernel also counts its own overhead per packet, up to the same size again.
         let room = udp.meter().counts().receive_buffer_bytes as usize / (4 * PAYLOAD);
         let slot = bench.hub.buffer(room.clamp(4, PACKETS) * PAYLOAD).build()?;
         Ok(Self { udp, sender, slot })
@@ -79,7 +79,7 @@ impl OurReceiver {
         }
     }
 
-    /// What is lost at a speed, in words.
+    /// Losses at a speed, as text.
     fn stream(self, frame: &[u8], bytes_per_s: f64) -> Result<String> {
         let Self { mut udp, sender, slot } = self;
         let (sender, meter) = (sender.rate(bytes_per_s)?, udp.meter());
@@ -97,7 +97,7 @@ impl OurReceiver {
     }
 }
 
-/// Sends one frame over and over for a while.
+/// Sends one frame repeatedly for a while.
 fn play(mut sender: sink::Udp, frame: &[u8]) -> Result<()> {
     let start = Instant::now();
     while start.elapsed() < STREAM {

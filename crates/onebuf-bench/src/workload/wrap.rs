@@ -1,12 +1,12 @@
-//! What a library does that is handed a `cl_mem`: find out what it is, hold on to it, launch a kernel on it, wait,
-//! let go. Beside the same by the raw C calls, on the same `cl_mem` and a queue of their own: a library that has onebuf
-//! does not give the queue's handle away as well.
+//! What a library does with a `cl_mem` that it is given: query it, retain it, launch a kernel on it, wait, release it.
+//! Compared with the raw C calls on the same `cl_mem` and their own queue, because a library that uses onebuf does not
+//! give the queue's handle away as well.
 //!
-//! What a wrap does more: it finds out whether the memory is wrapped already, plans who sees it how, and has the
-//! state that orders its users. The wrap alone, without a kernel, is a row of its own.
+//! A wrap does more: it checks whether the memory is wrapped already, plans the routes, and creates the state that
+//! orders its users. The wrap without a kernel is a separate row.
 //!
 //! # Safety
-//! One `cl_mem` is given to raw C calls and to onebuf.
+//! One `cl_mem` is passed to raw C calls and to onebuf.
 
 #![allow(unsafe_code)]
 
@@ -31,7 +31,7 @@ pub const WORKLOAD: Workload = Workload {
 
 pub const WITHOUT_USE: Workload = Workload {
     name: ALONE,
-    about: "a foreign cl_mem wrapped and given back unused, over asking and retaining it",
+    about: "a foreign cl_mem wrapped and given back unused, over querying and retaining it",
     cases: |bench| per_platform(bench, ALONE, |bench, device| run(bench, device, false)),
 };
 
@@ -41,7 +41,7 @@ fn run(bench: &Bench, device: &Device, used: bool) -> Result<Row, Stop> {
     // SAFETY: the hub loaded OpenCL by its default name, and that is the queue's context. The memory is used by what follows alone, one after
     // the other: dropping a wrap waits for its work, and so does `RawWrap::used`.
     let raw = unsafe { RawWrap::new(&side.queue, context.raw())? };
-    // SAFETY: alive, and used by nobody else.
+    // SAFETY: alive, and not used by anything else.
     let wrap = || -> Result<Buffer<u32>> { unsafe { bench.hub.wrap_buffer(raw.mem()) }.build() };
     let ours: &dyn Fn() -> Result<()> =
         if used { &|| side.touch(&wrap()?) } else { &|| wrap().map(drop) };

@@ -1,4 +1,4 @@
-//! Where a frame's time goes, beside the same stages all by one API: from the trace of the same run.
+//! Where a frame's time goes, compared with all stages in one API: from the trace of the same run.
 
 use crate::{
     out,
@@ -13,17 +13,17 @@ use onebuf_demo::Pipeline;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Rounds that count, and those before them, in which drivers compile and pages appear.
+/// Rounds that count, and warm-up rounds before them, in which drivers compile and pages are allocated.
 const ROUNDS: usize = 32;
 const WARM: usize = 4;
 
-/// Frames of a turn, where two APIs take turns: as many as a batch has at most.
+/// Frames per turn, if two APIs take turns: the maximum of a batch.
 const TURN: usize = 8;
 
-/// A way through both stages, and the memory for it.
+/// A way through both stages, and its memory.
 type Variant<'w> = (&'w Pipeline, &'w BufferBuilder<'w, Complex32>);
 
-/// Where the time went, one way.
+/// Where the time went, for one way.
 pub struct Column {
     label: &'static str,
     /// Frames of a round.
@@ -31,7 +31,7 @@ pub struct Column {
     account: Account,
 }
 
-/// The way that the report is about; the same by turns, where it is grafted; and all stages by one API, the limit.
+/// The way that the report is about; the same with turns, if it is grafted; and all stages in one API, as the limit.
 pub fn take(
     trace: &Trace,
     best: Variant<'_>,
@@ -61,13 +61,13 @@ pub fn take(
                 columns.push(Column::take(trace, "one API", (&limit, &request), frames)?);
             }
         }
-        Err(why) => out::warn(format!("no limit to compare with, all on {alone}: {why}")),
+        Err(why) => out::warn(format!("no baseline with all stages on {alone}: {why}")),
     }
     Ok(columns)
 }
 
 impl Column {
-    /// Rounds of so many frames back to back, each waited for.
+    /// Runs rounds of this many frames back to back, and waits for each round.
     fn take(
         trace: &Trace,
         label: &'static str,
@@ -144,10 +144,10 @@ pub fn text(columns: &[Column], screen: Screen) -> String {
     row("together".into(), &|column| Some(column.us(column.account.total)));
     let turns: Vec<String> = columns.iter().map(|column| column.frames.to_string()).collect();
     let (turns, table) = (turns.join(", "), table.render(screen));
-    format!("\nwhere the µs of a frame go, by the trace; frames a turn: {turns}\n{table}")
+    format!("\ntime per frame in µs, from the trace; frames per turn: {turns}\n{table}")
 }
 
-/// All works of all columns, once each.
+/// The names of all work of all columns, once each.
 fn names(columns: &[Column]) -> Vec<&str> {
     let names = columns.iter().flat_map(|column| column.account.work.keys());
     let mut names: Vec<&str> = names.map(|(_, name)| name.as_str()).collect();

@@ -1,24 +1,24 @@
-//! How many frames go through one stage before the other's turn comes.
+//! How many frames a stage processes before the other takes over.
 
 use crate::{out::Result, units};
 use onebuf::{RouteKind, plan::Plan, topology::Topology};
 use onebuf_demo::{Frame, Pipeline};
 use std::time::Instant;
 
-/// What is tried.
+/// The batch sizes that are considered.
 const SIZES: [usize; 4] = [1, 2, 4, 8];
 
-/// What switching may cost, as a share of the stages' own time.
+/// The allowed cost of switching, as a share of the stages' own time.
 const SHARE: f64 = 0.1;
 
-/// How often what decides is timed.
+/// Number of timings for the decision.
 const TIMES: usize = 5;
 
-/// Frames per switch, and why so many.
+/// Frames per switch, and the reason.
 pub struct Batch {
     pub frames: usize,
     pub why: String,
-    /// One frame of each stage alone, where that was timed.
+    /// The time of one frame in each stage alone, if it was measured.
     pub stage_us: Option<[f64; 2]>,
 }
 
@@ -27,7 +27,7 @@ impl Batch {
         Self { frames, why: "as asked".into(), stage_us: None }
     }
 
-    /// As few as keep the switch's share small, by what one costs and what the stages cost.
+    /// As few frames as keep the share of switching small, by the costs of a switch and of the stages.
     pub fn measured(pipeline: &Pipeline, frame: &Frame, most: usize) -> Result<Self> {
         let (plan, stage_us) = (frame.signal.plan(), stage_us(pipeline, frame)?);
         if plan.routes.iter().any(|hop| hop.kind == RouteKind::Staged) {
@@ -44,7 +44,7 @@ impl Batch {
     }
 }
 
-/// What experiments say of the dearest hand-over of the plan; nothing has to be handed over for nothing.
+/// The verdict's cost of the most expensive hand-over in the plan; zero if nothing is handed over.
 fn verdict_us(topology: &Topology, plan: &Plan) -> Option<f64> {
     let of = |hop: &onebuf::plan::Hop| {
         if hop.to == plan.allocate_on || hop.kind == RouteKind::Same {
@@ -56,7 +56,7 @@ fn verdict_us(topology: &Topology, plan: &Plan) -> Option<f64> {
     plan.routes.iter().map(of).try_fold(0.0, |most: f64, us| Some(most.max(us?)))
 }
 
-/// The smallest size at which switching there and back is a small share of what is computed between.
+/// The smallest batch at which switching there and back is a small share of the computation.
 fn choose(switch_us: f64, stage_us: [f64; 2], most: usize) -> usize {
     let own: f64 = stage_us.iter().sum();
     let small = |frames: usize| 2.0 * switch_us < SHARE * own * frames as f64;
@@ -74,10 +74,10 @@ fn why(switch_us: f64, [first, second]: [f64; 2], frames: usize) -> String {
     )
 }
 
-/// What each stage costs by itself, on contents that it was just given.
+/// The time of each stage alone, on contents that are already on its device.
 fn stage_us(pipeline: &Pipeline, frame: &Frame) -> Result<[f64; 2]> {
     let timed = |stage: &dyn Fn() -> onebuf::Result<()>| -> Result<f64> {
-        // Drivers compile and pages appear on first use.
+        // Warm-up: drivers compile and pages are allocated on first use.
         stage()?;
         let start = Instant::now();
         stage()?;
@@ -86,8 +86,8 @@ fn stage_us(pipeline: &Pipeline, frame: &Frame) -> Result<[f64; 2]> {
     Ok([timed(&|| pipeline.run_first(frame))?, timed(&|| pipeline.run_second(frame))?])
 }
 
-/// What it costs the second device to take over: a few samples' work by it after the first's turn, less the same
-/// after its own.
+/// The cost of handing over to the second device: its time for a few samples after the first device's turn, minus the
+/// same after its own.
 pub fn handoff_us(pipeline: &Pipeline, frame: &Frame) -> Result<f64> {
     let touch_second = || -> Result<f64> {
         let start = Instant::now();
@@ -99,8 +99,8 @@ pub fn handoff_us(pipeline: &Pipeline, frame: &Frame) -> Result<f64> {
         let crossed = touch_second()?;
         Ok(crossed - touch_second()?)
     };
-    // The first makes plans and compiles. Below what the clock can tell from noise a difference may be negative:
-    // clamped at the end, since clamping each would make the median too large.
+    // The first one makes plans and compiles. A difference below the clock's noise may be negative; it is clamped at
+    // the end, because clamping each would make the median too large.
     let all: Vec<f64> = (0..=2 * TIMES + 1).map(once).collect::<Result<_>>()?;
     Ok(median(all[1..].to_vec()).max(0.0))
 }

@@ -1,4 +1,4 @@
-//! OpenCL's kernel in CUDA's stream, where that is proven.
+//! The OpenCL kernel in the CUDA stream, if that is proven.
 
 use crate::{doctor, out::Result};
 use onebuf::{
@@ -11,14 +11,14 @@ use onebuf_demo::{Pipeline, Setup};
 /// Whether the first stage is grafted, and why not.
 pub enum Graft {
     Used(Box<Pipeline>),
-    /// It could have been, but for this.
+    /// It could be grafted, except for this reason.
     Not(String),
-    /// There is nothing that could be.
+    /// No pair of devices that could graft.
     Never,
 }
 
 impl Graft {
-    /// `allowed` unless the caller said `--no-graft`.
+    /// `allowed` is false with `--no-graft`.
     pub fn of(allowed: bool, devices: &[Device; 2], setup: &Setup) -> Self {
         let [cl, cuda] = devices;
         if !cl.hub().could_graft(cl, cuda) {
@@ -42,7 +42,7 @@ impl Graft {
         }
     }
 
-    /// The reason, where there is one to tell.
+    /// The reason why it is not grafted, if there is one to report.
     pub fn why_not(&self) -> Option<&str> {
         match self {
             Graft::Not(why) => Some(why),
@@ -51,14 +51,14 @@ impl Graft {
     }
 }
 
-/// Sees to it that grafting has been tried, where it could be used. Returns what was found now.
+/// Tests grafting if it could be used and has no verdict. Returns the new verdict.
 pub fn try_it(hub: &Hub, ids: &[String; 2]) -> Result<Option<Cached>> {
     let pair = [hub.device(&ids[0])?, hub.device(&ids[1])?];
     let known = hub.graft_verdict(&pair[0], &pair[1]).state != State::Declared;
     if known || !hub.could_graft(&pair[0], &pair[1]) {
         return Ok(None);
     }
-    eprintln!("onebuf: trying whether kernels of {} run on {} first …", ids[0], ids[1]);
+    eprintln!("onebuf: testing first whether kernels of {} run on {} …", ids[0], ids[1]);
     let ours = |from: &Device, to: &Device| from.id() == ids[0] && to.id() == ids[1];
     Ok(Some(doctor::examine_grafts(hub, false, ours)?.cached))
 }

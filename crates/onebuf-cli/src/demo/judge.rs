@@ -1,7 +1,8 @@
-//! Whether what came out is right: against double precision on the CPU, beside the pipeline that runs.
+//! Checks the results against double precision on the CPU, while the pipeline runs.
 //!
-//! A thread does so, that the pipeline's own times are its own. Where the reference is known, every frame is checked. Where
-//! it has to be computed, which takes longer than the frame itself, as many are as the thread manages: nobody waits.
+//! The check runs on its own thread, so that it does not add to the pipeline's times. If the reference is known, every
+//! frame is checked. If it must be computed, which takes longer than the frame itself, the thread checks as many frames
+//! as it can: the pipeline does not wait for it.
 
 use crate::out::{Failure, Result};
 use onebuf::Complex32;
@@ -17,13 +18,13 @@ use std::{
 /// Single precision is good for 1e-5 here; a lost page is wrong by a thousand times that.
 pub const TOLERANCE: f64 = 1e-4;
 
-/// What a frame's reference is made of.
+/// What the reference of a frame is computed from.
 enum Wanted {
     Known(Arc<Expected>),
     Samples(Vec<Complex32>),
 }
 
-/// A frame that came out.
+/// A result frame.
 struct Job {
     number: u64,
     wanted: Wanted,
@@ -31,31 +32,31 @@ struct Job {
     found: Vec<Detection>,
 }
 
-/// Frames that wait to be checked; then the pipeline waits.
+/// Number of frames that may wait to be checked; then the pipeline waits.
 const WAITING: usize = 4;
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Default)]
 pub struct Findings {
-    /// Frames that were checked.
+    /// Number of frames that were checked.
     pub checked: u64,
     /// The largest error of any number.
     pub max_rel_error: f64,
     wrong: Option<String>,
 }
 
-/// Sees frames go in and come out.
+/// Observes frames that go in and come out.
 pub struct Judge {
-    /// What must come out of frames that are on their way, in their order.
+    /// The expected results of frames in flight, in order.
     wanted: Mutex<VecDeque<(u64, Wanted)>>,
     findings: Mutex<Findings>,
     jobs: SyncSender<Option<Job>>,
-    /// Whether nobody computes a reference.
+    /// Whether all references are known.
     idle: Mutex<bool>,
 }
 
 impl Judge {
-    /// And what a thread is to [work on](Self::work).
+    /// Also returns the queue that a thread is to [work on](Self::work).
     pub fn new() -> (Self, Jobs) {
         let (jobs, queue) = sync_channel(WAITING);
         let judge = Self {
@@ -67,12 +68,12 @@ impl Judge {
         (judge, Jobs(queue))
     }
 
-    /// A frame goes in of which it is known what must come out.
+    /// A frame goes in whose result is known.
     pub fn expects(&self, number: u64, expected: Arc<Expected>) {
         lock(&self.wanted).push_back((number, Wanted::Known(expected)));
     }
 
-    /// A frame goes in of which it is not: it is looked at if nothing else is.
+    /// A frame goes in whose result must be computed: it is checked if the thread is idle.
     pub fn sees(&self, number: u64, samples: &[Complex32]) {
         let mut idle = lock(&self.idle);
         if std::mem::take(&mut *idle) {
@@ -80,7 +81,7 @@ impl Judge {
         }
     }
 
-    /// A frame came out. Says what was wrong, with this one or one before.
+    /// A frame came out. Reports an error of this frame or an earlier one.
     pub fn judge(
         &self,
         number: u64,
@@ -88,13 +89,13 @@ impl Judge {
         found: Vec<Detection>,
     ) -> Option<String> {
         if let Some(wanted) = self.take(number) {
-            // Refused only where nobody works any more: then fewer frames count as checked.
+            // Fails only if no thread works any more: then fewer frames count as checked.
             let _ = self.jobs.send(Some(Job { number, wanted, beams, found }));
         }
         lock(&self.findings).wrong.clone()
     }
 
-    /// What must come out of a frame; those before it were lost on the way.
+    /// The expected result of a frame; earlier ones were lost on the way.
     fn take(&self, number: u64) -> Option<Wanted> {
         let mut wanted = lock(&self.wanted);
         while let Some((next, _)) = wanted.front()
@@ -115,7 +116,8 @@ impl Judge {
             match wanted {
                 Wanted::Known(expected) => self.check(number, &expected, &beams, &found),
                 Wanted::Samples(samples) if !samples.iter().all(|x| x.is_finite()) => {
-                    let why = "samples that are not finite; f32 I and Q are wanted, little-endian";
+                    let why =
+                        "samples that are not finite; the format is little-endian f32 I and Q";
                     lock(&self.findings).wrong = Some(format!("frame {number}: {why}"));
                 }
                 Wanted::Samples(samples) => {
@@ -134,22 +136,22 @@ impl Judge {
         if error.is_nan() || error > TOLERANCE {
             so_far.wrong = Some(wrong(number, error).to_string());
         } else if let Some(why) = expected.wrong_detection(found) {
-            so_far.wrong = Some(format!("frame {number} was judged wrong: {why}"));
+            so_far.wrong = Some(format!("frame {number} has wrong detections: {why}"));
         }
     }
 
-    /// When this is dropped no more frames come, also if that is because of a panic.
+    /// Dropping this, also by a panic, means that no more frames come.
     pub fn until_dropped(&self) -> Open<'_> {
         Open(self)
     }
 
-    /// Whoever works ends with what there is.
+    /// The worker ends after the frames that are queued.
     fn end(&self) {
-        // Refused only where nobody works any more.
+        // Fails only if no thread works any more.
         let _ = self.jobs.send(None);
     }
 
-    /// What was found, when everybody has ended.
+    /// The findings, after all threads have ended.
     pub fn sum_up(self) -> Result<Findings> {
         let found = self.findings.into_inner().unwrap_or_else(PoisonError::into_inner);
         match found.wrong {
@@ -159,10 +161,10 @@ impl Judge {
     }
 }
 
-/// References to be computed.
+/// Frames whose references are to be computed.
 pub struct Jobs(Receiver<Option<Job>>);
 
-/// Frames may come.
+/// More frames may come.
 pub struct Open<'j>(&'j Judge);
 
 impl Drop for Open<'_> {
@@ -171,15 +173,15 @@ impl Drop for Open<'_> {
     }
 }
 
-/// A thread that panicked has said so itself.
+/// A thread that panicked has printed its message itself.
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub fn wrong(number: u64, error: f64) -> Failure {
     Failure::new(format!(
-        "frame {number} came out wrong: a beam is off by {error:.1e}, {TOLERANCE:.0e} is allowed; \
-         `onebuf doctor --fresh` tries the routes again"
+        "frame {number} is wrong: a beam has an error of {error:.1e}, {TOLERANCE:.0e} is allowed; \
+         `onebuf doctor --fresh` tests the routes again"
     ))
 }
 
@@ -207,7 +209,7 @@ mod tests {
             judge.work(&setup(), jobs);
             assert_eq!(lock(&judge.findings).checked, 2, "the second was lost");
             let told = judge.judge(3, vec![], vec![]);
-            assert_eq!(told.is_some_and(|why| why.contains("frame 2 came out wrong")), errors);
+            assert_eq!(told.is_some_and(|why| why.contains("frame 2 is wrong")), errors);
             assert_eq!(judge.sum_up().is_err(), errors);
         }
     }

@@ -1,5 +1,4 @@
-//! How a pipeline does while it runs: some lines that are drawn again and again on a terminal, one line now and then
-//! elsewhere.
+//! Progress of a running pipeline: lines that are redrawn on a terminal, or one line now and then elsewhere.
 
 use crate::{
     screen::{Screen, cut},
@@ -27,7 +26,7 @@ pub struct Live<'l> {
     copied_before: u64,
 }
 
-/// What numbers are relative to.
+/// The totals that numbers are relative to.
 pub struct Scale {
     pub frames: u64,
     pub frame_bytes: u64,
@@ -40,13 +39,13 @@ impl<'l> Live<'l> {
         Self { handle, hub, screen: Screen::of_stderr(), scale, copied_before }
     }
 
-    /// Until the other end is dropped. A terminal is left as it was.
+    /// Until the other end is dropped. Leaves the terminal as it was.
     pub fn watch(&self, over: Receiver<()>) {
         let (mut drawn, pause) = (0, if self.screen.moves { OFTEN } else { SELDOM });
         let mut last = Report::default();
         while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             let (report, pulse) = (self.handle.report(), self.handle.pulse());
-            // A line that says the same again is of no use, where it is not drawn over the last.
+            // If lines are not redrawn, a repeated line is useless.
             let same = report == Report { elapsed: report.elapsed, ..last };
             if self.screen.moves || !same || pulse.stalled.is_some() {
                 drawn = self.draw(&report, &pulse, drawn);
@@ -58,7 +57,7 @@ impl<'l> Live<'l> {
         }
     }
 
-    /// How many lines there are to be drawn over.
+    /// Number of lines to draw over.
     fn draw(&self, report: &Report, pulse: &Pulse, drawn: usize) -> usize {
         let copied = self.hub.ledger().implied_bytes() - self.copied_before;
         let lines = self.scale.lines(report, pulse, copied);
@@ -72,7 +71,7 @@ impl<'l> Live<'l> {
             let room = self.screen.width.unwrap_or(usize::MAX);
             lines.iter().for_each(|line| text += &format!("{}\n", cut(line, room)));
         }
-        // Whoever closed it does not look.
+        // A closed standard error is ignored.
         let _ = io::stderr().write_all(text.as_bytes());
         if self.screen.moves { lines.len() } else { 0 }
     }
@@ -104,7 +103,7 @@ impl Scale {
     }
 }
 
-/// Both of them, for people.
+/// Median and 99th percentile, for people.
 pub fn both(latency: Latency) -> String {
     let time = |time: Option<Duration>| {
         time.map_or_else(|| "-".into(), |time| units::time(time.as_secs_f64() * 1e6))

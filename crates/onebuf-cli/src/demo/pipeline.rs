@@ -1,4 +1,4 @@
-//! Frames through both stages, in batches, against a stopwatch and a reference.
+//! Runs frames through both stages in batches, timed and checked against a reference.
 
 use super::{
     batch::{handoff_us, median},
@@ -13,15 +13,15 @@ use onebuf::{
 use onebuf_demo::{Expected, Frame, Pipeline};
 use std::{sync::Arc, time::Instant};
 
-/// What one way of sharing costs.
+/// The cost of one way of sharing.
 pub struct Measured {
     /// From the first stage's launch to the second's end, per frame, median over the batches.
     pub frame_us: f64,
-    /// What it costs the second device to take over, median.
+    /// Cost of handing over to the second device, median.
     pub handoff_us: f64,
-    /// What was copied between launch and end although nobody asked, all frames together.
+    /// Implied copies between launch and end, all frames together.
     pub bytes_copied: u64,
-    /// The same outside of that: while frames were uploaded and results read.
+    /// Implied copies outside of that: while frames were uploaded and results read.
     pub io_bytes_copied: u64,
     pub max_rel_error: f64,
     /// The lowest sync method by which each stage waited.
@@ -29,13 +29,13 @@ pub struct Measured {
     pub plan: Plan,
 }
 
-/// How each of the pipeline's devices sees a buffer that lies where the plan says.
+/// How each of the pipeline's devices accesses a buffer that is allocated as the plan says.
 pub fn hops<'p>(pipeline: &Pipeline, plan: &'p Plan) -> Vec<&'p Hop> {
     let ours = |hop: &&Hop| pipeline.devices.iter().any(|device| device.index() == hop.to);
     plan.routes.iter().filter(ours).collect()
 }
 
-/// One way of sharing while it is measured: a frame's memory for each of a batch.
+/// One way of sharing while it is measured, with memory for each frame of a batch.
 pub struct Way<'p> {
     pipeline: &'p Pipeline,
     slots: Vec<Frame>,
@@ -60,12 +60,12 @@ impl<'p> Way<'p> {
         }
     }
 
-    /// What was copied so far although nobody asked. Ways take turns, so a difference is one way's own.
+    /// Implied copies so far. The ways take turns, so a difference belongs to one way.
     fn implied(&self) -> u64 {
         self.slots[0].signal.hub().ledger().implied_bytes()
     }
 
-    /// The upload that was asked for.
+    /// The requested upload.
     fn upload(&mut self, slot: usize, input: &[Complex32]) -> Result<()> {
         let before = self.implied();
         self.slots[slot].signal.write(input)?;
@@ -73,7 +73,7 @@ impl<'p> Way<'p> {
         Ok(())
     }
 
-    /// Both stages against the clock, on so many of the slots.
+    /// Runs and times both stages on this many slots.
     fn run(&mut self, count: usize) -> Result<()> {
         let (pipeline, slots, before) = (self.pipeline, &self.slots[..count], self.implied());
         // The buffers go to the first device before the clock starts: that belongs to the upload.
@@ -104,7 +104,7 @@ impl<'p> Way<'p> {
         Ok(())
     }
 
-    /// Forgets what was measured: it was the first batch, in which drivers compile and pages appear.
+    /// Discards the measurements of the first batch, in which drivers compile and pages are allocated.
     fn forget(&mut self) {
         self.batch_us.clear();
         (self.copied, self.io_copied) = (0, 0);
@@ -112,7 +112,7 @@ impl<'p> Way<'p> {
 
     fn sum_up(self) -> Result<Measured> {
         let plan = self.slots[0].signal.plan().clone();
-        // A hand-over that found the work done already had nothing to wait for: the plan says by what.
+        // A hand-over that found the work already done did not wait: the plan says by which method it would have.
         let planned = plan.routes.iter().map(|hop| hop.sync).max().unwrap_or(SyncMethod::SameQueue);
         Ok(Measured {
             frame_us: median(self.batch_us),
@@ -126,7 +126,7 @@ impl<'p> Way<'p> {
     }
 }
 
-/// Runs the frames through every way in turn: what else the machine does meanwhile hits all alike.
+/// Runs the frames through every way in turn, so that disturbances affect all ways alike.
 pub fn measure(mut ways: Vec<Way<'_>>, frames: &mut Frames, count: usize) -> Result<Vec<Measured>> {
     let size = ways.first().map_or(1, |way| way.slots.len());
     batch(&mut ways, frames, 0..size)?;

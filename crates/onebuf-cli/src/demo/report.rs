@@ -1,4 +1,4 @@
-//! What the demonstration found, for people and for programs.
+//! The report of the demonstration, for people and as JSON.
 
 use super::{
     account::{self, Column},
@@ -19,16 +19,16 @@ use onebuf_demo::{Adapted, Detection, Pipeline, Shape, direction};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Detections that are listed, the strongest first.
+/// Number of detections that are listed, the strongest first.
 const LISTED: usize = 8;
 
 pub struct Report<'r> {
     pub pipeline: &'r Pipeline,
-    /// How the weights came about, where they were made for what is heard.
+    /// How the weights were computed, if they were adapted.
     pub adapted: Option<Adapted>,
-    /// Frames without pause.
+    /// The streaming run.
     pub streamed: Streamed,
-    /// The best way there is; `None` when only the staged one was wanted.
+    /// The best way; `None` if only the staged one was requested.
     pub direct: Option<Measured>,
     /// The staged way; `None` for a single device.
     pub staged: Option<Measured>,
@@ -107,7 +107,7 @@ impl Report<'_> {
         })
     }
 
-    /// How frames did that came without pause.
+    /// The results of the streaming run.
     fn stream(&self) -> Value {
         let Streamed { report, ring, batch, bytes_copied, findings, detected, .. } = &self.streamed;
         let stage = |stage: &onebuf::pipeline::StageReport| {
@@ -138,7 +138,7 @@ impl Report<'_> {
         self.streamed.frames_per_s * bytes as f64 / 1e9
     }
 
-    /// What stands out most in the last frame.
+    /// The strongest detections of the last frame.
     fn strongest(&self) -> impl Iterator<Item = Detection> {
         let mut all = self.streamed.detections.clone();
         all.sort_by(|a, b| b.power.total_cmp(&a.power));
@@ -190,8 +190,7 @@ impl Report<'_> {
     fn stage_table(&self, screen: Screen) -> String {
         let Some(measured) = self.main() else { return String::new() };
         let hub = self.pipeline.devices[0].hub();
-        let mut table =
-            Table::new(["stage", "device", "sees it by", "waits by"]).remark("which is");
+        let mut table = Table::new(["stage", "device", "route", "sync"]).remark("name");
         for ((name, device), sync_method) in self.stages().zip(measured.sync) {
             let hops = hops(self.pipeline, &measured.plan);
             let hop = hops.iter().find(|hop| hop.to == device.index());
@@ -202,7 +201,7 @@ impl Report<'_> {
         }
         let home = &hub.topology().node(measured.plan.allocate_on).id;
         format!(
-            "{}\nthe buffer lies on {home} as {}\n",
+            "{}\nthe buffer is allocated on {home} as {}\n",
             table.render(screen),
             measured.plan.memory_kind
         )
@@ -212,7 +211,7 @@ impl Report<'_> {
         let Batch { frames, why, .. } = &self.batch;
         if let Some(from) = &self.pipeline.grafted_from {
             return format!(
-                "delay+fft is OpenCL's, compiled by {from} and grafted: no switch between the stages\n\n"
+                "the delay+fft kernel is compiled by {from} and grafted: no switch between the stages\n\n"
             );
         }
         let not = self.graft.why_not().map(|why| format!("not grafted: {why}\n"));
@@ -226,15 +225,17 @@ impl Report<'_> {
             return String::new();
         };
         let used = self.pipeline.setup.used;
-        format!("weights for {used} channels, solved on {device}, off by {max_rel_error:.1e}\n\n")
+        format!(
+            "weights for {used} channels, solved on {device}, relative error {max_rel_error:.1e}\n\n"
+        )
     }
 
-    /// Frames without pause, in some lines.
+    /// The streaming run, in a few lines.
     fn flow(&self) -> String {
         let Streamed { report, ring, batch, bytes_copied, findings, .. } = &self.streamed;
         let thread = if report.one_thread.is_some() { ", on one thread" } else { "" };
         let mut text = format!(
-            "without pause: {:.1} frames/s, {:.2} GB/s; a ring of {ring}, batches of {batch}{thread}\n",
+            "streaming: {:.1} frames/s, {:.2} GB/s; a ring of {ring}, batches of {batch}{thread}\n",
             self.streamed.frames_per_s,
             self.gb_per_s(),
         );
@@ -244,7 +245,7 @@ impl Report<'_> {
         }
         text += &format!("  detect {}\n{}", both(report.sink), self.packets());
         text += &format!(
-            "  {} frames, {} checked, {} dropped, {} incomplete; copied unasked: {}\n\n",
+            "  {} frames, {} checked, {} dropped, {} incomplete; implied copies: {}\n\n",
             report.frames,
             findings.checked,
             report.dropped,
@@ -257,7 +258,7 @@ impl Report<'_> {
     fn packets(&self) -> String {
         let Some(counts) = &self.streamed.network else { return String::new() };
         let mut text = format!(
-            "  {} packets came, {} were lost, {} late, {} twice, {} of other streams, {} dropped by the kernel\n",
+            "  {} packets received, {} lost, {} late, {} duplicate, {} of other streams, {} dropped by the kernel\n",
             counts.packets,
             counts.lost_packets,
             counts.late_packets,
@@ -267,12 +268,12 @@ impl Report<'_> {
         );
         if counts.takeovers > 0 {
             let times = if counts.takeovers == 1 { "once" } else { "several times" };
-            text += &format!("  a sender went quiet and another took over, {times}\n");
+            text += &format!("  a sender stopped and another took over, {times}\n");
         }
         text
     }
 
-    /// What stands out.
+    /// The detections.
     fn found(&self, screen: Screen) -> String {
         let shape = self.pipeline.shape();
         let mut table = Table::new(["beam", "degrees", "bin", "cycles/sample", "over noise"]);
@@ -312,17 +313,17 @@ impl Report<'_> {
         table.render(screen)
     }
 
-    /// What to take home.
+    /// The conclusion.
     fn verdict(&self, screen: Screen) -> String {
         let [first, second] = self.pipeline.devices.each_ref().map(Device::id);
         let sentence = match (&self.direct, &self.obstacle, self.speedup()) {
-            (None, ..) => "Every frame was staged, as asked, and every beam is right.".into(),
-            (_, Some(why), _) => format!("No zero-copy way between {first} and {second}: {why}."),
+            (None, ..) => "Every frame was staged, as requested, and every beam is correct.".into(),
+            (_, Some(why), _) => format!("No zero-copy route between {first} and {second}: {why}."),
             (_, _, None) => format!(
-                "Both stages ran on {first}: one device has nothing to hand over. {}",
+                "Both stages ran on {first}, so nothing was handed over. {}",
                 match first {
-                    "host" => "With OpenCL installed, two devices take turns.",
-                    _ => "Name two different ones to see that.",
+                    "host" => "Install OpenCL to share a buffer between two devices.",
+                    _ => "Name two different devices to see a hand-over.",
                 }
             ),
             (Some(direct), _, Some(speedup)) => {
@@ -341,7 +342,7 @@ impl Report<'_> {
     }
 }
 
-/// Turns per sample; the upper half of the bins are those that turn backwards.
+/// Cycles per sample; the upper half of the bins has negative frequencies.
 fn frequency(bin: usize, length: usize) -> f64 {
     let turns = bin as f64 / length as f64;
     if turns < 0.5 { turns } else { turns - 1.0 }
@@ -356,12 +357,12 @@ fn us(latency: Latency) -> Value {
     json!({ "p50": us(latency.p50), "p99": us(latency.p99) })
 }
 
-/// What the ledger says of a plan that rules copies out. Uploads and reads are not the plan's, so they
-/// are told apart.
+/// The ledger's result for a plan that excludes copies. Uploads and reads are not part of the plan and are reported
+/// separately.
 fn copied(direct: &Measured) -> (&'static str, Colour) {
     match (direct.bytes_copied, direct.io_bytes_copied) {
-        (0, 0) => ("nothing was copied unasked", Colour::Green),
-        (0, _) => ("hand-overs copied nothing, uploads or reads did", Colour::Yellow),
-        _ => ("hand-overs copied, although the plan ruled that out", Colour::Red),
+        (0, 0) => ("no implied copies", Colour::Green),
+        (0, _) => ("hand-overs copied nothing, but uploads or reads did", Colour::Yellow),
+        _ => ("hand-overs copied, although the plan excluded copies", Colour::Red),
     }
 }

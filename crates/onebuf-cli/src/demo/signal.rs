@@ -1,4 +1,4 @@
-//! The samples that go in, and what must come out.
+//! The input samples, and the expected results.
 
 use super::wire::Listen;
 use crate::out::{Failure, Result};
@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-/// Where frames come from.
+/// The source of frames.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     Synthetic,
@@ -34,8 +34,8 @@ impl FromStr for Source {
     }
 }
 
-/// Frames of one shape, each with what must come out. Neighbours differ, in a batch and from one batch to the next,
-/// so that a stale one cannot pass for the next.
+/// Frames of one shape, each with the expected result. Neighbours differ, in a batch and from one batch to the next, so
+/// that a stale frame is detected.
 pub struct Frames {
     setup: Setup,
     supply: FrameSource,
@@ -68,7 +68,7 @@ impl Frames {
         Ok(Self { setup: setup.clone(), supply: FrameSource::File(recording) })
     }
 
-    /// Frames that came before; where there are too few, synthetic ones.
+    /// Frames that were received before, filled up with synthetic ones.
     pub fn again(setup: &Setup, kept: Vec<Vec<Complex32>>) -> Result<Self> {
         let mut kept = kept.into_iter();
         let mut next = |number| kept.next().map_or_else(|| synthetic(number, setup), Ok);
@@ -83,7 +83,7 @@ impl Frames {
         Self { setup: setup.clone(), supply: FrameSource::Known(two.map(known)) }
     }
 
-    /// Whether what must come out is known without computing it.
+    /// Whether the expected result is known without computing it.
     pub fn are_known(&self) -> bool {
         matches!(self.supply, FrameSource::Known(_))
     }
@@ -96,7 +96,7 @@ impl Frames {
         }
     }
 
-    /// The same, and what must come out.
+    /// The frame with this number, and its expected result.
     pub fn frame(&mut self, number: usize, batch: usize) -> Result<(&[Complex32], Arc<Expected>)> {
         match &mut self.supply {
             FrameSource::Known(two) => {
@@ -141,14 +141,14 @@ impl Recording {
         }
         match current.iter().all(|sample| sample.is_finite()) {
             true => Ok(current),
-            false => {
-                Err(about(&"samples that are not finite: raw little-endian f32 I and Q are read"))
-            }
+            false => Err(about(
+                &"samples that are not finite: the format is raw little-endian f32 I and Q",
+            )),
         }
     }
 }
 
-/// A frame of what the array hears.
+/// A synthetic frame of the sensor array.
 pub fn synthetic(number: u64, setup: &Setup) -> Result<Vec<Complex32>> {
     let mut samples = vec![Complex32::ZERO; setup.shape.samples()];
     signal(&setup.shape).frame(number, &mut samples)?;

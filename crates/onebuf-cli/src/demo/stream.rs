@@ -1,4 +1,4 @@
-//! Frames without pause: a source, the stages, detections at the end, and a ring of slots between them.
+//! The streaming run: a source, the stages, detections at the end, and a ring of slots between them.
 
 use super::{
     judge::{Findings, Judge},
@@ -15,7 +15,7 @@ use onebuf::{
 use onebuf_demo::{Beams, Detection, Frame, Pipeline, Spectrum, detect};
 use std::{sync::mpsc::channel, thread, time::Instant};
 
-/// How frames shall go through.
+/// Parameters of the run.
 pub struct Stream<'s> {
     pub pipeline: &'s Pipeline,
     /// The memory that the stages share.
@@ -23,43 +23,44 @@ pub struct Stream<'s> {
     pub frames: u64,
     /// Slots of the ring.
     pub ring: usize,
-    /// Frames that go through a stage before the next has its turn.
+    /// Frames that a stage processes before the next takes over.
     pub batch: usize,
     /// Kernels may run in the other stage's queue.
     pub grafts: bool,
-    /// Who else looks.
+    /// An additional observer.
     pub watched: &'s Watched<'s>,
 }
 
-/// Where they come from.
+/// The source of frames.
 pub enum Feed {
     Frames(Frames),
     Wire(Wire),
 }
 
-/// How they did.
+/// The results of the run.
 pub struct Streamed {
     pub report: Report,
     pub frames_per_s: f64,
     pub ring: usize,
     pub batch: usize,
-    /// What was copied although nobody asked.
+    /// Implied copies.
     pub bytes_copied: u64,
     pub findings: Findings,
-    /// What came over UDP.
+    /// The counters of UDP.
     pub network: Option<UdpCounts>,
-    /// What stood out, in all frames.
+    /// Detections in all frames.
     pub detected: u64,
-    /// The same in the last one.
+    /// Detections in the last frame.
     pub detections: Vec<Detection>,
 }
 
-/// What stood out so far.
+/// The detections so far.
 #[derive(Default)]
 struct Detected {
-    /// How many frames have come out.
+    /// Number of frames that have come out.
     frames: u64,
-    /// When as many had as the ring holds, and when the last did. Before that, frames come out that were all there at once.
+    /// When as many frames had come out as the ring holds, and when the last did. The first frames of a full ring come
+    /// out together.
     times: Option<[Instant; 2]>,
     count: u64,
     last: Vec<Detection>,
@@ -74,8 +75,8 @@ impl Detected {
         }
     }
 
-    /// Frames in a second once the ring was full: who waited for the first does not count. Since the start, where there
-    /// were no more than the ring holds.
+    /// Frames per second once the ring was full, so that the wait for the first frame does not count. Since the start,
+    /// if there were no more frames than the ring holds.
     fn rate(&self, ring: usize, report: &Report) -> f64 {
         let more = self.frames.saturating_sub(ring as u64) as f64;
         match self.times.map(|[full, last]| last.duration_since(full).as_secs_f64()) {
@@ -111,7 +112,9 @@ impl Stream<'_> {
         let (findings, report) = (judge.sum_up()?, report?);
         if report.frames == 0 {
             let incomplete = report.incomplete;
-            return Err(Failure::new(format!("no whole frame came, {incomplete} incomplete ones")));
+            return Err(Failure::new(format!(
+                "no complete frame arrived, {incomplete} incomplete"
+            )));
         }
         let network = if let Feed::Wire(wire) = feed { wire.counts() } else { None };
         Ok(Streamed {
@@ -163,8 +166,8 @@ impl Stream<'_> {
         })
     }
 
-    /// One for each device; where that is the same, one for both. Kernels that are grafted are their compiler's, and the
-    /// pipeline sees by itself that they run in the other stage's queue.
+    /// One stage per device, or one stage for both if it is the same device. The pipeline itself detects that grafted
+    /// kernels run in the other stage's queue.
     fn stages<'f>(&'f self, builder: Builder<'f, Frame>) -> Builder<'f, Frame> {
         let (pipeline, shape) = (self.pipeline, self.pipeline.shape());
         let product = pipeline.setup.product();
@@ -187,7 +190,7 @@ impl Stream<'_> {
         builder
             .stage(Spectrum::NAME, first, move |work| {
                 transform(work.queue, work.slot)?;
-                // Now, and not when the second stage asks: by then the GPU may be with that one.
+                // Now, and not when the second stage asks: by then the GPU may have switched to that stage.
                 work.slot.signal.release_to(second, Access::ReadWrite)
             })
             .launches(pipeline.spectrum().kernels())
@@ -212,7 +215,7 @@ impl Stream<'_> {
     }
 }
 
-/// In the library's words.
+/// Converts an error to the library's type.
 fn plain(failure: Failure) -> Error {
     Error::invalid(failure.to_string())
 }

@@ -1,4 +1,4 @@
-//! Where frames come from, from the first one on.
+//! The source of frames, from its first frame on.
 
 use super::{
     Shape,
@@ -13,12 +13,12 @@ use onebuf_demo::Setup;
 /// A source that has not started yet.
 pub struct Supply<'s> {
     source: &'s Source,
-    /// Where one frame has been waited for already.
+    /// A network source whose first frame has been received.
     wire: Option<Wire>,
 }
 
 impl<'s> Supply<'s> {
-    /// What is wrong with a file is told before anything is tried.
+    /// A problem with a file is reported before anything is tested.
     pub fn of(source: &'s Source, setup: &Setup) -> Result<Self> {
         if let Source::File(path) = source {
             Frames::file(path, setup)?;
@@ -26,7 +26,7 @@ impl<'s> Supply<'s> {
         Ok(Self { source, wire: None })
     }
 
-    /// A frame before the others.
+    /// The first frame, before the stream starts.
     pub fn first(&mut self, setup: &Setup) -> Result<Vec<Complex32>> {
         match self.source {
             Source::Synthetic => synthetic(0, setup),
@@ -38,7 +38,7 @@ impl<'s> Supply<'s> {
         }
     }
 
-    /// Everything is ready.
+    /// The source for the streaming run.
     pub fn start(self, setup: &Setup) -> Result<Feed> {
         Ok(match (self.source, self.wire) {
             (_, Some(wire)) => Feed::Wire(wire),

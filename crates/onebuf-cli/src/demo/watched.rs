@@ -1,4 +1,4 @@
-//! Being watched: everything recorded in a trace, and the pipeline seen by `onebuf top`.
+//! Observation: a trace of everything, and the pipeline in `onebuf top`.
 
 use crate::{
     out::{Failure, Result},
@@ -12,7 +12,7 @@ use onebuf::{
 };
 use std::path::Path;
 
-/// Events that are kept: a few hundred bytes each.
+/// Number of events that are kept, at a few hundred bytes each.
 const EVENTS: usize = 1 << 18;
 
 pub struct Watched<'w> {
@@ -22,7 +22,7 @@ pub struct Watched<'w> {
 }
 
 impl<'w> Watched<'w> {
-    /// A hub that records, where a trace is wanted.
+    /// A hub that records, if a trace is requested.
     pub fn recording(builder: HubBuilder, trace: Option<&Path>) -> HubBuilder {
         match trace {
             Some(_) => builder.trace(EVENTS).trace_devices(),
@@ -40,7 +40,7 @@ impl<'w> Watched<'w> {
         }
     }
 
-    /// Writes the trace that was wanted.
+    /// Writes the requested trace.
     pub fn save(&self) -> Result<()> {
         let Some((trace, path)) = self.hub.trace().zip(self.trace) else { return Ok(()) };
         let saved = trace.save(path);

@@ -1,4 +1,4 @@
-//! Frames that come over the network.
+//! Frames from the network.
 
 use super::judge::Judge;
 use crate::out::{Failure, Result};
@@ -11,7 +11,7 @@ use onebuf::{
 };
 use std::{net::TcpListener, time::Duration};
 
-/// For how long nobody may send anything: long enough to start the other program by hand.
+/// Time without data before giving up: long enough to start the other program by hand.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Frames that are kept, to be measured with afterwards.
@@ -24,13 +24,13 @@ pub enum Listen {
     Tcp(String),
 }
 
-/// Something that sends.
+/// A network source.
 enum Line {
     Udp(Box<Udp>),
     Tcp(Tcp),
 }
 
-/// A line, and what came over it.
+/// A network source, and what it received.
 pub struct Wire {
     line: Line,
     meter: Option<UdpMeter>,
@@ -38,7 +38,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Listens, says where on stderr, and for a connection waits.
+    /// Opens the source and prints `listening at …` to stderr; for TCP it also waits for the connection.
     pub fn open(listen: &Listen, hint: &str) -> Result<Self> {
         let line = match listen {
             Listen::Udp(address) => {
@@ -57,20 +57,22 @@ impl Wire {
         Ok(Self { line, meter, kept: Vec::new() })
     }
 
-    /// A whole frame, waited for.
+    /// Waits for a complete frame.
     pub fn first(&mut self, samples: usize) -> Result<Vec<Complex32>> {
         let mut frame = vec![Complex32::ZERO; samples];
         loop {
             match self.fill(&mut frame)? {
                 Filled::Frame => return Ok(frame),
-                Filled::End => return Err(Failure::new("the sender ended before a whole frame")),
-                // The source itself is patient only for so long.
+                Filled::End => {
+                    return Err(Failure::new("the sender ended before a complete frame arrived"));
+                }
+                // The source itself has a shorter timeout.
                 Filled::Incomplete | Filled::Idle => (),
             }
         }
     }
 
-    /// Packets do not wait for us; a connection does.
+    /// UDP packets are lost while nothing reads them; a TCP connection waits.
     pub fn when_full(&self) -> WhenFull {
         match self.line {
             Line::Udp(_) => WhenFull::DropOldest,
@@ -78,17 +80,17 @@ impl Wire {
         }
     }
 
-    /// What has come over UDP.
+    /// The counters of UDP.
     pub fn counts(&self) -> Option<UdpCounts> {
         self.meter.as_ref().map(UdpMeter::counts)
     }
 
-    /// Some of the frames that came.
+    /// Some of the received frames.
     pub fn into_kept(self) -> Vec<Vec<Complex32>> {
         self.kept
     }
 
-    /// So many whole frames, which somebody looks at.
+    /// This many complete frames, which an observer sees.
     pub fn frames<'w>(&'w mut self, count: u64, judge: &'w Judge) -> ReceivedFrames<'w> {
         ReceivedFrames { wire: self, judge, left: count, number: 0 }
     }
@@ -104,15 +106,15 @@ impl Wire {
 
 fn say(protocol: &str, address: &std::net::SocketAddr, hint: &str) {
     let wait = PATIENCE.as_secs();
-    eprintln!("onebuf: listening at {protocol}:{address} for {wait} s, for {hint}");
+    eprintln!("onebuf: listening at {protocol}:{address} for up to {wait} s; expecting {hint}");
 }
 
-/// Frames that somebody sees come.
+/// Reports each received frame to an observer.
 pub struct ReceivedFrames<'w> {
     wire: &'w mut Wire,
     judge: &'w Judge,
     left: u64,
-    /// As the pipeline counts: incomplete ones too.
+    /// As the pipeline counts: incomplete frames too.
     number: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The page of measurements: ratios, costs against sizes, and every number.
+//! The page of measurements: ratios, costs against sizes, and all numbers.
 
 use super::{
     Machine, cell,
@@ -30,7 +30,7 @@ pub fn bench_page(machine: &Machine, outcome: &Outcome) -> String {
 fn ratios(rows: &[Row]) -> Option<Element> {
     let legend = [
         ("●", "met"),
-        ("◆", "in noise: beyond the bar, the better end of the interval is not"),
+        ("◆", "in noise: the ratio is beyond the bar, but the better end of its interval is not"),
         ("✕", "missed"),
         ("┃", "the bar"),
     ];
@@ -40,7 +40,7 @@ fn ratios(rows: &[Row]) -> Option<Element> {
     let about = "Ours over the baseline, measured in the same run. Left of 1 is less than the baseline: better for \
                  times, worse for GB/s.";
     let figure = el("figure").child(plot::ratios(rows)?).child(el("figcaption").text(about));
-    let section = section("ratios", "Beside the baseline");
+    let section = section("ratios", "Compared with the baseline");
     Some(section.child(el("ul").class("legend").children(legend)).child(figure))
 }
 
@@ -54,7 +54,7 @@ fn growth(rows: &[Row]) -> Option<Element> {
     Some(section.children(figures).child(el("p").text(about)))
 }
 
-/// Rows that differ only in a size that their name tells.
+/// Groups rows whose names differ only in a size.
 fn series(rows: &[Row]) -> Vec<Growth> {
     let mut all: Vec<Growth> = Vec::new();
     for row in rows {
@@ -120,7 +120,7 @@ fn numbers(outcome: &Outcome) -> Element {
     all.child(table("Skipped", &["benchmark", "why"], skipped))
 }
 
-/// The same for a bug report.
+/// The results as text for a bug report.
 fn text(outcome: &Outcome) -> String {
     let rows = outcome.results.iter().map(|row| format!("{row}\n"));
     let skipped =

@@ -1,4 +1,4 @@
-//! What every report says of the machine, and the block that goes into a bug report.
+//! The machine's description in every report, and the block for bug reports.
 
 use super::{
     cell,
@@ -8,7 +8,7 @@ use super::{
 use crate::{devices, units};
 use onebuf::Hub;
 
-/// Where it was measured.
+/// The machine of a measurement.
 pub struct Machine {
     /// Program, system, kernel: name and value.
     facts: Vec<(&'static str, String)>,
@@ -43,7 +43,7 @@ impl Machine {
         Self { facts, devices, missing, missing_text: devices::missing_text(hub) }
     }
 
-    /// The drivers, and what could not be loaded.
+    /// The drivers, and libraries that could not be loaded.
     pub fn section(&self) -> Element {
         let heads = ["device", "name", "platform", "version", "driver", "#memory"];
         let device = |d: &Listed| {
@@ -65,7 +65,7 @@ impl Machine {
         section.child(table("Not available", &["API", "why", "tried", "what would help"], missing))
     }
 
-    /// Everything as text, in one block that a click selects.
+    /// All facts as text, in one block that a click selects.
     pub fn paste(&self, findings: &str) -> Element {
         let facts = self.facts.iter().map(|(name, value)| format!("{name}: {value}\n"));
         let device = |d: &Listed| {
@@ -78,7 +78,7 @@ impl Machine {
         let block = el("pre").class("paste").attr("tabindex", "0").text(text);
         section("paste", "For a bug report")
             .child(el("p").text(
-                "A click selects all of it. Serial numbers and paths in your home are not in it.",
+                "Click to select all. It contains no serial numbers and no paths in your home folder.",
             ))
             .child(block)
     }
@@ -103,7 +103,7 @@ impl Listed {
     }
 }
 
-/// The distribution, as it calls itself.
+/// The name of the distribution.
 fn system() -> String {
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));

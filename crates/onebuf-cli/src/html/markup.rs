@@ -1,8 +1,8 @@
-//! Elements of a page. What is put into them is escaped; there is no other way in but for texts of the program's own.
+//! HTML elements. Contents are escaped; only texts compiled into the program bypass that.
 
 use std::fmt::{self, Display, Write};
 
-/// Elements that have no contents, and no end.
+/// Void elements, which have no contents and no end tag.
 const VOID: [&str; 2] = ["meta", "br"];
 
 /// An element under construction.
@@ -32,7 +32,7 @@ impl Element {
         self
     }
 
-    /// As it is; only what was compiled into this program can be.
+    /// Unescaped text; it must be compiled into this program.
     pub fn verbatim(mut self, text: &'static str) -> Self {
         self.inner += text;
         self
@@ -58,7 +58,7 @@ impl Display for Element {
     }
 }
 
-/// As text or as the value of an attribute. What no document may contain is shown as what it is not.
+/// Escapes text for contents and attribute values. Characters that are not allowed in HTML become U+FFFD.
 fn escaped(text: impl Display) -> String {
     let text = text.to_string();
     let mut out = String::with_capacity(text.len());
@@ -70,7 +70,7 @@ fn escaped(text: impl Display) -> String {
             '"' => out += "&quot;",
             '\'' => out += "&#39;",
             '\n' | '\t' => out.push(c),
-            // So are those that turn the direction of what follows.
+            // So do characters that change the text direction.
             c if c.is_control()
                 || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
             {

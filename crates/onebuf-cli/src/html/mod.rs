@@ -1,7 +1,7 @@
-//! Reports as pages: one file each, that needs no network, no script and no other file.
+//! Reports as HTML pages: each is one file without scripts, network access or other files.
 //!
-//! Everything that a driver says goes through [`markup`], which escapes it. Should something slip through all the same, the
-//! page's own policy lets no script run and nothing be loaded.
+//! All text of drivers goes through [`markup`], which escapes it. As a second defence the page's content security
+//! policy forbids scripts and loading.
 
 mod bench;
 mod machine;
@@ -21,16 +21,16 @@ use std::{fs, path::Path};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Nothing is loaded, nothing runs; only the page's own style applies.
+/// Forbids loading and scripts; only the page's own style applies.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'";
 
-/// Writes a page where the caller wants it.
+/// Writes a page to a file.
 pub fn save(path: &Path, page: &str) -> Result<()> {
     fs::write(path, page).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
-/// A whole page: its heading, what it is about, and its sections.
+/// A whole page: its heading, a summary, and its sections.
 fn page(title: &str, about: String, sections: impl IntoIterator<Item = Element>) -> String {
     let head = el("head")
         .child(el("meta").attr("charset", "utf-8"))
@@ -50,7 +50,7 @@ fn page(title: &str, about: String, sections: impl IntoIterator<Item = Element>)
     format!("<!doctype html>\n{html}\n")
 }
 
-/// A part of the page with a heading of its own.
+/// A section with a heading.
 fn section(id: &'static str, heading: &str) -> Element {
     let title = format!("{id}-heading");
     el("section")
@@ -59,9 +59,9 @@ fn section(id: &'static str, heading: &str) -> Element {
         .child(el("h2").attr("id", &title).text(heading))
 }
 
-/// A table with a caption and headed columns; it scrolls by itself where it is too wide.
+/// A table with a caption and column heads; it scrolls if it is too wide.
 ///
-/// A head that begins with `#` is one of numbers.
+/// A head that begins with `#` marks a column of numbers.
 fn table(caption: &str, heads: &[&str], rows: impl IntoIterator<Item = Element>) -> Element {
     let head = |text: &&str| {
         let head = el("th").attr("scope", "col");
@@ -78,7 +78,7 @@ fn table(caption: &str, heads: &[&str], rows: impl IntoIterator<Item = Element>)
     el("div").class("scroll").attr("tabindex", "0").child(table)
 }
 
-/// A row that is named by its first cell.
+/// A row whose first cell is its head.
 fn row(name: &str, cells: impl IntoIterator<Item = Element>) -> Element {
     el("tr").child(el("th").attr("scope", "row").text(name)).children(cells)
 }

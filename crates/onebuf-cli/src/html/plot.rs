@@ -1,17 +1,17 @@
-//! Drawings: ratios with their intervals and bars, and costs against sizes. Logarithmic, since twice as good is as far from one
-//! as twice as bad.
+//! Plots: ratios with their intervals and bars, and costs against sizes. The axes are logarithmic, so that twice as
+//! good and twice as bad are equally far from one.
 
 use super::markup::{Element, el};
 use onebuf_bench::{Bar, Met, Row};
 
-/// Of all drawings, in the units of the drawing.
+/// The width of all plots, in the plot's units.
 const WIDTH: f64 = 960.0;
 const LINE: f64 = 24.0;
 /// Where names end, and where numbers begin.
 const LEFT: f64 = 300.0;
 const RIGHT: f64 = 720.0;
 
-/// A stretch of numbers on a stretch of the drawing.
+/// Maps a range of numbers to a range of the plot.
 struct Axis {
     low: f64,
     high: f64,
@@ -20,7 +20,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// Around these, and a little more; `None` for none.
+    /// A range around these numbers with a margin; `None` for no numbers.
     fn around(values: impl IntoIterator<Item = f64>, from: f64, to: f64) -> Option<Self> {
         let fit = values.into_iter().filter(|value| value.is_finite() && *value > 0.0);
         let (low, high) = fit.fold((f64::MAX, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
@@ -33,7 +33,7 @@ impl Axis {
         self.from + part * (self.to - self.from)
     }
 
-    /// Powers of the base that lie inside, no more than a few.
+    /// A few powers of the base inside of the range.
     fn ticks(&self, base: f64) -> Vec<f64> {
         let power = |value: f64| value.ln() / base.ln();
         let (first, last) = (power(self.low).ceil() as i32, power(self.high).floor() as i32);
@@ -42,7 +42,7 @@ impl Axis {
     }
 }
 
-/// Each ratio with its interval and its bar, a line each; `None` where there are none.
+/// One line for each ratio with its interval and bar; `None` without ratios.
 pub fn ratios(rows: &[Row]) -> Option<Element> {
     let rows: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_some()).collect();
     let numbers = rows.iter().flat_map(|row| {
@@ -95,7 +95,8 @@ fn class(met: Met) -> &'static str {
     }
 }
 
-/// A shape that tells without colour: a disc is met, a diamond is in noise, a cross is not met, a ring has no bar.
+/// A shape that is recognisable without colour: a disc is met, a diamond is in noise, a cross is not met, a ring has no
+/// bar.
 fn point(met: Option<Met>, x: f64, y: f64) -> Element {
     let path = |shape: String| el("path").class("point").attr("d", shape);
     match met {
@@ -109,7 +110,7 @@ fn point(met: Option<Met>, x: f64, y: f64) -> Element {
     }
 }
 
-/// What a size counts.
+/// The unit of a size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
     Bytes,
@@ -127,18 +128,18 @@ impl Size {
     }
 }
 
-/// What was measured at several sizes.
+/// A quantity that was measured at several sizes.
 pub struct Growth {
     pub name: String,
     pub unit: String,
     pub size: Size,
-    /// Sizes, and the cost.
+    /// Sizes and costs.
     pub points: Vec<(u64, f64)>,
-    /// The same of what it is compared with, where it is.
+    /// Sizes and costs of the baseline, if there is one.
     pub baseline: Vec<(u64, f64)>,
 }
 
-/// One drawing for what grows with the size; `None` where nothing was measured.
+/// One plot of cost against size; `None` without measurements.
 pub fn growth(of: &Growth) -> Option<Element> {
     const HEIGHT: f64 = 280.0;
     let all = || of.points.iter().chain(&of.baseline);
@@ -172,7 +173,7 @@ pub fn growth(of: &Growth) -> Option<Element> {
     Some(drawing.children(baseline).child(ours))
 }
 
-/// Lines at round ratios; one at one, where both are equal.
+/// Grid lines at round ratios, and one at 1.
 fn grid(axis: &Axis, height: f64) -> Element {
     let bottom = height - LINE;
     let ticks = axis.ticks(2.0).into_iter().map(|at| {

@@ -1,4 +1,4 @@
-//! The doctor's page: which device sees which other's memory, how, and what it costs.
+//! The doctor's page: the routes between devices, with verdicts and costs.
 
 use super::{
     Machine, cell,
@@ -13,10 +13,10 @@ use onebuf::{
 };
 use std::{collections::BTreeSet, fmt::Write};
 
-/// What the rows and the columns of the matrix are.
-const CORNER: &str = "memory of ↓ seen by →";
+/// The corner of the matrix: the meaning of rows and columns.
+const CORNER: &str = "memory of ↓ accessed by →";
 
-/// What a verdict comes to, best first.
+/// Summary of a verdict, best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Judgement {
     ZeroCopy,
@@ -37,7 +37,7 @@ impl Judgement {
         }
     }
 
-    /// A sign that is one without colour, too.
+    /// A sign that is recognisable without colour.
     fn sign(self) -> &'static str {
         match self {
             Self::ZeroCopy => "●",
@@ -58,10 +58,12 @@ impl Judgement {
 
     fn about(self) -> &'static str {
         match self {
-            Self::ZeroCopy => "proven by experiment, and nothing is copied",
-            Self::Copies => "proven by experiment; every hand-over copies, and is counted",
-            Self::Declared => "the driver says so; nobody has tried",
-            Self::Refuted => "tried, and it does not work: never used",
+            Self::ZeroCopy => "proven by experiment; no copies",
+            Self::Copies => {
+                "proven by experiment; every hand-over copies, and the copies are counted"
+            }
+            Self::Declared => "declared by the driver; not tested",
+            Self::Refuted => "tested and failed; never used",
         }
     }
 
@@ -91,12 +93,12 @@ pub fn doctor_page(machine: &Machine, report: &Report, seconds: f64) -> String {
     page("onebuf doctor", about, sections)
 }
 
-/// Those that some route begins or ends at.
+/// The devices that are an end of some route.
 fn involved(report: &Report) -> BTreeSet<DeviceIx> {
     report.routes.iter().flat_map(|route| [route.from, route.to]).collect()
 }
 
-/// Device by device, the best route there is.
+/// The best route for each pair of devices.
 fn matrix(report: &Report) -> Element {
     let legend = Judgement::ALL
         .map(|judgement| el("li").child(judgement.badge()).text(format!(" {}", judgement.about())));
@@ -106,12 +108,12 @@ fn matrix(report: &Report) -> Element {
     let rows =
         devices.iter().map(|from| row(id(from), devices.iter().map(|to| pair(report, *from, *to))));
     let caption = "The best route for each pair; the others are in the list below";
-    section("matrix", "Who sees whose memory")
+    section("matrix", "Best route per pair")
         .child(el("ul").class("legend").children(legend))
         .child(el("div").class("matrix").child(table(caption, &heads, rows)))
 }
 
-/// One cell: verdict, kind, latency and bandwidth of the best route; the reason comes when one asks.
+/// One cell: verdict, kind, latency and bandwidth of the best route; the reason is a tooltip.
 fn pair(report: &Report, from: DeviceIx, to: DeviceIx) -> Element {
     let ids = [from, to].map(|device| report.devices[device.get()].as_str());
     let td = el("td").attr("data-from", ids[0]).attr("data-to", ids[1]);
@@ -155,10 +157,10 @@ fn details(report: &Report) -> Element {
             .child(number(reach.unwrap_or_else(|| "-".into())))
             .child(cell(&verdict.why).class("why"))
     });
-    section("routes", "Every route").child(table("What was found of each", &heads, rows))
+    section("routes", "Every route").child(table("Verdict for each route", &heads, rows))
 }
 
-/// The same for a bug report: what is not staged, and so could be surprising.
+/// The routes as text for a bug report, without staged ones.
 fn text(report: &Report) -> String {
     let mut text = String::new();
     for route in report.routes.iter().filter(|route| route.kind != RouteKind::Staged) {

@@ -1,4 +1,4 @@
-//! The pages, as a real browser sees them.
+//! The pages, rendered by a real browser.
 
 use super::*;
 use onebuf::{
@@ -14,10 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a browser may take for a page.
+/// Time limit for rendering a page.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a driver could call its device.
+/// A hostile device name.
 const HOSTILE: &str =
     "<script>document.title='taken'</script><img src=http://example.invalid/x onerror=nope()>";
 
@@ -84,15 +84,15 @@ fn outcome() -> Outcome {
     Outcome { results, skipped }
 }
 
-/// What a browser made of a page.
-struct Seen {
+/// A page as the browser rendered it.
+struct RenderedPage {
     dom: String,
     console: Vec<String>,
     requests: Vec<String>,
 }
 
 /// Loads a page as a user would; `None` without a browser.
-fn browse(page: &str) -> Option<Seen> {
+fn browse(page: &str) -> Option<RenderedPage> {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("page.html"), page).unwrap();
@@ -119,14 +119,14 @@ fn browse(page: &str) -> Option<Seen> {
     assert!(ended, "the browser failed or hangs: {log}");
     let net = read("net.json");
     let requests = net.split("\"url\":\"").skip(1).filter(|rest| !rest.starts_with("file:"));
-    Some(Seen {
+    Some(RenderedPage {
         dom: read("dom"),
         console: log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect(),
         requests: requests.map(|rest| rest.chars().take(60).collect()).collect(),
     })
 }
 
-/// Whether it ended well, and soon: a page can keep a browser for ever.
+/// Whether the browser exited successfully within the limit.
 fn wait(mut browser: Child) -> bool {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -140,7 +140,7 @@ fn wait(mut browser: Child) -> bool {
     false
 }
 
-/// The lightest there is; in strict mode there has to be one.
+/// The lightest browser available; strict mode requires one.
 fn browser() -> Option<PathBuf> {
     let names = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"];
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -158,7 +158,7 @@ fn browser() -> Option<PathBuf> {
 }
 
 #[track_caller]
-fn assert_quiet(seen: &Seen) {
+fn assert_quiet(seen: &RenderedPage) {
     assert_eq!(seen.console, Vec::<String>::new());
     assert_eq!(seen.requests, Vec::<String>::new());
     assert!(!seen.dom.contains("<script") && !seen.dom.contains("<img"), "{}", seen.dom);
@@ -168,7 +168,7 @@ fn count(text: &str, what: &str) -> usize {
     text.matches(what).count()
 }
 
-/// The element that begins so, up to its end.
+/// The element that begins with this text, up to its end tag.
 #[track_caller]
 fn part<'t>(dom: &'t str, begins: &str, ends: &str) -> &'t str {
     let start = dom.find(begins).unwrap_or_else(|| panic!("no {begins}"));

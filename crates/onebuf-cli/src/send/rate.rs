@@ -1,8 +1,8 @@
-//! How fast, as people write it.
+//! Parsing of rates.
 
 use std::str::FromStr;
 
-/// How fast frames go.
+/// The rate of frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
     Bytes(f64),

@@ -1,4 +1,4 @@
-//! The same words by a device: its kernels write and check them where they lie.
+//! The same words on a device: its kernels write and check them in place.
 //!
 //! # Safety
 //! The two unsafe calls declare the signatures of the kernels whose text is in this file.
@@ -21,7 +21,7 @@ kernel void check_pages(global const uint *p, global uint *wrong, uint seed, uin
 }
 ";
 
-/// What makes the text one of OpenCL C, and one of CUDA C and of HIP C.
+/// Prefixes that make the text OpenCL C, or CUDA C and HIP C.
 const OPENCL: &str = "#define helper\n";
 const LIKE_CUDA: &str = "
 #define helper static __device__
@@ -34,7 +34,7 @@ const LIKE_CUDA: &str = "
 
 fn source() -> Source {
     let text = format!("#define PAGE_WORDS {PAGE_WORDS}u\n{TEXT}");
-    // Not by a macro: the compiler's own `__global__` is one of an attribute of that name.
+    // Not by a macro: the compiler's own `__global__` is a macro with an attribute of that name.
     let like_cuda = format!("{LIKE_CUDA}{}", text.replace("global ", ""));
     let source = Source::opencl_c(format!("{OPENCL}{text}"));
     source.with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda)
@@ -64,9 +64,9 @@ impl Kernels {
                 Some(n) if n as usize <= call.len(0) && pages(n as usize) <= call.len(1) => Ok(()),
                 _ => Err("more words than the buffer has, or more pages than are counted".into()),
             });
-        // SAFETY: it touches words below `n` only, and the requirement says that there are as many.
+        // SAFETY: it accesses words below `n` only, and the requirement checks that there are as many.
         let write = unsafe { program.kernel("write_words", words)? };
-        // SAFETY: it reads words below `n`, and writes one word for each page of them; as above.
+        // SAFETY: it reads words below `n`, and writes one word per page; checked as above.
         let check = unsafe { program.kernel("check_pages", paged)? };
         Ok(Self { device: device.clone(), queue: device.queue()?, write, check })
     }
@@ -79,7 +79,7 @@ impl Kernels {
 
     pub fn wrong_pages(&self, buffer: &Buffer<u32>, seed: u32) -> Result<usize> {
         let (n, count) = (buffer.len(), pages(buffer.len()));
-        // One that was not looked at counts as wrong.
+        // A page that was not checked counts as wrong.
         let wrong = self.device.hub().buffer::<u32>(count).shared_with([&self.device]);
         let wrong = wrong.init(vec![1; count]).build()?;
         let (p, w) = (buffer.read_on(&self.queue)?, wrong.write_on(&self.queue)?);

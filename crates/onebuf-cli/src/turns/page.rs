@@ -1,6 +1,6 @@
-//! Pages, in which contents are counted.
+//! Pages, the unit in which contents are counted.
 
-/// The page of every machine that this runs on; what is counted.
+/// The page size of all supported machines.
 pub const PAGE_BYTES: usize = 4096;
 pub const PAGE_WORDS: usize = PAGE_BYTES / size_of::<u32>();
 

@@ -188,5 +188,5 @@ fn the_demo_needs_a_whole_frame() {
     let cli = Cli::new();
     let demo = Listening::start(&cli, "tcp");
     drop(TcpStream::connect(demo.address).unwrap());
-    demo.end().failed(1, "no whole frame came");
+    demo.end().failed(1, "no complete frame arrived");
 }

@@ -232,7 +232,7 @@ fn a_killed_peer_is_told_and_the_buffer_lives_on() {
     peer.kill().unwrap();
     peer.wait().unwrap();
     let ran = owner.end();
-    assert!(ran.stderr.contains("the buffer lives on: 16384 pages"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the buffer is intact: 16384 pages"), "{}", ran.stderr);
     ran.failed(1, "a peer was lost: the peer process is gone");
 }
 
@@ -282,7 +282,7 @@ fn a_peer_of_another_version_does_not_end_the_service() {
     let mut newer = packet(5, &2_u64.to_le_bytes());
     newer[4] = 2;
     say(&peer, &newer);
-    owner.until("the buffer lives on: 5 pages");
+    owner.until("the buffer is intact: 5 pages");
     assert_counts(&two.attach("--json --rounds 2").json(), 2, 5);
     owner.end().failed(1, "version 2 of the protocol");
 }

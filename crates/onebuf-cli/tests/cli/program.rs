@@ -258,7 +258,7 @@ fn a_spoilt_cache_is_told_and_replaced_by_the_doctor_alone() {
     assert_device_lists(&listed.json());
     assert_eq!(fs::read(cli.verdicts()).unwrap(), b"{ not json");
     let report = cli.run_bare("doctor").ok();
-    assert!(report.stderr.contains("verdicts.json") && report.stdout.contains("one device alone"));
+    assert!(report.stderr.contains("verdicts.json") && report.stdout.contains("only one device"));
     assert_eq!(cli.run_bare("doctor --fresh").ok().stderr, "");
 }
 
@@ -276,7 +276,7 @@ fn the_log_is_silent_until_asked_for() {
     assert!(log("error,onebuf=warn").contains("WARN"));
     assert!(!log("warn,onebuf=error").contains("WARN"));
     let refused = log("no such=level=here");
-    assert!(refused.contains("ONEBUF_LOG is not understood") && !refused.contains("WARN"));
+    assert!(refused.contains("ONEBUF_LOG is invalid") && !refused.contains("WARN"));
 }
 
 #[test]

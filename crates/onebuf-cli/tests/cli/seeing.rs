@@ -89,7 +89,7 @@ fn a_demonstration_can_be_looked_at() {
     let run = |args: &str| bare(&cli, args, folder.path()).output().expect("it starts");
     let none = run("top");
     assert_eq!(none.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&none.stderr).contains("no program can be seen"));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("no published program"));
 
     let mut demo = bare(&cli, "demo --samples 4096 --frames 4000000 --batch 1", folder.path());
     let demo =

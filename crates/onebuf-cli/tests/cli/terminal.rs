@@ -114,7 +114,7 @@ fn lines_fit_the_terminal() {
 
 #[test]
 fn the_doctor_runs_on_a_terminal() {
-    assert!(shown("doctor", 80, false).contains("one device alone"));
+    assert!(shown("doctor", 80, false).contains("only one device"));
 }
 
 #[test]

@@ -18,7 +18,7 @@ impl Program {
     /// The same program on a CUDA or HIP device of the GPU that it was compiled for, where its kernels run in that
     /// API's streams: what goes before and after them there costs no switch of the GPU to another API and back. Its
     /// kernels take the same arguments by the same [`Signature`](crate::Signature)s, local memory and offsets
-    /// among them; buffers must be shared with that device. On AMD's HIP this has never run on hardware. A HIP runtime that is
+    /// among them; buffers must be shared with that device. On AMD's HIP this is experimental: never run on hardware. A HIP runtime that is
     /// built on OpenCL (chipStar) takes programs whose source has SPIR-V, and no others.
     ///
     /// The result is remembered as any program is. See `docs/graft.md` for what is rewritten, and what is refused.
@@ -118,8 +118,8 @@ pub fn graft_spirv(module: Option<&[u8]>, device: &Device) -> Result<Program> {
 
 /// Why nothing is known yet.
 fn unproven(untried: bool) -> String {
-    let hip = if untried { graft::UNTRIED } else { "" };
-    format!("unproven: run `onebuf doctor`{hip}")
+    let remark = if untried { format!("; {}", graft::NEVER_RUN) } else { String::new() };
+    format!("unproven: run `onebuf doctor`{remark}")
 }
 
 #[doc(hidden)]
@@ -193,7 +193,9 @@ fn code_object(binary: &[u8], device: &Device) -> Result<Source> {
         let needs = "a driver whose programs are code objects, as those of AMD's are";
         return Err(Error::unsupported(what, needs));
     }
-    graft::rewrite_code_object(binary).map(Source::binary)
+    let image = graft::rewrite_code_object(binary)?;
+    tracing::warn!(%device, "grafted an AMD code object ({})", graft::NEVER_RUN);
+    Ok(Source::binary(image))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Modules that try to make the reader take much.
+//! Modules that try to exhaust memory or time.
 
 use super::{
     has_variables, rewrite,
@@ -44,7 +44,7 @@ fn structures_are_laid_out_once_for_all_parameters() {
     assert_eq!(kernels[0].slots, vec![Slot::Value(4 * members); 10_000]);
 }
 
-/// Each layer is twice the one before: every type is laid out once, or else that doubles, too.
+/// Each level contains the previous one twice: unless every type is laid out once, the work doubles as well.
 #[test]
 fn types_in_types_are_laid_out_once() {
     let layers: Vec<_> = (0..30).map(|n| op(30, &[OWN + n + 1, OWN + n, OWN + n])).collect();
@@ -65,7 +65,7 @@ fn entries_do_not_multiply_parameters() {
     assert!(why.contains("arguments of all kernels together"), "{why}");
 }
 
-/// Kernels that all name many variables, of which one is the number of dimensions.
+/// Kernels that all name many variables, one of which is the number of dimensions.
 #[test]
 fn kernels_that_ask_for_dimensions_are_counted_once() {
     let uses: Vec<u32> = (1000..1100).collect();

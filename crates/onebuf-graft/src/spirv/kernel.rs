@@ -1,26 +1,27 @@
 //! How each kernel takes its arguments.
 
 use super::{
-    module::{Entry, Module},
+    module::{EntryPoint, SpirvModule},
     types::{Sizes, Type},
 };
 use onebuf_hal::packing::{Packing, Slot};
 
-/// Kinds of storage.
+/// Storage classes.
 const CONSTANT: u32 = 0;
 const LOCAL: u32 = 4;
 const GLOBAL: u32 = 5;
 const PRIVATE: u32 = 7;
-/// As is usual for group-local memory.
+/// The usual alignment of group-local memory.
 const LOCAL_ALIGN: usize = 16;
 
-/// Arguments that all kernels of a module may have together, beside as many as the module has words: entries that share one
-/// function could otherwise multiply its parameters.
+/// Maximum number of arguments of all kernels together, in addition to the number of words of the module: otherwise
+/// entries that share one function could multiply its parameters.
 const MOST_SHARED: usize = 1 << 14;
 
-/// One for each kernel of the module, which has so many words.
-pub(super) fn packings(module: &Module, words: usize) -> Result<Vec<Packing>, String> {
-    let parameters = |kernel: &Entry| module.functions.get(&kernel.function).map_or(0, Vec::len);
+/// One packing per kernel of the module, which has this many words.
+pub(super) fn packings(module: &SpirvModule, words: usize) -> Result<Vec<Packing>, String> {
+    let parameters =
+        |kernel: &EntryPoint| module.functions.get(&kernel.function).map_or(0, Vec::len);
     let all = module.kernels.iter().map(parameters).fold(0, usize::saturating_add);
     let most = words + MOST_SHARED;
     if all > most {
@@ -30,9 +31,13 @@ pub(super) fn packings(module: &Module, words: usize) -> Result<Vec<Packing>, St
     module.kernels.iter().map(|kernel| packing(module, kernel, &mut sizes)).collect()
 }
 
-fn packing(module: &Module, kernel: &Entry, sizes: &mut Sizes) -> Result<Packing, String> {
-    let Entry { name, function, .. } = kernel;
-    // It stands in a line of words.
+fn packing(
+    module: &SpirvModule,
+    kernel: &EntryPoint,
+    sizes: &mut Sizes,
+) -> Result<Packing, String> {
+    let EntryPoint { name, function, .. } = kernel;
+    // The name must be one word, because packings are written as lines of words.
     if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(format!("a kernel called {name:?}"));
     }
@@ -52,7 +57,7 @@ fn packing(module: &Module, kernel: &Entry, sizes: &mut Sizes) -> Result<Packing
     })
 }
 
-fn slot(module: &Module, kind: u32, id: u32, sizes: &mut Sizes) -> Result<Slot, String> {
+fn slot(module: &SpirvModule, kind: u32, id: u32, sizes: &mut Sizes) -> Result<Slot, String> {
     match module.types.get(kind) {
         Type::Pointer(CONSTANT | GLOBAL, _) => Ok(Slot::Memory),
         Type::Pointer(LOCAL, _) => Ok(Slot::Local(LOCAL_ALIGN)),

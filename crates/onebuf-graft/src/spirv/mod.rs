@@ -1,9 +1,9 @@
-//! SPIR-V of OpenCL's, for a HIP runtime that is itself built on OpenCL (chipStar).
+//! OpenCL SPIR-V for a HIP runtime that is itself built on OpenCL (chipStar).
 //!
-//! The module stays as it is, in the kind of bundle that such a runtime loads, and goes to the same driver in the end. What
-//! differs is the launch: local memory comes by no argument, every offset is zero, there are always three dimensions, and the
-//! runtime computes the sizes of values itself. So each kernel's parameters are read, for its packing; what the runtime would
-//! get wrong is refused.
+//! The module stays unchanged inside of the bundle format that such a runtime loads, and the same driver compiles it.
+//! Only the launch differs: local memory is not an argument, every global offset is zero, there are always three
+//! dimensions, and the runtime computes the sizes of values itself. So the rewriter reads each kernel's parameters for
+//! its packing, and refuses what the runtime would get wrong.
 
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod bounds_tests;
@@ -11,31 +11,31 @@ mod kernel;
 mod module;
 mod types;
 
-use module::Module;
+use module::SpirvModule;
 use onebuf_hal::packing;
 
-/// How a bundle begins, and the name of the one thing in it.
+/// The magic number of a bundle, and the name of its one entry.
 const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 const ENTRY: &[u8] = b"hip-spirv64";
-/// Where things in a bundle begin.
+/// The alignment of entries in a bundle.
 const ALIGN: usize = 16;
 
-/// The image that HIP's backend loads: how the kernels take their arguments, and the bundle.
+/// The image that the HIP backend loads: comments that say how the kernels take their arguments, then the bundle.
 pub(super) fn rewrite(spirv: &[u8]) -> Result<Vec<u8>, String> {
     let words = module::words(spirv)?;
-    let kernels = kernel::packings(&Module::read(&words)?, words.len())?;
+    let kernels = kernel::packings(&SpirvModule::read(&words)?, words.len())?;
     let mut image = packing::write(&kernels).into_bytes();
     image.extend(bundle(&words));
     Ok(image)
 }
 
-/// Whether a module has variables of its own in global memory.
+/// Whether a module has its own variables in global memory.
 pub fn has_variables(spirv: &[u8]) -> bool {
-    let module = module::words(spirv).and_then(|words| Module::read(&words));
+    let module = module::words(spirv).and_then(|words| SpirvModule::read(&words));
     module.is_ok_and(|module| module.has_variables)
 }
 
-/// A bundle of one module: magic, the number of entries, then of each its offset, size, and name.
+/// A bundle of one module: magic, the number of entries, then offset, size and name of each.
 fn bundle(words: &[u32]) -> Vec<u8> {
     let head = BUNDLE.len() + 4 * size_of::<u64>() + ENTRY.len();
     let offset = head.next_multiple_of(ALIGN);

@@ -1,4 +1,4 @@
-//! A module's instructions, as far as they tell how kernels are launched.
+//! The instructions of a module that determine how kernels are launched.
 
 use super::types::Types;
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ const MAGIC: u32 = 0x0723_0203;
 /// Magic, version, generator, bound, schema.
 const HEADER: usize = 5;
 
-/// The instructions that are looked at; the driver sees to all others.
+/// The instructions that are read; the driver handles all others.
 mod op {
     pub const EXT_INST_IMPORT: u32 = 11;
     pub const EXT_INST: u32 = 12;
@@ -22,7 +22,7 @@ mod op {
     pub const GROUP_DECORATE: u32 = 74;
 }
 const PHYSICAL_64: u32 = 2;
-/// Where `global` variables of the program are.
+/// The storage class of the program's `global` variables.
 const CROSS_WORKGROUP: u32 = 5;
 const KERNEL_MODEL: u32 = 6;
 const LOCAL_SIZE: u32 = 17;
@@ -31,10 +31,10 @@ const BUILT_IN: u32 = 11;
 const WORK_DIM: u32 = 30;
 const PARAMETER_ATTRIBUTE: u32 = 38;
 const BY_VALUE: u32 = 2;
-/// Of the instructions of OpenCL's own.
+/// Numbers in OpenCL's extended instruction set.
 const PRINTF: u32 = 184;
 
-/// The module's words, whichever byte order it is in.
+/// The module's words, in either byte order.
 pub(super) fn words(bytes: &[u8]) -> Result<Vec<u32>, String> {
     let (words, rest) = bytes.as_chunks::<4>();
     let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
@@ -47,7 +47,7 @@ pub(super) fn words(bytes: &[u8]) -> Result<Vec<u32>, String> {
     }
 }
 
-/// What of the decorations of an id, or of a group, matters here; one bit each.
+/// The relevant decorations of an id or group; one bit each.
 mod mark {
     pub const DIMS: u8 = 1;
     pub const BY_VALUE: u8 = 2;
@@ -57,42 +57,42 @@ mod mark {
 /// A function's parameters: their types and ids.
 pub(super) type Parameters = Vec<(u32, u32)>;
 
-/// A kernel: its name, its function, and the variables that it and what it calls use.
+/// A kernel: its name, its function, and the variables that it and its callees use.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct EntryPoint {
     pub name: String,
     pub function: u32,
     uses: Vec<u32>,
 }
 
-/// What a module says of its kernels.
+/// What a module says about its kernels.
 #[derive(Debug, Default)]
-pub(super) struct Module {
-    pub kernels: Vec<Entry>,
+pub(super) struct SpirvModule {
+    pub kernels: Vec<EntryPoint>,
     pub functions: HashMap<u32, Parameters>,
     pub groups: HashMap<u32, [usize; 3]>,
     pub types: Types,
-    /// Whether it has variables of its own in global memory.
+    /// Whether it has its own variables in global memory.
     pub has_variables: bool,
-    /// Whether it has a variable that is the number of dimensions, and whether a kernel admits that it uses one.
+    /// Whether it has a variable for the number of dimensions, and whether a kernel declares that it uses one.
     has_dims: bool,
     admitted: bool,
-    /// The set that `printf` belongs to.
+    /// The instruction set that contains `printf`.
     opencl: Option<u32>,
-    /// The [`mark`]s of ids and of groups of decorations. At most one entry for each id that the module writes down,
-    /// however often groups are applied.
+    /// The [`mark`]s of ids and decoration groups. At most one entry for each id in the module, however often groups
+    /// are applied.
     marks: HashMap<u32, u8>,
     /// The function that is being read.
     inside: u32,
 }
 
-impl Module {
+impl SpirvModule {
     /// Reads all instructions; an error says at which word.
-    pub fn read(words: &[u32]) -> Result<Module, String> {
+    pub fn read(words: &[u32]) -> Result<SpirvModule, String> {
         if words.len() < HEADER {
             return Err(format!("a head of {} words where {HEADER} belong", words.len()));
         }
-        let mut module = Module::default();
+        let mut module = SpirvModule::default();
         let mut at = HEADER;
         while at < words.len() {
             let (code, count) = (words[at] & 0xffff, (words[at] >> 16) as usize);
@@ -117,11 +117,11 @@ impl Module {
                 return Err("printf, whose output the runtime would not show".into());
             }
             (op::ENTRY_POINT, [KERNEL_MODEL, function, name @ ..]) => {
-                // The name ends with a zero, in the middle of a word or in one of its own.
+                // The name ends with a NUL, in the middle of a word or in one of its own.
                 let has_end = |word: &u32| word.to_le_bytes().contains(&0);
                 let letters = name.iter().position(has_end).map_or(name.len(), |at| at + 1);
                 let (function, uses) = (*function, name[letters..].to_vec());
-                self.kernels.push(Entry { name: text(&name[..letters]), function, uses });
+                self.kernels.push(EntryPoint { name: text(&name[..letters]), function, uses });
             }
             (op::EXECUTION_MODE, [function, LOCAL_SIZE, x, y, z]) => {
                 self.groups.insert(*function, [x, y, z].map(|n| *n as usize));
@@ -146,7 +146,7 @@ impl Module {
                 self.mark(*id, mark);
             }
             (op::GROUP_DECORATE, [group, ids @ ..]) => {
-                // What was said of the group is said of each.
+                // The group's decorations apply to each id.
                 if let Some(marks) = self.marks.get(group).copied() {
                     ids.iter().for_each(|id| self.mark(*id, marks));
                 }
@@ -164,21 +164,21 @@ impl Module {
         self.marks.get(&id).is_some_and(|marks| marks & mark != 0)
     }
 
-    /// Whether a parameter is a pointer to a copy of a value.
+    /// Whether a parameter is a pointer to a copy of a value (`byval`).
     pub fn is_by_value(&self, parameter: u32) -> bool {
         self.is_marked(parameter, mark::BY_VALUE)
     }
 
-    fn admits_dims(&self, kernel: &Entry) -> bool {
+    fn admits_dims(&self, kernel: &EntryPoint) -> bool {
         kernel.uses.iter().any(|id| self.is_marked(*id, mark::DIMS))
     }
 
-    /// Whether a kernel asks for the number of dimensions. Where one does and none admits it, each may.
-    pub fn asks_dims(&self, kernel: &Entry) -> bool {
+    /// Whether a kernel uses the number of dimensions. If the module does but no kernel declares it, each kernel may.
+    pub fn asks_dims(&self, kernel: &EntryPoint) -> bool {
         self.admits_dims(kernel) || self.has_dims && !self.admitted
     }
 
-    /// What is known when everything was read.
+    /// Checks after everything was read.
     fn settle(&mut self) {
         let packed = self.marks.iter().filter(|(_, marks)| *marks & mark::PACKED != 0);
         packed.for_each(|(id, _)| self.types.pack(*id));
@@ -187,7 +187,7 @@ impl Module {
     }
 }
 
-/// The text at the beginning of some words, which ends with a zero.
+/// The NUL-terminated text at the beginning of some words.
 fn text(words: &[u32]) -> String {
     let bytes = || words.iter().flat_map(|word| word.to_le_bytes());
     let mut text =

@@ -1,4 +1,4 @@
-//! Types of parameters, and how large the runtime takes their values to be.
+//! Types of parameters, and the value sizes that the runtime computes for them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,26 +13,26 @@ mod op {
     pub const POINTER: u32 = 32;
     pub const PIPE: u32 = 38;
 }
-/// Types in types beyond this are nobody's.
+/// Maximum nesting of types.
 const DEEPEST: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     Number(usize),
     Vector(u32, usize),
-    /// Of what, and the id of how many.
+    /// The element type, and the id of the length.
     Array(u32, u32),
     Struct(Vec<u32>),
-    /// In which storage, and to what.
+    /// The storage class, and the type pointed to.
     Pointer(u32, u32),
-    /// Something that is no value in HIP.
+    /// A type that is not a value in HIP.
     Other(&'static str),
 }
 
-/// How large, and how aligned, in bytes.
+/// Size and alignment in bytes.
 type Layout = (usize, usize);
 
-/// The layouts that were computed so far, for all parameters of all kernels of a module.
+/// Layouts computed so far, for all parameters of all kernels of a module.
 #[derive(Debug, Default)]
 pub(super) struct Sizes(HashMap<u32, Layout>);
 
@@ -44,7 +44,7 @@ pub(super) struct Types {
 }
 
 impl Types {
-    /// Notes what is a type.
+    /// Records a type.
     pub fn note(&mut self, code: u32, operands: &[u32]) {
         let (id, kind) = match (code, operands) {
             (op::INT | op::FLOAT, [id, bits, ..]) => (id, Type::Number(*bits as usize / 8)),
@@ -60,14 +60,14 @@ impl Types {
         self.known.insert(*id, kind);
     }
 
-    /// Notes a number that an array may be as long as.
+    /// Records a constant that may be an array's length.
     pub fn constant(&mut self, id: u32, value: u32, rest: &[u32]) {
         if rest.iter().all(|word| *word == 0) {
             self.lengths.insert(id, value as usize);
         }
     }
 
-    /// Notes a structure without padding.
+    /// Records a packed structure.
     pub fn pack(&mut self, id: u32) {
         self.packed.insert(id);
     }
@@ -76,7 +76,7 @@ impl Types {
         self.known.get(&id).unwrap_or(&Type::Other("of an unknown type"))
     }
 
-    /// How large a value is, where the runtime finds the same.
+    /// The size of a value, if the runtime computes the same.
     pub fn value_bytes(&self, id: u32, sizes: &mut Sizes) -> Result<usize, String> {
         match self.layout(id, 0, sizes)? {
             (0, _) => Err("a value of no bytes".into()),
@@ -84,7 +84,7 @@ impl Types {
         }
     }
 
-    /// Each type once, however many others and parameters it is in.
+    /// Computes each type once, however many other types and parameters use it.
     fn layout(&self, id: u32, depth: usize, sizes: &mut Sizes) -> Result<Layout, String> {
         if let Some(layout) = sizes.0.get(&id) {
             return Ok(*layout);

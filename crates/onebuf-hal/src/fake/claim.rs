@@ -1,4 +1,4 @@
-//! Who uses which bytes of a device memory at this moment, and who may.
+//! Tracks which bytes of a device memory are in use, and which uses are allowed.
 //!
 //! Real drivers leave it undefined when work on two queues touches the same bytes unordered. Here each
 //! command claims the bytes it uses, and one that finds a conflicting claim fails. This is also what

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// The name of every queue's thread: by it a queue that is dropped on one knows not to wait.
+/// The name of every queue's thread, so that a queue dropped on such a thread does not wait for it.
 const THREAD_NAME: &str = "onebuf-fake";
 
 /// What a command does. It owns what it needs.

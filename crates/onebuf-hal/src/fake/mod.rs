@@ -1,22 +1,21 @@
 //! A device that exists only for tests: template, test bed and documentation in one.
 //!
-//! It keeps its memory apart from the host's, finishes work late and in any order, and checks what
-//! real drivers leave undefined:
+//! It keeps its memory separate from the host's, finishes work late and in any order, and checks what real drivers
+//! leave undefined:
 //!
-//! - **Separate memory.** A kernel works on the device's bytes; the host sees others, at a stable
-//!   address. Only [`reside`](crate::Queue::reside) copies between them, so a hand-over that was
-//!   forgotten shows as wrong data. Fresh memory holds `0xA5` on the device and `0x5A` on the host.
-//! - **Late completion.** Each queue has a thread of its own and takes as long as its [`Delay`] says.
-//! - **A protocol checker.** A command on memory that is not `Acquired` (to read, `SharedRead` will do)
-//!   fails with `PROTOCOL`; one that meets another command's conflicting use of the same bytes fails
-//!   with `RACE`.
+//! - **Separate memory.** A kernel works on the device's bytes; the host sees others, at a stable address. Only
+//!   [`reside`](crate::Queue::reside) copies between them, so a missing hand-over shows as wrong data. Fresh memory
+//!   holds `0xA5` on the device and `0x5A` on the host.
+//! - **Late completion.** Each queue has its own thread and takes as long as its [`Delay`] says.
+//! - **A protocol checker.** A command on memory that is not `Acquired` (for reading, `SharedRead` is enough) fails
+//!   with `PROTOCOL`; one that conflicts with another command's use of the same bytes fails with `RACE`.
 //! - **Injected faults.** Each call counts with a [`Probe`], which can make it fail.
 //!
 //! # What a failure does
 //!
-//! A command that failed, and a wait for something that failed, fails everything on its queue that was
-//! enqueued before an event told of it; work enqueued after that runs. So no event of work that depends
-//! on the failed one succeeds, and the queue stays usable.
+//! A failed command, and a wait for something that failed, fails everything on its queue that was enqueued before an
+//! event reported it; work enqueued after that runs. So no event of work that depends on the failed one succeeds, and
+//! the queue stays usable.
 
 mod backend;
 mod claim;
@@ -40,34 +39,34 @@ use std::time::Duration;
 /// The name of this backend in device ids.
 pub const API: Api = Api("fake");
 
-/// How a fake device behaves.
+/// The behaviour of a fake device.
 #[derive(Clone, Debug)]
 pub struct FakeConfig {
     /// The device's name.
     pub name: String,
-    /// Where its objects belong. Two devices with one domain wait for each other's events.
+    /// The domain of its objects. Two devices with one domain can wait for each other's events.
     pub domain: Domain,
-    /// Which chip it says it is.
+    /// The chip that it reports.
     pub physical: PhysicalId,
     /// How long commands take.
     pub delay: Delay,
-    /// What it makes of host pages that it did not allocate.
+    /// How it treats host pages that it did not allocate.
     pub shares_host_pages: Sharing,
-    /// The forms in which it allocates.
+    /// The memory kinds that it allocates.
     pub memory_kinds: Vec<MemoryKind>,
-    /// Whether it says that device and host use one physical memory.
+    /// Whether it reports that device and host use one physical memory.
     pub unified: bool,
     /// Largest single allocation, in bytes.
     pub max_alloc_bytes: u64,
     /// Whether its events call back.
     pub callbacks: bool,
-    /// Whether its queues wait at host signals.
+    /// Whether its queues wait for host signals.
     pub host_signals: bool,
-    /// Whether it gives out-of-order queues; they shuffle what nothing orders.
+    /// Whether it has out-of-order queues; they shuffle everything that is not ordered.
     pub out_of_order: bool,
-    /// Whether it makes semaphores for others: files that the stub drivers take for such.
+    /// Whether it creates semaphores for others: files that the stub drivers accept as semaphores.
     pub exports_semaphores: bool,
-    /// Whether it says that two threads at once crash it.
+    /// Whether it reports that two threads at once crash it.
     pub one_thread: bool,
     /// Counts its calls and objects, and makes calls fail.
     pub probe: Option<Arc<Probe>>,
@@ -100,9 +99,9 @@ pub enum Delay {
     /// As long as its work.
     #[default]
     None,
-    /// So long, and its work.
+    /// This long, plus its work.
     Fixed(Duration),
-    /// Up to so long, and its work; the same seed gives each queue the same sequence.
+    /// Up to this long, plus its work; the same seed gives each queue the same sequence.
     Random {
         /// Where the sequence starts.
         seed: u64,
@@ -111,19 +110,19 @@ pub enum Delay {
     },
 }
 
-/// What a fake device makes of host pages that somebody else allocated.
+/// How a fake device treats host pages that other code allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
     /// It refuses them.
     No,
-    /// It keeps a copy, brought up to date by each hand-over, as drivers without shared memory do.
+    /// It keeps a copy that each hand-over updates, as drivers without shared memory do.
     #[default]
     Shadow,
     /// Its kernels use the pages themselves.
     Alias,
 }
 
-/// Something that only a wrong program does; real drivers leave it undefined.
+/// An error that only a wrong program causes; real drivers leave it undefined.
 pub fn misuse(call: &'static str, name: &str) -> Error {
     Error::Driver { api: API.0, call, code: -1, name: name.to_owned() }
 }

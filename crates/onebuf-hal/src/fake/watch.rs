@@ -1,4 +1,4 @@
-//! Telling the probe of each call and of each object.
+//! Reports each call and each object to the probe.
 
 use super::API;
 use crate::{Error, Result, locks::Arc};

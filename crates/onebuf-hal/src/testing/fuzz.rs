@@ -1,5 +1,5 @@
-//! Inputs for parsers, by the million where that is asked for: valid ones, changed in ways that keep most of their form, some
-//! of them grown to hundreds of kilobytes. Each must be answered within the parser's bounds of memory and time.
+//! Inputs for parsers: valid ones, changed in ways that keep most of their form, some of them grown to hundreds of
+//! kilobytes. Each must be parsed within the parser's bounds of memory and time.
 //!
 //! `ONEBUF_FUZZ` is the number of inputs per parser, and `ONEBUF_FUZZ_SEED` another sequence of them. An input that fails is
 //! written to the folder for temporary files.
@@ -9,13 +9,13 @@ use std::{env, fs, time::Duration};
 
 /// Inputs per parser, unless `ONEBUF_FUZZ` says otherwise.
 const INPUTS: usize = 600;
-/// Most inputs are small; one of so many is large.
+/// One of this many inputs is large.
 const LARGE_EACH: usize = 12;
 const SMALL_BYTES: usize = 4 << 10;
 /// What the large ones have.
 pub const LARGE_BYTES: usize = 192 << 10;
-/// How long a parser may take. The slowest takes 1 µs per byte without optimisation: only work that grows faster than its input takes
-/// ten times as long.
+/// Time limit of a parser. The slowest takes 1 µs per byte without optimisation: only superlinear work takes ten times
+/// as long.
 const TIME: Duration = Duration::from_millis(100);
 const TIME_PER_BYTE: Duration = Duration::from_micros(10);
 
@@ -46,14 +46,14 @@ impl Random {
         &all[self.below(all.len())]
     }
 
-    /// A number that parsers go wrong at, or any.
+    /// A number that parsers often fail at, or a random one.
     fn odd(&mut self) -> u64 {
         let known = [0, 1, 2, 3, 4, 0x7f, 0x80, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, u64::MAX];
         if self.below(4) == 0 { self.number() } else { *self.of(&known) }
     }
 }
 
-/// How much memory a parser may take: so many bytes for each byte of its input, and so many more.
+/// Memory limit of a parser: this many bytes for each byte of its input, plus a constant.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
     /// For each byte of the input.

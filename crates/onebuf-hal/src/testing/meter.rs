@@ -1,4 +1,4 @@
-//! How much memory and processor time a piece of code takes, on the calling thread.
+//! Memory and processor time that a piece of code takes, on the calling thread.
 //!
 //! # Safety
 //! The allocator is the system's. It only counts, in numbers of the thread that need no allocation themselves.
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// The system's allocator, and what each thread asked it for. Unit tests that measure declare it as their
+/// The system's allocator with counters for each thread. Unit tests that measure declare it as their
 /// `#[global_allocator]`; [`measure`] refuses to work without it.
 pub struct Counting;
 

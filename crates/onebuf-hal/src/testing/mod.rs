@@ -1,5 +1,4 @@
-//! What tests of several crates use: how much memory and time a parser takes, inputs that try to make it much, and one
-//! test at a time.
+//! Helpers for tests of several crates: memory and time of a parser, hostile inputs, and running one test at a time.
 //!
 //! # Safety
 //! The environment is changed before drivers and their threads are there.

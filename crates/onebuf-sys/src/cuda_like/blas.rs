@@ -1,7 +1,7 @@
 //! Matrix products: cuBLAS and rocBLAS.
 //!
-//! The two take the same arguments, in column-major order; what they number differently is an
-//! [`Operation`]. Numbers are pointed to in host memory, which is the default mode of both.
+//! Both take the same arguments, in column-major order; only [`Operation`] is numbered differently. Scalars are passed
+//! by pointers to host memory, which is the default mode of both.
 
 use std::ffi::{c_char, c_void};
 use std::fmt;
@@ -41,7 +41,7 @@ const PLACES: [Place; 2] = [
     },
 ];
 
-/// What is done to a matrix before it is used; the two libraries number it differently.
+/// The operation applied to a matrix; the two libraries number it differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation(pub [i32; 2]);
 
@@ -99,14 +99,14 @@ table! {
 }
 
 impl Blas {
-    /// The file that the calls lie in.
+    /// The path of the loaded library.
     pub fn library(&self) -> Option<PathBuf> {
         library_of(self.create? as *const c_void)
     }
 
-    /// A status' name as the library gives it; `unknown` where it gives none.
+    /// The library's name of a status; `unknown` if it has none.
     pub fn error_name(&self, status: CuStatus) -> String {
-        // SAFETY: any number may be asked for; the string is the library's own.
+        // SAFETY: any number may be queried; the library owns the string.
         self.status_name.map_or("unknown".to_owned(), |call| unsafe { text_at(call(status.0)) })
     }
 }

@@ -1,4 +1,4 @@
-//! Fourier transforms: cuFFT and rocFFT. They have little in common but what they compute.
+//! Fourier transforms: cuFFT and rocFFT, whose interfaces differ.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -33,7 +33,7 @@ const PLACES: [Place; 2] = [
     },
 ];
 
-/// Numbers of cuFFT's.
+/// Constants of cuFFT.
 #[allow(missing_docs)] // The names are the library's own.
 pub mod cufft {
     pub const C2C: i32 = 0x29;
@@ -42,7 +42,7 @@ pub mod cufft {
     pub const INVERSE: i32 = 1;
 }
 
-/// Numbers of rocFFT's.
+/// Constants of rocFFT.
 #[allow(missing_docs)] // The names are the library's own.
 pub mod rocfft {
     pub const PLACEMENT_INPLACE: i32 = 0;
@@ -53,7 +53,7 @@ pub mod rocfft {
 }
 
 table! {
-    /// The symbol table of cuFFT or rocFFT. A `roc_` method is rocFFT's alone, the others are cuFFT's.
+    /// The symbol table of cuFFT or rocFFT. Methods with the prefix `roc_` are rocFFT's alone, the others are cuFFT's.
     pub struct Fft in PLACES;
 
     create = "cufftCreate" | "" () -> create CufftPlan, "fft";
@@ -96,13 +96,13 @@ table! {
 }
 
 impl Fft {
-    /// The file that the calls lie in.
+    /// The path of the loaded library.
     pub fn library(&self) -> Option<PathBuf> {
         let at = self.set_stream.map(|call| call as *const c_void);
         library_of(at.or(self.roc_setup.map(|call| call as *const c_void))?)
     }
 
-    /// A status' name; neither library has a call for it.
+    /// The name of a status; neither library has a function for it.
     pub fn error_name(&self, status: CuStatus) -> String {
         let names = match status.0 {
             1 => ["CUFFT_INVALID_PLAN", "rocfft_status_failure"],

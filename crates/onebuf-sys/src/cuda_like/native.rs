@@ -1,39 +1,39 @@
-//! What HIP's objects are in OpenCL, for the one runtime that is built on it.
+//! The OpenCL objects behind HIP's objects, for the one runtime that is built on OpenCL.
 
 use super::{CuEvent, CuStatus, CuStream, CudaLike, Refused};
 use std::ptr;
 
-/// The name of the API beneath, platform, device, context, queue.
+/// Name of the underlying API, platform, device, context, queue.
 const HANDLES: usize = 5;
 
-/// What a stream is beneath, by the handles there. The runtime keeps them all.
+/// The OpenCL handles of a stream. The runtime owns them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NativeStream {
     /// The device.
     pub device: usize,
     /// The context of all streams.
     pub context: usize,
-    /// This stream's queue, the same for as long as the stream lives.
+    /// The stream's queue, constant for the lifetime of the stream.
     pub queue: usize,
 }
 
 impl CudaLike {
-    /// What a stream is beneath; the null stream is the current device's own.
+    /// The OpenCL handles of a stream; the null stream is the current device's own.
     ///
     /// # Errors
-    /// Those of the call; [`CuStatus::NULL_HANDLE`] where it gives others than are known.
+    /// The call's errors; [`CuStatus::NULL_HANDLE`] if it returns an unexpected number of handles.
     ///
     /// # Safety
     /// Null, or a live stream; its device is current.
     pub unsafe fn native_stream(&self, stream: CuStream) -> Result<NativeStream, Refused> {
         let (mut count, mut handles) = (0, [0; HANDLES]);
-        // SAFETY: a place for the number, and no handles are asked for.
+        // SAFETY: a place for the number, and no handles are requested.
         unsafe { self.native_handles(0, ptr::null_mut(), &raw mut count)? };
         if count != HANDLES as i32 {
             return Err(unknown("hipGetBackendNativeHandles"));
         }
         let to = handles.as_mut_ptr();
-        // SAFETY: room for as many as were said; the caller's promise of the stream.
+        // SAFETY: room for the reported number; the caller guarantees the stream.
         unsafe { self.native_handles(stream.0 as usize, to, ptr::null_mut())? };
         let [_, _, device, context, queue] = handles;
         match [device, context, queue].contains(&0) {
@@ -42,7 +42,8 @@ impl CudaLike {
         }
     }
 
-    /// What a recorded event is beneath. No reference is added: it is there while the event is, and is not recorded again.
+    /// The OpenCL event of a recorded event. No reference is added: it is valid until the event is destroyed or
+    /// recorded again.
     ///
     /// # Errors
     /// [`CuStatus::NULL_HANDLE`] for an event that was not recorded.
@@ -51,7 +52,7 @@ impl CudaLike {
     /// A live event.
     pub unsafe fn event_beneath(&self, event: CuEvent) -> Result<usize, Refused> {
         let at = self.enter(self.native_event, ["", "hipGetNativeEventFromHipEvent"])?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let native = unsafe { (at.function)(event) };
         if native.is_null() { Err(unknown(at.name)) } else { Ok(native as usize) }
     }

@@ -5,15 +5,15 @@ use std::ffi::c_void;
 
 /// Room for either structure, the larger of which has 1472 bytes.
 const ROOM_BYTES: usize = 4096;
-/// Where the architecture's name lies, in ROCm 6's structure and in the one before.
+/// The offset of the architecture's name, in ROCm 6's structure and in the older one.
 const ARCHITECTURE_AT: [usize; 2] = [1160, 396];
 const ARCHITECTURE_BYTES: usize = 256;
 
 impl CudaLike {
-    /// What kind of GPU a HIP device is, such as `gfx90a:sramecc+:xnack-`; none for other APIs and runtimes.
+    /// The target of a HIP device, such as `gfx90a:sramecc+:xnack-`; none for other APIs and runtimes.
     ///
     /// # Errors
-    /// Those of the call.
+    /// The call's errors.
     pub fn architecture(&self, device: i32) -> Result<Option<String>, Refused> {
         let mut room = [0u64; ROOM_BYTES / 8];
         let to = room.as_mut_ptr().cast::<c_void>();
@@ -21,7 +21,7 @@ impl CudaLike {
             // SAFETY: more room than the structure of this name has.
             (unsafe { self.properties_0600(to, device) }, ARCHITECTURE_AT[0])
         } else if self.has_properties_old() {
-            // SAFETY: the same; the name without a number is the older structure's, then and now.
+            // SAFETY: as above; the name without a number always means the older structure.
             (unsafe { self.properties_old(to, device) }, ARCHITECTURE_AT[1])
         } else {
             return Ok(None);

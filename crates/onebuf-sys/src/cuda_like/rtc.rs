@@ -1,7 +1,6 @@
-//! The compilers that run inside the program: NVRTC for CUDA C, HIPRTC for HIP C.
+//! The runtime compilers: NVRTC for CUDA C, HIPRTC for HIP C.
 //!
-//! Their calls are alike but for the name of the result: NVRTC gives PTX, and a CUBIN since 11.1;
-//! HIPRTC gives code.
+//! Their functions differ only in the result: NVRTC gives PTX, and a CUBIN since 11.1; HIPRTC gives code.
 
 use std::ffi::{c_char, c_void};
 use std::fmt;
@@ -70,14 +69,14 @@ table! {
 }
 
 impl Rtc {
-    /// The file that the calls lie in.
+    /// The path of the loaded library.
     pub fn library(&self) -> Option<PathBuf> {
         library_of(self.version? as *const c_void)
     }
 
-    /// A status in the compiler's words.
+    /// The compiler's text for a status.
     pub fn error_name(&self, status: CuStatus) -> String {
-        // SAFETY: any number may be asked for; the string is the library's own.
+        // SAFETY: any number may be queried; the library owns the string.
         self.error_string.map_or("unknown".to_owned(), |call| unsafe { text_at(call(status.0)) })
     }
 }

@@ -1,7 +1,7 @@
 //! LU factors of dense matrices: cuSOLVER and rocSOLVER.
 //!
-//! cuSOLVER has handles of its own and wants its workspace given; rocSOLVER works on a handle of rocBLAS,
-//! which brings its own.
+//! cuSOLVER has its own handles and needs a workspace from the caller; rocSOLVER uses a handle of rocBLAS, which has
+//! its own workspace.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -35,8 +35,8 @@ const PLACES: [Place; 2] = [
 ];
 
 table! {
-    /// The symbol table of cuSOLVER's dense part or of rocSOLVER. A `roc_` method is rocSOLVER's alone, the
-    /// others are cuSOLVER's.
+    /// The symbol table of cuSOLVER's dense part or of rocSOLVER. Methods with the prefix `roc_` are rocSOLVER's alone,
+    /// the others are cuSOLVER's.
     pub struct Solver in PLACES;
 
     create = "cusolverDnCreate" | "" () -> create SolverHandle, "solver";
@@ -126,13 +126,13 @@ table! {
 }
 
 impl Solver {
-    /// The file that the calls lie in.
+    /// The path of the loaded library.
     pub fn library(&self) -> Option<PathBuf> {
         let at = self.set_stream.map(|call| call as *const c_void);
         library_of(at.or(self.roc_sgetrf.map(|call| call as *const c_void))?)
     }
 
-    /// A status' name. cuSOLVER has no call for it; rocSOLVER's statuses are rocBLAS's, which has.
+    /// The name of a status. cuSOLVER has no function for it; rocSOLVER uses rocBLAS's statuses, which has one.
     pub fn error_name(&self, status: CuStatus) -> String {
         let cuda = match status.0 {
             1 => "CUSOLVER_STATUS_NOT_INITIALIZED",

@@ -1,9 +1,8 @@
-//! How a line of the symbol table becomes a call.
+//! The macros that turn a line of the symbol table into a method.
 //!
-//! `struct Table in PLACES` says where its library is looked for, CUDA's and HIP's.
-//! `[has] name = "cuName" | "hipName" (arguments) -> kind, "counted";` makes the method `name`. An empty
-//! name says that this API has no such call; an optional symbol has `[has]`, the method that says
-//! whether it was found. An error names the call as its own API does.
+//! `struct Table in PLACES` says where its library is looked for, CUDA's and HIP's. `[has] name = "cuName" | "hipName"
+//! (arguments) -> kind, "counted";` defines the method `name`. An empty name means that this API has no such function;
+//! an optional symbol has `[has]`, the method that says whether it was found. Errors name the call as its own API does.
 //!
 //! | kind | arguments added | chosen to fail | counted |
 //! |---|---|---|---|
@@ -96,7 +95,7 @@ macro_rules! method {
     };
     (raw $of:ty, $name:ident, $names:expr, $args:tt) => {};
     (@doc $names:expr; $($method:tt)*) => {
-        /// The call of that meaning; see the table in the source for its names.
+        /// The call of this name; see the table in the source for its C names.
         ///
         /// # Safety
         ///
@@ -106,7 +105,7 @@ macro_rules! method {
     };
 }
 
-/// The sizes of a call's arguments, to be held against the headers.
+/// The sizes of a call's arguments, to be compared with the headers.
 #[cfg(all(test, target_pointer_width = "64"))]
 macro_rules! sizes {
     (get $of:ty, ($($ty:ty),*)) => { &[size_of::<usize>() $(, size_of::<$ty>())*] };
@@ -131,10 +130,10 @@ macro_rules! table {
         }
 
         impl $table {
-            /// Opens the library and looks its symbols up. Calls nothing in it.
+            /// Opens the library and looks up its symbols. Calls nothing in it.
             ///
-            /// `library` is a path or a soname, or `none`; without it the library's variable (`ONEBUF_…_LIB`) is
-            /// asked, and then the usual names are tried. Every call goes through `probe`, where there is one.
+            /// `library` is a path, a soname, or `none`. Without it the library's environment variable (`ONEBUF_…_LIB`)
+            /// applies, and then the usual names are tried. Every call goes through `probe`, if there is one.
             pub fn load(
                 flavor: Flavor,
                 library: Option<&str>,
@@ -150,7 +149,7 @@ macro_rules! table {
                 }
             }
 
-            /// Looks every symbol up; those that this API has not are never asked for.
+            /// Looks up all symbols, except those that this API does not have.
             fn resolve(flavor: Flavor, probe: Option<Arc<Probe>>, loaded: &Loaded) -> Self {
                 $(
                     let $name = find(loaded, flavor.pick([$cuda, $hip])).map(|at| {
@@ -162,7 +161,7 @@ macro_rules! table {
                 Self { flavor, probe, $($name,)* }
             }
 
-            /// The C names of the symbols that are required, and were not found.
+            /// The C names of required symbols that were not found.
             fn lacking(&self) -> Vec<&'static str> {
                 let mut lacking = Vec::new();
                 $({
@@ -182,14 +181,14 @@ macro_rules! table {
                 }
             )?)*
 
-            /// Asks the probe, if there is one, whether this call is the one to fail.
+            /// Asks the probe, if there is one, whether to fail this call.
             #[inline]
             fn enter<F>(&self, at: Option<F>, names: [&'static str; 2]) -> Result<At<F>, Refused> {
                 let (at, chosen) = self.enter_anyway(at, names)?;
                 chosen.map(|()| at)
             }
 
-            /// The same for a call that is made whether it is to fail or not.
+            /// As `enter`, for a call that reaches the driver even if it is chosen to fail.
             #[inline]
             #[allow(clippy::type_complexity)]
             fn enter_anyway<F>(
@@ -217,7 +216,7 @@ macro_rules! table {
                 }
             }
 
-            /// Whose calls they are.
+            /// The API of this table.
             pub fn flavor(&self) -> Flavor {
                 self.flavor
             }
@@ -227,7 +226,7 @@ macro_rules! table {
                 &[$(([$cuda, $hip], sizes!($kind $($of)?, ($($ty),*)))),*];
         }
 
-        /// The calls themselves, with the arguments of C.
+        /// The C function pointers.
         #[allow(clippy::too_many_arguments)]
         impl $table {
             $(method! { $kind $($of)?, $name, [$cuda, $hip], ($($arg: $ty),*) $(, $counted)? })*

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::fmt;
 
-/// Which of the two APIs a table is of.
+/// The API of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavor {
     /// NVIDIA's driver API.
@@ -35,10 +35,10 @@ macro_rules! handles {
         pub struct $name(pub *mut c_void);
 
         impl $name {
-            /// No object.
+            /// The null object.
             pub const NULL: Self = Self(std::ptr::null_mut());
 
-            /// Whether it is no object.
+            /// Whether it is null.
             pub fn is_null(self) -> bool {
                 self.0.is_null()
             }
@@ -50,7 +50,7 @@ macro_rules! handles {
             }
         }
 
-        // SAFETY: a handle is a name, never followed here; both APIs may be called from any thread.
+        // SAFETY: a handle is never dereferenced here; both APIs may be called from any thread.
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}
@@ -103,7 +103,7 @@ pub struct AllocationProp {
     pub kind: i32,
     /// What it can be exported as.
     pub handle_types: i32,
-    /// Where it lies.
+    /// Where it is allocated.
     pub location: Location,
     /// Windows' own.
     pub win32_metadata: usize,
@@ -125,7 +125,7 @@ pub struct Location {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct AccessDesc {
-    /// Who gets access.
+    /// The device that gets access.
     pub location: Location,
     /// Always [`consts::ACCESS_READ_WRITE`].
     pub flags: i32,
@@ -192,13 +192,13 @@ pub struct ExternalSemaphoreDesc {
 pub struct SemaphoreParams {
     /// The values of fences and keyed mutexes, and what is reserved beside them.
     pub values: [u64; 9],
-    /// Zero: memory of others is synchronised.
+    /// Zero: memory of other APIs is synchronised.
     pub flags: u32,
     /// Zero.
     pub reserved: [u32; 16],
 }
 
-// In a 32-bit process no table is loaded that could take them.
+// 32-bit processes load no table that could take them.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     assert!(size_of::<ExternalSemaphoreDesc>() == 96);
@@ -211,13 +211,13 @@ const _: () = {
 pub struct DevicePtr(pub u64);
 
 impl DevicePtr {
-    /// Whether it is no memory.
+    /// Whether it is null.
     pub fn is_null(self) -> bool {
         self.0 == 0
     }
 }
 
-/// `CUipcMemHandle`, `hipIpcMemHandle_t`: what another process opens memory by. Passed by value.
+/// `CUipcMemHandle`, `hipIpcMemHandle_t`: by which another process opens memory. Passed by value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct IpcHandle(pub [u8; 64]);
@@ -234,13 +234,13 @@ impl fmt::Debug for IpcHandle {
     }
 }
 
-/// `cufftHandle`: a number, of which none is said to be no plan.
+/// `cufftHandle`: a number; no value means null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct CufftPlan(pub i32);
 
 impl CufftPlan {
-    /// Never.
+    /// Never null.
     pub fn is_null(self) -> bool {
         false
     }
@@ -249,8 +249,8 @@ impl CufftPlan {
 /// A device's UUID.
 pub type Uuid = [u8; 16];
 
-/// A status of either API. A newtype and not an `enum`: drivers return codes that no header names. The
-/// two number what is named here alike.
+/// A status of either API. A newtype and not an `enum`: drivers return codes that no header names. Both APIs use the
+/// same numbers for the statuses named here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct CuStatus(pub i32);
@@ -261,9 +261,9 @@ impl CuStatus {
     pub const NOT_LOADED: Self = Self(i32::MIN);
     /// Not from a driver: it reported success, but returned a null handle.
     pub const NULL_HANDLE: Self = Self(i32::MIN + 1);
-    /// Not from a driver: what a queue was made to wait for has failed.
+    /// Not from a driver: work that a queue was told to wait for has failed.
     pub const WAIT_FAILED: Self = Self(i32::MIN + 2);
-    /// Not from a driver: this is a forked child, where none is called.
+    /// Not from a driver: this is a forked child, where no driver is called.
     pub const FORKED: Self = Self(crate::fork::FORKED);
 
     pub const SUCCESS: Self = Self(0);
@@ -295,11 +295,11 @@ impl CuStatus {
         if self.0 == 0 { Ok(()) } else { Err(self) }
     }
 
-    /// Whether the context is dead after it: every later call answers the same.
+    /// Whether the context is unusable afterwards: every later call returns the same.
     pub const fn is_fatal(self) -> bool {
         matches!(self, Self::ECC_UNCORRECTABLE | Self::ILLEGAL_ADDRESS | Self::LAUNCH_TIMEOUT)
             || matches!(self, Self::CONTEXT_IS_DESTROYED | Self::LAUNCH_FAILED | Self::ASSERT)
-            // The hardware's own: stack, instruction, alignment, address space, program counter.
+            // Hardware faults: stack, instruction, alignment, address space, program counter.
             || matches!(self.0, 714..=718)
     }
 }
@@ -316,12 +316,12 @@ impl fmt::Display for CuStatus {
     }
 }
 
-/// A call that was not done, by its name in its own API.
+/// A call that failed, by its name in its own API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Which call.
+    /// The name of the call.
     pub call: &'static str,
-    /// What it answered.
+    /// Its status.
     pub status: CuStatus,
 }
 
@@ -333,7 +333,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// A question about a device; the two APIs number them differently.
+/// A device attribute; the two APIs number them differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attribute(pub [i32; 2]);
 
@@ -376,9 +376,9 @@ pub mod consts {
     pub const EXTERNAL_OPAQUE_FD: i32 = 1;
     pub const EXTERNAL_DEDICATED: u32 = 1;
     pub const SEMAPHORE_OPAQUE_FD: i32 = 1;
-    /// The one flag with which handles of other processes are opened: both APIs want it.
+    /// The one flag with which handles of other processes are opened: both APIs require it.
     pub const IPC_LAZY_ENABLE_PEER_ACCESS: u32 = 1;
-    /// Until the value is at least this one, as a signed distance.
+    /// Waits until the value is at least this one, by signed distance.
     pub const WAIT_VALUE_GEQ: u32 = 0;
     pub const EVENT_DEFAULT: u32 = 0;
     pub const EVENT_DISABLE_TIMING: u32 = 2;

@@ -1,9 +1,8 @@
-//! How a line of the symbol table becomes a call.
+//! The macros that turn a line of the symbol table into a method.
 //!
-//! `[has] name = "glName" (arguments) -> kind, "counted";` makes the method `name`; an optional symbol has
-//! `[has]`, the method that says whether it was found. OpenGL's calls return no status: what went wrong
-//! is asked for afterwards, and stays until it is. A call whose error the next asked one will tell is
-//! `quiet`.
+//! `[has] name = "glName" (arguments) -> kind, "counted";` defines the method `name`; an optional symbol has `[has]`,
+//! the method that says whether it was found. OpenGL's functions return no status: the error is queried afterwards, and
+//! stays set until then. A call whose error the next queried call will report is `quiet`.
 //!
 //! | kind | C arguments added, C result | chosen to fail | counted |
 //! |---|---|---|---|
@@ -148,7 +147,7 @@ macro_rules! gl_method {
     };
 }
 
-/// The sizes of a call's arguments, to be held against the headers.
+/// The sizes of a call's arguments, to be compared with the headers.
 #[cfg(test)]
 macro_rules! gl_sizes {
     (one, ()) => { &[4, size_of::<usize>()] };
@@ -172,7 +171,7 @@ macro_rules! gl_table {
         }
 
         impl $table {
-            /// Looks every symbol up.
+            /// Looks up all symbols.
             fn resolve(probe: Option<Arc<Probe>>, find: &dyn Fn(&CStr) -> Option<NonNull<c_void>>) -> Self {
                 $(
                     let name = CStr::from_bytes_with_nul(concat!($c, "\0").as_bytes());
@@ -183,7 +182,7 @@ macro_rules! gl_table {
                 Self { probe, $($name,)* }
             }
 
-            /// The C names of the symbols that are required, and were not found.
+            /// The C names of required symbols that were not found.
             fn lacking(&self) -> Vec<&'static str> {
                 let mut lacking = Vec::new();
                 $(
@@ -207,7 +206,7 @@ macro_rules! gl_table {
                 &[$(($c, gl_sizes!($kind $($of)?, ($($ty),*)))),*];
         }
 
-        /// The calls themselves, with the arguments of C.
+        /// The C function pointers.
         #[allow(clippy::too_many_arguments)]
         impl $table {
             $(gl_method! { $kind $($of)?, $name, $c, ($($arg: $ty),*) $(, $counted)? })*

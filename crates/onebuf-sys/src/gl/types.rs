@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 use std::fmt;
 
-/// A status of EGL or OpenGL, whose numbers do not meet. A newtype and not an `enum`: drivers return codes
-/// that no header names.
+/// A status of EGL or OpenGL, whose numbers do not overlap. A newtype and not an `enum`: drivers return codes that no
+/// header names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct GlStatus(pub i32);
@@ -12,12 +12,12 @@ pub struct GlStatus(pub i32);
 impl GlStatus {
     /// Not from a driver: the library does not have this call.
     pub const NOT_LOADED: Self = Self(i32::MIN);
-    /// Not from a driver: it reported no error, but returned nothing.
+    /// Not from a driver: the call reported no error, but returned nothing.
     pub const NULL_HANDLE: Self = Self(i32::MIN + 1);
-    /// Not from a driver: this is a forked child, where none is called.
+    /// Not from a driver: this is a forked child, where no driver is called.
     pub const FORKED: Self = Self(crate::fork::FORKED);
 
-    /// Whether nothing that was made in the context can be used any more.
+    /// Whether the context and everything created in it is unusable.
     pub const fn is_fatal(self) -> bool {
         matches!(self, Self::CONTEXT_LOST | Self::EGL_CONTEXT_LOST)
     }
@@ -82,12 +82,12 @@ impl fmt::Display for GlStatus {
     }
 }
 
-/// A call that did not do what it was asked to.
+/// A call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlRefused {
-    /// Which call, by its C name.
+    /// The C name of the call.
     pub call: &'static str,
-    /// What the driver said.
+    /// The driver's status.
     pub status: GlStatus,
 }
 
@@ -107,10 +107,10 @@ macro_rules! handles {
         pub struct $name(pub *mut c_void);
 
         impl $name {
-            /// No such thing.
+            /// The null object.
             pub const NULL: Self = Self(std::ptr::null_mut());
 
-            /// Whether it is none.
+            /// Whether it is null.
             pub fn is_null(&self) -> bool {
                 self.0.is_null()
             }
@@ -122,7 +122,7 @@ macro_rules! handles {
             }
         }
 
-        // SAFETY: a number to whoever holds it; what a thread may do with it is the calls' contract.
+        // SAFETY: a handle is only a number here; the calls' contracts say what a thread may do with it.
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}
@@ -138,7 +138,7 @@ handles! {
     EglContext;
     /// `GLsync`
     GlSync;
-    /// Where a buffer is mapped.
+    /// The address of a mapped buffer.
     Mapped;
 }
 

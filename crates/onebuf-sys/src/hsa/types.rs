@@ -1,8 +1,8 @@
-//! ROCr's statuses, and what it says of a pointer.
+//! ROCr's statuses, and its description of a pointer.
 
 use std::fmt;
 
-/// A status of ROCr's. A newtype and not an `enum`: extensions have codes that the header does not name.
+/// A status of ROCr. A newtype and not an `enum`: extensions have codes that the header does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct HsaStatus(pub i32);
@@ -50,12 +50,12 @@ impl fmt::Display for HsaStatus {
     }
 }
 
-/// A call that was not done.
+/// A call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HsaRefused {
-    /// Which call.
+    /// The name of the call.
     pub call: &'static str,
-    /// What it answered.
+    /// Its status.
     pub status: HsaStatus,
 }
 
@@ -82,9 +82,9 @@ impl std::error::Error for HsaRefused {}
 pub struct PointerType(pub i32);
 
 impl PointerType {
-    /// Not ROCr's: ordinary memory, or none at all. The other fields say nothing then.
+    /// Not known to ROCr: ordinary memory, or none at all. The other fields are then meaningless.
     pub const UNKNOWN: Self = Self(0);
-    /// From ROCr's allocators: what `hipMalloc` and coarse `clSVMAlloc` give.
+    /// From ROCr's allocators, such as `hipMalloc` and coarse-grained `clSVMAlloc`.
     pub const HSA: Self = Self(1);
     /// Ordinary memory that is pinned for an agent.
     pub const LOCKED: Self = Self(2);
@@ -94,27 +94,27 @@ impl PointerType {
     pub const IPC: Self = Self(4);
 }
 
-/// `hsa_amd_pointer_info_t`. Addresses are numbers here: nobody follows them.
+/// `hsa_amd_pointer_info_t`. Addresses are numbers here and never dereferenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct PointerInfo {
-    /// In: the bytes of this structure. Out: how many of them the runtime knows.
+    /// In: the size of this structure. Out: how many bytes of it the runtime knows.
     pub size: u32,
-    /// What kind of memory it is.
+    /// The kind of memory.
     pub kind: PointerType,
-    /// Where the allocation begins for agents, which GPUs are.
+    /// The allocation's base address for agents, such as GPUs.
     pub agent_base: u64,
-    /// Where it begins for the host.
+    /// The allocation's base address for the host.
     pub host_base: u64,
-    /// The bytes of the whole allocation.
+    /// The size of the whole allocation.
     pub bytes: usize,
-    /// What `hsa_amd_pointer_info_set_userdata` left.
+    /// The value set by `hsa_amd_pointer_info_set_userdata`.
     pub user_data: u64,
-    /// The agent in whose pool it lies.
+    /// The agent that owns the memory.
     pub owner: u64,
-    /// Fine grain or coarse, and the like.
+    /// Fine or coarse grain, and similar flags.
     pub global_flags: u32,
-    /// A `bool`, in the latest runtimes; before, padding.
+    /// A `bool` in the latest runtimes; padding before.
     pub registered: u8,
 }
 

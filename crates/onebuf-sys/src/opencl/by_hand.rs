@@ -1,4 +1,4 @@
-//! The calls that fit no kind of the table: no status, two results, or a count of their own.
+//! Functions that fit no kind of the table: without a status, with two results, or with their own way of counting.
 //!
 //! # Safety
 //!
@@ -24,7 +24,7 @@ pub struct ExternalCalls {
 
 #[allow(clippy::too_many_arguments)]
 impl OpenCl {
-    /// `clGetExtensionFunctionAddress`; the deprecated way, before OpenCL 1.2.
+    /// `clGetExtensionFunctionAddress`, the deprecated form from before OpenCL 1.2.
     ///
     /// # Safety
     ///
@@ -54,14 +54,14 @@ impl OpenCl {
         NonNull::new(unsafe { call(platform, name.as_ptr()) })
     }
 
-    /// The calls of `cl_khr_external_memory`; `None` where the platform lacks one.
+    /// The functions of `cl_khr_external_memory`; `None` if the platform lacks one.
     ///
     /// # Safety
     ///
     /// A live platform that declares the extension.
     pub unsafe fn external_calls(&self, platform: ClPlatform) -> Option<ExternalCalls> {
         let find = |name: &CStr| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.get_extension_function_address_for_platform(platform, name) }
         };
         let acquire = find(c"clEnqueueAcquireExternalMemObjectsKHR")?;
@@ -135,7 +135,7 @@ impl OpenCl {
         NonNull::new(mapped).ok_or(ClStatus::NULL_HANDLE)
     }
 
-    /// `clEnqueueMarker`: deprecated, and all that OpenCL 1.1 has.
+    /// `clEnqueueMarker`: deprecated, but the only one in OpenCL 1.1.
     ///
     /// # Safety
     ///
@@ -153,7 +153,7 @@ impl OpenCl {
         Ok(())
     }
 
-    /// `clSVMAlloc`. It reports no status: `None` is every failure.
+    /// `clSVMAlloc`. It reports no status: `None` is any failure.
     ///
     /// # Safety
     ///

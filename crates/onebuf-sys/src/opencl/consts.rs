@@ -4,9 +4,14 @@ macro_rules! constants {
     ($(#[doc = $doc:literal] $ty:ty { $($name:ident = $value:expr;)* })*) => {
         $($(#[doc = $doc] pub const $name: $ty = $value;)*)*
 
-        /// Every constant, so that a test can hold it against the headers.
-        /// The flags that buffers and shared virtual memory are made with, and their names. Bit 20 is TI's only on
-/// TI's platform.
+        /// Every constant, for a test that compares them with the headers.
+        #[cfg(test)]
+        const ALL: &[(&str, i64)] = &[$($((stringify!($name), $name as i64),)*)*];
+    };
+}
+
+/// The flags that buffers and shared virtual memory are created with, and their names. Bit 20 has this meaning on TI's
+/// platform only.
 pub const MEM_FLAG_NAMES: [(u64, &str); 12] = [
     (CL_MEM_READ_WRITE, "CL_MEM_READ_WRITE"),
     (CL_MEM_WRITE_ONLY, "CL_MEM_WRITE_ONLY"),
@@ -21,11 +26,6 @@ pub const MEM_FLAG_NAMES: [(u64, &str); 12] = [
     (CL_MEM_SVM_ATOMICS, "CL_MEM_SVM_ATOMICS"),
     (CL_MEM_USE_MSMC_TI, "CL_MEM_USE_MSMC_TI"),
 ];
-
-#[cfg(test)]
-        const ALL: &[(&str, i64)] = &[$($((stringify!($name), $name as i64),)*)*];
-    };
-}
 
 constants! {
     /// `cl_bool`.

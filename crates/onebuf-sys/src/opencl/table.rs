@@ -1,8 +1,8 @@
-//! How a line of a symbol table becomes a call.
+//! The macros that turn a line of a symbol table into a method.
 //!
-//! `[has] name = clName(arguments) -> kind;` makes the method `name`. An optional symbol has
-//! `[has]`, the method that says whether it was found. The kind says which arguments every such
-//! call has at its end, and what the probe does with it:
+//! `[has] name = clName(arguments) -> kind;` defines the method `name`. An optional symbol has `[has]`, the method that
+//! says whether it was found. The kind says which arguments are added at the end, and what the probe does with the
+//! call:
 //!
 //! | kind | arguments added | chosen to fail | counted |
 //! |---|---|---|---|
@@ -153,7 +153,7 @@ macro_rules! method {
     };
 }
 
-/// The sizes of a call's arguments, to be held against the headers.
+/// The sizes of a call's arguments, to be compared with the headers.
 #[cfg(test)]
 macro_rules! sizes {
     (create $of:ty, ($($ty:ty),*)) => { &[$(size_of::<$ty>(),)* table::PTR] };
@@ -178,23 +178,23 @@ macro_rules! table {
         }
 
         impl $table {
-            /// Looks every symbol up.
+            /// Looks up all symbols.
             ///
             /// # Safety
             ///
-            /// `find` returns the address of the C function that it is asked for, mapped for ever.
+            /// `find` returns the address of the named C function, which stays mapped forever.
             unsafe fn resolve(
                 probe: Option<Arc<Probe>>,
                 find: impl Fn(&'static CStr) -> Option<NonNull<c_void>>,
             ) -> Self {
                 $(
-                    // SAFETY: the caller's promise; the prototype is that of the headers, by test.
+                    // SAFETY: guaranteed by the caller; a test compares the prototype with the headers.
                     let $name = find(c_name!($symbol)).map(|at| unsafe { as_function(at) });
                 )*
                 Self { probe, $($name,)* }
             }
 
-            /// The C names of the symbols that are required, and were not found.
+            /// The C names of required symbols that were not found.
             #[allow(dead_code)] // An extension table has none.
             fn lacking(&self) -> Vec<&'static str> {
                 let mut lacking = Vec::new();
@@ -211,7 +211,7 @@ macro_rules! table {
                 }
             )?)*
 
-            /// Asks the probe, if there is one, whether this call is the one to fail. In a forked child all are refused.
+            /// Asks the probe, if there is one, whether to fail this call. In a forked child all calls are refused.
             #[inline]
             fn enter(&self, call: &'static str) -> Result<(), ClStatus> {
                 if crate::fork::is_child() {
@@ -231,7 +231,7 @@ macro_rules! table {
                 }
             }
 
-            /// Counts the event of a command that was enqueued, where one was asked for.
+            /// Counts the event of an enqueued command, if one was requested.
             #[inline]
             fn count_event(&self, event: *const ClEvent) {
                 if !event.is_null() {
@@ -244,7 +244,7 @@ macro_rules! table {
                 &[$((stringify!($symbol), sizes!($kind $($of)?, ($($ty),*)))),*];
         }
 
-        /// The calls themselves, with the arguments of C.
+        /// The C function pointers.
         #[allow(clippy::too_many_arguments)]
         impl $table {
             $(method! { $kind $($of)?, $name, $symbol, ($($arg: $ty),*) })*

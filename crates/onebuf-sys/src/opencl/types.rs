@@ -15,17 +15,17 @@ macro_rules! handles {
         pub struct $name(pub *mut c_void);
 
         impl $name {
-            /// No object.
+            /// The null object.
             pub const NULL: Self = Self(std::ptr::null_mut());
 
-            /// Whether it is no object.
+            /// Whether it is null.
             pub fn is_null(self) -> bool {
                 self.0.is_null()
             }
         }
 
-        // SAFETY: a handle is a name, never followed here. OpenCL makes every call thread-safe but
-        // the setting of a kernel's arguments, an `unsafe fn` with that in its contract.
+        // SAFETY: a handle is never dereferenced here. OpenCL makes every function thread-safe except setting a
+        // kernel's arguments, which is an `unsafe fn` with that in its contract.
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}
@@ -66,10 +66,10 @@ pub type BuildNotify = unsafe extern "system" fn(ClProgram, *mut c_void);
 pub type EventNotify = unsafe extern "system" fn(ClEvent, i32, *mut c_void);
 /// Called when a memory object is being destroyed.
 pub type MemNotify = unsafe extern "system" fn(ClMem, *mut c_void);
-/// Called in place of freeing the pointers of `clEnqueueSVMFree`.
+/// Called instead of freeing the pointers of `clEnqueueSVMFree`.
 pub type SvmFreeNotify = unsafe extern "system" fn(ClQueue, u32, *mut *mut c_void, *mut c_void);
 
-/// `cl_buffer_region`: a sub-buffer's place, in bytes.
+/// `cl_buffer_region`: a sub-buffer's range, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ClBufferRegion {
@@ -103,7 +103,7 @@ pub struct ClPciBusInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ClTopologyAmd {
-    /// 1 is PCIe; the fields below mean nothing otherwise.
+    /// 1 is PCIe; otherwise the fields below are meaningless.
     pub kind: u32,
     /// Not used.
     pub unused: [u8; 17],

@@ -1,4 +1,4 @@
-//! The calls of one device.
+//! The functions of one device.
 //!
 //! # Safety
 //!
@@ -8,7 +8,7 @@ use super::{VkRefused, Watch, vk};
 use std::ffi::c_void;
 use std::fmt;
 
-/// One device's calls. It is destroyed by [`Device::destroy`].
+/// One device's functions. It is destroyed by [`Device::destroy`].
 pub struct Device {
     watch: Watch,
     raw: ash::Device,
@@ -18,7 +18,7 @@ pub struct Device {
     adopted: bool,
 }
 
-/// Calls that can fail; those that make an object count it as one of a kind.
+/// Functions that can fail; those that create an object count it by kind.
 macro_rules! calls {
     ($($call:literal $($kind:literal)? $name:ident($($arg:ident: $type:ty),*) -> $out:ty $(, $none:expr)?;)*) => {
         impl Device {
@@ -62,7 +62,7 @@ calls! {
     "vkWaitSemaphores" wait_semaphores(info: &vk::SemaphoreWaitInfo<'_>, timeout_ns: u64) -> ();
 }
 
-/// Objects that are destroyed: that cannot fail.
+/// Functions that destroy objects: they cannot fail.
 macro_rules! destroys {
     ($($call:literal $kind:literal $name:ident($type:ty);)*) => {
         impl Device {
@@ -111,7 +111,7 @@ impl Device {
         Self { watch, raw, memory_fd, memory_host, semaphore_fd, adopted }
     }
 
-    /// The calls that cannot fail.
+    /// The functions that cannot fail.
     #[inline]
     pub fn raw(&self) -> &ash::Device {
         &self.raw
@@ -157,7 +157,7 @@ impl Device {
         })
     }
 
-    /// `vkGetMemoryFdKHR`: a new descriptor, which is the caller's.
+    /// `vkGetMemoryFdKHR`: a new descriptor, which the caller owns.
     ///
     /// # Safety
     ///
@@ -167,7 +167,7 @@ impl Device {
         self.watch.call("vkGetMemoryFdKHR", || unsafe { self.memory_fd.get_memory_fd(info) })
     }
 
-    /// `vkGetSemaphoreFdKHR`: a new descriptor, which is the caller's.
+    /// `vkGetSemaphoreFdKHR`: a new descriptor, which the caller owns.
     ///
     /// # Safety
     ///
@@ -181,7 +181,7 @@ impl Device {
             .call("vkGetSemaphoreFdKHR", || unsafe { self.semaphore_fd.get_semaphore_fd(info) })
     }
 
-    /// `vkGetMemoryHostPointerPropertiesEXT`: in which types of memory the pages can be imported.
+    /// `vkGetMemoryHostPointerPropertiesEXT`: the memory types as which the pages can be imported.
     ///
     /// # Safety
     ///

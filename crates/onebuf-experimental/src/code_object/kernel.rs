@@ -1,23 +1,24 @@
-//! What the metadata say of kernels, and how those take their arguments.
+//! What the metadata say about kernels, and how kernels take their arguments.
 
 use super::msgpack::Node;
 use onebuf_hal::packing::{Hidden, Packing, Slot};
 use std::collections::HashSet;
 
-/// Local memory of bytes is often used as something wider.
+/// Minimum alignment of local memory: memory of bytes is often used as something wider.
 const LEAST_LOCAL_ALIGN: usize = 16;
-/// Of the widest type that there is.
+/// Alignment of the widest type.
 const MOST_ALIGN: usize = 128;
 const POINTER_BYTES: usize = 8;
-/// Of an address in a group's memory.
+/// Size of an address in group memory.
 const LOCAL_BYTES: usize = 4;
-/// From this on a kernel is told of its dimensions by an argument; before, by the packet that HIP's runtime writes.
+/// From this version on a kernel gets its number of dimensions by an argument; before, from the packet that HIP's
+/// runtime writes.
 const TELLS_DIMS: u8 = 5;
 
-/// With which the name of a target begins.
+/// The prefix of a target's name.
 const TRIPLE: &str = "amdgcn-amd-amdhsa-";
 
-/// All that a description may have: what is new may change what the rest means.
+/// All fields that a description may have: an unknown field may change the meaning of the others.
 const OF_PROGRAM: [&str; 4] =
     ["amdhsa.version", "amdhsa.target", "amdhsa.kernels", "amdhsa.printf"];
 const OF_KERNEL: [&str; 24] = [
@@ -62,7 +63,7 @@ const OF_ARGUMENT: [&str; 13] = [
     ".is_pipe",
 ];
 
-/// What HIP's runtime fills as OpenCL's does.
+/// Hidden arguments that HIP's runtime fills as OpenCL's does.
 const FILLED: [&str; 16] = [
     "hidden_block_count_x",
     "hidden_block_count_y",
@@ -84,7 +85,7 @@ const FILLED: [&str; 16] = [
 
 /// A program's description.
 pub(super) struct Program<'n, 'b> {
-    /// The kind of GPU, such as `gfx90a:sramecc+:xnack-`; older forms say it elsewhere.
+    /// The GPU's target, such as `gfx90a:sramecc+:xnack-`; older versions state it elsewhere.
     pub target: Option<&'b str>,
     pub kernels: Vec<Kernel<'n, 'b>>,
 }
@@ -92,7 +93,7 @@ pub(super) struct Program<'n, 'b> {
 /// One kernel.
 pub(super) struct Kernel<'n, 'b> {
     pub packing: Packing,
-    /// Arguments that the launch passes, where HIP's runtime would fill them.
+    /// Arguments that the launch passes because HIP's runtime would fill them differently.
     pub passed: Vec<&'n Node<'b>>,
 }
 
@@ -103,7 +104,7 @@ pub(super) fn read<'n, 'b>(root: &'n Node<'b>, version: u8) -> Result<Program<'n
     let said = root.field("amdhsa.version")?.and_then(Node::list).unwrap_or_default();
     // A third number is one too many, and more need not be read.
     let said: Vec<_> = said.iter().take(3).map(Node::number).collect();
-    // The metadata have numbers of their own: 1.0 in form 3, 1.1 in form 4, 1.2 in form 5.
+    // The metadata have their own version: 1.0 in code object version 3, 1.1 in 4, 1.2 in 5.
     if said != [Some(1), Some(usize::from(version) - 3)] {
         return Err(format!(
             "its metadata are of version {said:?}, the object of version {version}"
@@ -158,7 +159,7 @@ fn read_kernel<'n, 'b>(node: &'n Node<'b>, version: u8) -> Result<Kernel<'n, 'b>
     described.arguments(Kernel { packing, passed: Vec::new() })
 }
 
-/// A kernel's description, and the name to complain by.
+/// A kernel's description, and its name for messages.
 struct Described<'n, 'b> {
     node: &'n Node<'b>,
     name: &'b str,
@@ -194,7 +195,7 @@ impl<'n, 'b> Described<'n, 'b> {
         }
     }
 
-    /// The group size that it insists on.
+    /// The group size that the kernel requires.
     fn group(&self) -> Result<Option<[usize; 3]>, String> {
         let Some(field) = self.node.field(".reqd_workgroup_size")? else { return Ok(None) };
         let sizes =
@@ -225,7 +226,7 @@ impl<'n, 'b> Described<'n, 'b> {
     }
 }
 
-/// One argument as it is described.
+/// One argument as described.
 struct Argument<'k, 'n, 'b> {
     kernel: &'k Described<'n, 'b>,
     node: &'n Node<'b>,
@@ -271,7 +272,7 @@ impl<'k, 'n, 'b> Argument<'k, 'n, 'b> {
         self.kernel.wrong(format!("has argument {}{name}, which {}", self.index, why.as_ref()))
     }
 
-    /// What a launch has to do for it.
+    /// What a launch must do for the argument.
     fn note(&self, kernel: &mut Kernel<'n, 'b>) -> Result<(), String> {
         let Packing { slots, hidden, .. } = &mut kernel.packing;
         match (self.kind, self.bytes) {

@@ -1,4 +1,4 @@
-//! Objects that try to make the reader take much.
+//! Objects that try to exhaust memory.
 
 use super::{msgpack, rewrite};
 use onebuf_hal::testing::{
@@ -11,7 +11,7 @@ const BOUND: Bound = Bound { per_byte: 64, fixed: 1 << 20 };
 const HEAD: usize = 64;
 const SEGMENT: usize = 56;
 
-/// A note of a kind, whose owner is AMD's.
+/// A note of a type, with AMD's owner name.
 fn note(kind: u32, contents: &[u8]) -> Vec<u8> {
     let mut note = [7, contents.len() as u32, kind].map(u32::to_le_bytes).concat();
     note.extend(b"AMDGPU\0\0");
@@ -20,7 +20,7 @@ fn note(kind: u32, contents: &[u8]) -> Vec<u8> {
     note
 }
 
-/// An object with these segments of notes: where each begins in the bytes behind the table, and how long it is.
+/// An object with these note segments: offset and length of each in the bytes after the table.
 fn object(segments: &[(usize, usize)], bytes: &[u8]) -> Vec<u8> {
     let behind = HEAD + SEGMENT * segments.len();
     let mut file = vec![0; HEAD];
@@ -56,7 +56,7 @@ fn notes_are_read_once_however_many_segments_name_them() {
     }
 }
 
-/// Lists of one in a list, and lists that announce what does not come.
+/// Deeply nested lists, and lists that announce more than follows.
 #[test]
 fn metadata_take_no_more_than_their_bytes() {
     let mut nested = vec![0xdd, 0, 1, 0, 0];
@@ -79,7 +79,7 @@ fn metadata_take_no_more_than_their_bytes() {
 /// A field's name, and what writes its value.
 type Field<'f, W> = (&'f str, &'f dyn Fn(&mut W));
 
-/// Writes MessagePack that is often what a description of kernels is.
+/// Writes MessagePack that often resembles a description of kernels.
 struct Writer<'r> {
     random: &'r mut Random,
     out: Vec<u8>,
@@ -94,13 +94,13 @@ impl Writer<'_> {
     }
 
     fn head(&mut self, kind: u8, len: usize) {
-        // Now and then a length that is not true.
+        // Sometimes a wrong length.
         let len = if self.random.below(400) == 0 { self.random.number() as usize } else { len };
         self.out.push(kind);
         self.out.extend((len as u32).to_be_bytes());
     }
 
-    /// How many of what comes next: few, or as many as there is room for.
+    /// The number of following values: few, or as many as there is room for.
     fn many(&mut self, each: usize) -> usize {
         let room = self.most.saturating_sub(self.out.len()) / each;
         if self.random.below(8) == 0 {

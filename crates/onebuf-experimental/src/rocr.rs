@@ -1,16 +1,20 @@
-//! ROCr, the runtime under AMD's HIP and OpenCL alike: whose memory an address is, and memory as a dma-buf.
+//! ROCr, the HSA runtime under AMD's HIP and OpenCL: the owner of an address, and memory as a dma-buf.
 //!
-//! HIP's own calls do not know what OpenCL allocated. ROCr does, because both allocate there. An address that
-//! came out of a kernel is believed only when ROCr says the same of it.
+//! HIP's own queries do not know memory that OpenCL allocated. ROCr does, because both APIs allocate from it. An address that a
+//! kernel reported is accepted only if ROCr confirms it.
+//!
+//! # Safety
+//! [`Rocr`] holds one `hsa_init` for its lifetime, so every other call finds the runtime initialised.
 
-use super::device::Context;
+#![allow(unsafe_code)]
+
+use crate::NEVER_RUN;
 use onebuf_hal::{
     AddressRange, Error, FdKind, FdRange, Result,
     locks::{Arc, Mutex, lock},
 };
 use onebuf_sys::{
     Probe,
-    cuda_like::DevicePtr,
     hsa::{Hsa, HsaRefused, HsaStatus, PointerInfo, PointerType},
 };
 use rustix::fs::SeekFrom;
@@ -20,41 +24,56 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
-/// What is allocated to learn which agent a device is.
-const TASTE_BYTES: usize = 256;
+/// The size of the allocation that tells which agent a device is.
+const PROBE_BYTES: usize = 256;
 
-/// ROCr, started for as long as this lives.
+/// A HIP device, as far as [`Rocr`] needs it.
+pub trait HipDevice {
+    /// HIP's number of the device.
+    fn ordinal(&self) -> i32;
+
+    /// Allocates device memory, passes its address to `inspect`, and frees it.
+    fn with_allocation<T>(&self, bytes: usize, inspect: impl FnOnce(u64) -> T) -> Result<T>;
+}
+
+/// ROCr, initialised until this is dropped.
 #[derive(Debug)]
-pub(super) struct Rocr {
+pub struct Rocr {
     hsa: Hsa,
-    /// Which agent each device of HIP's is.
+    /// The HSA agent of each HIP device.
     agents: Mutex<HashMap<i32, u64>>,
 }
 
 impl Rocr {
-    /// Loads it and starts it, which only counts where HIP has done so before; or says why not.
+    /// Loads and initialises ROCr. If HIP has initialised it before, this only increments its reference count.
+    ///
+    /// # Errors
+    /// Why the library cannot be loaded or initialised.
     pub fn open(
         library: Option<&str>,
         probe: Option<std::sync::Arc<Probe>>,
     ) -> Result<Rocr, String> {
         let hsa = Hsa::load(library, probe).map_err(|missing| missing.to_string())?;
-        // SAFETY: needs nothing, and is taken back once, in `Drop`.
+        // SAFETY: `hsa_init` has no precondition; `Drop` calls `hsa_shut_down` once.
         unsafe { hsa.init() }.map_err(|refused| refused.to_string())?;
         Ok(Rocr { hsa, agents: Mutex::default() })
     }
 
-    /// Whether it exports memory: since ROCm 5.6.
+    /// Whether ROCr exports memory as dma-bufs (ROCm 5.6 and newer).
     pub fn has_dmabuf(&self) -> bool {
         self.hsa.has_dmabuf()
     }
 
     fn info(&self, at: u64) -> Result<PointerInfo> {
-        // SAFETY: started; any address but null may be asked about, and memory of ours never lies there.
+        // SAFETY: ROCr is initialised, and the function accepts any address but null, which `check` refuses and no allocation has.
         unsafe { self.hsa.pointer_info(at as usize as *const c_void) }.map_err(refused)
     }
 
-    /// Whether these bytes are one allocation in the memory of the context's own device.
-    pub fn check(&self, context: &Context, range: &AddressRange) -> Result<()> {
+    /// Checks that ROCr knows these bytes as part of one allocation that the device owns.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with what ROCr says instead; [`Error::Driver`] if it cannot be asked.
+    pub fn check(&self, device: &impl HipDevice, range: &AddressRange) -> Result<()> {
         let AddressRange { address, bytes, .. } = *range;
         let wrong = |why: String| {
             let what = format!("the address {address:#x} of {bytes} bytes: {why}");
@@ -74,45 +93,51 @@ impl Rocr {
             let (base, has) = (info.agent_base, info.bytes);
             return wrong(format!("ROCr knows {has} bytes from {base:#x} on"));
         }
-        match self.agent(context)? {
+        match self.agent(device)? {
             own if own == info.owner => Ok(()),
             own => wrong(format!("its owner is agent {:#x}, the device is {own:#x}", info.owner)),
         }
     }
 
-    /// Where the memory lies, as far as that can be told.
-    pub fn placement(&self, context: &Context, at: u64) -> Option<&'static str> {
+    /// Where the memory at this address lies, as text for `explain`. Nothing if ROCr does not know the address.
+    pub fn placement(&self, device: &impl HipDevice, at: u64) -> Option<String> {
+        if at == 0 {
+            return None;
+        }
         let info = self.info(at).ok().filter(|info| info.kind == PointerType::HSA)?;
-        let own = self.agent(context).ok()? == info.owner;
-        Some(if own { "in the device's own memory" } else { "not in the device's own memory" })
+        let own = self.agent(device).ok()? == info.owner;
+        let place =
+            if own { "in the device's own memory" } else { "not in the device's own memory" };
+        Some(format!("{place} ({NEVER_RUN})"))
     }
 
-    /// Which agent the context's device is: the owner of memory that it allocates.
-    fn agent(&self, context: &Context) -> Result<u64> {
-        let device = context.driver.device;
-        if let Some(agent) = lock(&self.agents).get(&device) {
+    /// The agent of a device: the owner of memory that the device allocates.
+    fn agent(&self, device: &impl HipDevice) -> Result<u64> {
+        let ordinal = device.ordinal();
+        if let Some(agent) = lock(&self.agents).get(&ordinal) {
             return Ok(*agent);
         }
-        let _current = context.enter()?;
-        // SAFETY: the context is current.
-        let taste = context.driver.check(unsafe { context.table().alloc(TASTE_BYTES) })?;
-        let info = self.info(taste.0);
-        // SAFETY: allocated above, and used by nobody.
-        context.driver.note(unsafe { context.table().free(taste) });
-        let agent = info?.owner;
-        lock(&self.agents).insert(device, agent);
+        let agent = device.with_allocation(PROBE_BYTES, |at| self.info(at))??.owner;
+        lock(&self.agents).insert(ordinal, agent);
         Ok(agent)
     }
 
-    /// A descriptor of the block that these bytes lie in. The block may hold other memory as well.
-    pub fn export(&self, DevicePtr(at): DevicePtr, bytes: usize) -> Result<FdRange> {
-        // SAFETY: started; memory that its holder keeps meanwhile.
+    /// Exports the block that these bytes lie in as a dma-buf. The block may contain other memory as well.
+    ///
+    /// # Safety
+    /// The memory at `at` stays allocated during the call.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] before ROCm 5.6; [`Error::Driver`] if ROCr refuses.
+    pub unsafe fn export(&self, at: u64, bytes: usize) -> Result<FdRange> {
+        tracing::debug!("dma-buf of {bytes} bytes at {at:#x} by ROCr ({NEVER_RUN})");
+        // SAFETY: ROCr is initialised; the caller keeps the memory allocated.
         let exported = unsafe { self.hsa.export_dmabuf(at as usize as *const c_void, bytes) };
         let (raw, offset) = exported.map_err(refused)?;
-        // SAFETY: open until it is closed below.
+        // SAFETY: the descriptor is open until `close_dmabuf` below.
         let fd = unsafe { BorrowedFd::borrow_raw(raw) }.try_clone_to_owned();
-        // What it opened, it closes; ours is the duplicate.
-        // SAFETY: from `export_dmabuf`, closed once.
+        // ROCr closes its own descriptor; the caller gets the duplicate.
+        // SAFETY: the descriptor is from `export_dmabuf`, and this is the only call that closes it.
         if let Err(why) = unsafe { self.hsa.close_dmabuf(raw) } {
             tracing::warn!("{why}");
         }
@@ -128,7 +153,7 @@ fn described(fd: OwnedFd, offset: u64, bytes: usize) -> Result<FdRange> {
     let end = offset.checked_add(bytes).ok_or_else(|| {
         Error::invalid(format!("a dma-buf with {bytes} bytes at offset {offset}"))
     })?;
-    // How large the kernel says that the block is; importers want to know at least up to our end.
+    // The kernel knows the block's size. Importers need a size that includes at least the end of this memory.
     let block = rustix::fs::seek(&fd, SeekFrom::End(0)).unwrap_or(0);
     let allocation_bytes = end.max(usize::try_from(block).unwrap_or(0));
     Ok(FdRange {
@@ -151,7 +176,7 @@ fn refused(HsaRefused { call, status }: HsaRefused) -> Error {
 
 impl Drop for Rocr {
     fn drop(&mut self) {
-        // SAFETY: takes back the start of `open`, once.
+        // SAFETY: balances the `hsa_init` of `open`.
         if let Err(why) = unsafe { self.hsa.shut_down() } {
             tracing::warn!("{why}");
         }

@@ -1,8 +1,8 @@
-//! The file around the code: only what is needed to find its metadata, and to know that no length lies.
+//! The ELF file around the code: finds the metadata and checks all lengths.
 
 use std::ops::Range;
 
-/// ELF's numbers.
+/// ELF's constants.
 const CLASS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;
 const OS_HSA: u8 = 64;
@@ -14,20 +14,20 @@ const SECTION_WITHOUT_BYTES: u32 = 8;
 const METADATA: u32 = 32;
 const METADATA_OWNER: &[u8] = b"AMDGPU\0";
 
-/// Sizes of its tables' entries.
+/// Sizes of table entries.
 const SEGMENT_BYTES: u16 = 56;
 const SECTION_BYTES: u16 = 64;
 
-/// An object whose parts lie inside of it.
+/// An object whose parts are inside of the file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Object {
-    /// Of the code object's form: 3, 4 or 5.
+    /// Version of the code object: 3, 4 or 5.
     pub version: u8,
-    /// Where the metadata lie in the file.
+    /// The range of the metadata in the file.
     pub metadata: Range<usize>,
 }
 
-/// Looks an object over.
+/// Checks an object and finds its metadata.
 pub(super) fn read(file: &[u8]) -> Result<Object, String> {
     let bytes = Bytes(file);
     if !file.starts_with(super::ELF) {
@@ -57,7 +57,7 @@ pub(super) fn read(file: &[u8]) -> Result<Object, String> {
     Ok(Object { version, metadata: bytes.metadata()? })
 }
 
-/// A file that promises nothing.
+/// An untrusted file.
 #[derive(Clone, Copy)]
 struct Bytes<'b>(&'b [u8]);
 
@@ -84,13 +84,13 @@ impl<'b> Bytes<'b> {
         self.array(at).map(u32::from_le_bytes)
     }
 
-    /// A place or a length in the file.
+    /// An offset or length in the file.
     fn size(self, at: usize) -> Result<usize, String> {
         let size = self.array(at).map(u64::from_le_bytes)?;
         usize::try_from(size).map_err(|_| format!("a length of {size} bytes"))
     }
 
-    /// The places of a table's entries, all of which lie in the file.
+    /// The ranges of a table's entries, all checked to be inside of the file.
     fn table(
         self,
         [at, size, count]: [usize; 3],
@@ -105,7 +105,7 @@ impl<'b> Bytes<'b> {
         Ok((first..first + bytes).step_by(usize::from(wanted)))
     }
 
-    /// Drivers find the file's length by its sections, so those must lie inside of it.
+    /// Drivers determine the file's length by its sections, so those must be inside of it.
     fn check_sections(self) -> Result<(), String> {
         for section in self.table([40, 58, 60], SECTION_BYTES)? {
             if self.u32(section + 4)? != SECTION_WITHOUT_BYTES {
@@ -115,14 +115,14 @@ impl<'b> Bytes<'b> {
         Ok(())
     }
 
-    /// Where the one description of the kernels lies.
+    /// The range of the one description of the kernels.
     fn metadata(self) -> Result<Range<usize>, String> {
         let (mut found, mut unread) = (None, self.0.len());
         for segment in self.table([32, 54, 56], SEGMENT_BYTES)? {
             let (at, len) = (self.size(segment + 8)?, self.size(segment + 32)?);
             self.get(at, len)?;
             if self.u32(segment)? == SEGMENT_NOTE {
-                // Each byte of the file is read once: a file could otherwise name the same notes in every segment.
+                // Each byte of the file is read once: otherwise a file could name the same notes in every segment.
                 let rest = unread.checked_sub(len);
                 unread = rest.ok_or("its segments of notes overlap")?;
                 self.notes(at..at + len, &mut found)?;
@@ -131,7 +131,7 @@ impl<'b> Bytes<'b> {
         found.ok_or_else(|| "it has no metadata of the kind that kernels are described by".into())
     }
 
-    /// Goes through the notes of one segment; the first description is kept, a second one refused.
+    /// Reads the notes of one segment; keeps the first description and refuses a second.
     fn notes(self, segment: Range<usize>, found: &mut Option<Range<usize>>) -> Result<(), String> {
         let mut at = segment.start;
         while at < segment.end {
@@ -152,7 +152,7 @@ impl<'b> Bytes<'b> {
     }
 }
 
-/// Names and contents of notes are filled up to words.
+/// Names and contents of notes are padded to words.
 fn padded(len: u32) -> usize {
     (len as usize).next_multiple_of(4)
 }

@@ -1,13 +1,13 @@
-//! MessagePack, as far as the description of kernels uses it: texts, whole numbers, truth, lists and maps. Each part
-//! keeps its place, so that it can be changed there.
+//! A MessagePack reader for what descriptions of kernels use: texts, integers, booleans, lists and maps. Each value
+//! keeps its position, so that it can be changed in place.
 
 use std::ops::Range;
 
-/// A description has six levels; whoever nests deeper means to exhaust the stack.
+/// A description has six levels; deeper nesting is an attempt to exhaust the stack.
 const MOST_LEVELS: usize = 16;
 
-/// A value and where it was written. A document has fewer of these than bytes, so memory is at most
-/// `size_of::<Node>()` times as large.
+/// A value and its position. A document has fewer values than bytes, so memory is at most `size_of::<Node>()` times its
+/// length.
 #[derive(Debug, PartialEq)]
 pub(super) struct Node<'b> {
     pub at: Range<usize>,
@@ -23,7 +23,7 @@ pub(super) enum Value<'b> {
     Map(Box<[[Node<'b>; 2]]>),
 }
 
-/// Reads the one value that the bytes are.
+/// Reads the one value in these bytes.
 pub(super) fn read(bytes: &[u8]) -> Result<Node<'_>, String> {
     let node = Reader { bytes, next: 0, unclaimed: bytes.len() }.node(0)?;
     match node.at.end == bytes.len() {
@@ -35,13 +35,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<Node<'_>, String> {
 struct Reader<'b> {
     bytes: &'b [u8],
     next: usize,
-    /// How many values the document can still have, each of which takes a byte at least, behind those that lists and
-    /// maps have announced.
+    /// How many further values the document can have: each takes at least one byte, after those that lists and maps
+    /// have announced.
     unclaimed: usize,
 }
 
 impl<'b> Reader<'b> {
-    /// Makes room for values that a length announces. Together, all of them never have more room than the document has bytes.
+    /// Reserves room for the values that a length announces. In total never more room than the document has bytes.
     fn room<T>(&mut self, len: usize, values_each: usize) -> Result<Vec<T>, String> {
         let values = len.checked_mul(values_each).filter(|n| *n <= self.bytes.len() - self.next);
         let rest = values.and_then(|values| self.unclaimed.checked_sub(values));
@@ -59,7 +59,7 @@ impl<'b> Reader<'b> {
         Ok(taken)
     }
 
-    /// A number of one to eight bytes, the largest first.
+    /// A big-endian number of one to eight bytes.
     fn number(&mut self, bytes: usize) -> Result<u64, String> {
         Ok(self.take(bytes)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
@@ -160,13 +160,13 @@ impl<'b> Node<'b> {
         }
     }
 
-    /// A name in a map that is none of these.
+    /// A name in a map that is not in this list.
     pub fn other_than(&self, names: &[&str]) -> Option<&'b str> {
         let mut keys = self.map().unwrap_or_default().iter().filter_map(|[key, _]| key.text());
         keys.find(|key| !names.contains(key))
     }
 
-    /// What a map has under a name; where it has two, none is meant more than the other.
+    /// The value of a name in a map; none if the name occurs twice.
     pub fn field(&self, name: &str) -> Result<Option<&Node<'b>>, String> {
         let named = |[key, _]: &&[Node<'b>; 2]| key.text() == Some(name);
         let mut found = self.map().unwrap_or_default().iter().filter(named);

@@ -1,16 +1,16 @@
-//! An argument that HIP's runtime would fill, as one that the launch passes.
+//! Turns an argument that HIP's runtime would fill into one that the launch passes.
 //!
-//! The note may not become longer or shorter, as everything behind it has its place. The new words are shorter, and
-//! MessagePack may write a text's length in more bytes than it needs: that takes up the rest.
+//! The note must keep its length, because the offsets of everything after it are fixed. The new words are shorter, and
+//! MessagePack allows a text's length to be written in more bytes than needed: that takes up the rest.
 
 use super::msgpack::Node;
 use std::ops::Range;
 
-/// Texts of fewer bytes have their length in their first byte.
+/// Shorter texts have their length in their first byte.
 const SHORT: usize = 32;
 
-/// Where the argument's description lies in the document, and by what it is replaced: a value of its size, in no
-/// memory of a group's.
+/// The range of the argument's description in the document, and its replacement: a value of the same size, not in group
+/// memory.
 pub(super) fn as_value(
     argument: &Node<'_>,
     document: &[u8],
@@ -34,18 +34,18 @@ pub(super) fn as_value(
     }
 }
 
-/// What stands for a field's text from now on.
+/// The new text of a field.
 fn changed<'n>(key: &Node<'_>, value: &Node<'n>) -> Option<&'n str> {
     match key.text() {
         Some(".value_kind") => Some("by_value"),
-        // A value that is local memory would be taken for that, whatever its kind.
+        // A value in local memory would be treated as local memory, whatever its kind.
         Some(".address_space") => Some("global"),
         _ => value.text(),
     }
 }
 
 enum Piece<'n> {
-    /// A text, whose length may be written longer.
+    /// A text whose length may be written in a longer form.
     Text(&'n str),
     Kept(&'n [u8]),
 }
@@ -58,7 +58,7 @@ impl<'n> Piece<'n> {
         }
     }
 
-    /// At least.
+    /// At least this many bytes.
     fn bytes(&self) -> usize {
         match self {
             Piece::Text(text) => 1 + text.len(),

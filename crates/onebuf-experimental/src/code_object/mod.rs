@@ -1,9 +1,8 @@
-//! AMD's code objects: what OpenCL compiled, for HIP to load.
+//! AMD code objects: OpenCL kernels compiled to machine code, rewritten so that HIP can load and launch them.
 //!
-//! HIP's runtime reads the same notes as OpenCL's and fills what a kernel's launch tells it, but not all as OpenCL
-//! would: every offset is zero, there are always three dimensions, and an argument of local memory is four bytes,
-//! whatever was asked for. So the notes are changed: those arguments become plain values, which the launch passes.
-//! The code itself stays as it is, and so does every length in the file.
+//! HIP and OpenCL read the same metadata but fill hidden arguments differently. HIP passes zero for every global offset, always passes three
+//! dimensions, and reserves four bytes for each local-memory argument, whatever size the launch asks for. The rewriter turns these
+//! arguments into plain values that the launch passes. Machine code and all lengths in the file stay unchanged.
 
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod bounds_tests;
@@ -15,17 +14,20 @@ mod patch;
 use elf::Object;
 use onebuf_hal::packing::{self, Packing};
 
-/// How an object begins, and what others wrap one in.
+/// Magic numbers: of a code object, and of containers that may hold one.
 const ELF: &[u8] = b"\x7fELF";
 const WRAPPED: [&[u8]; 3] = [b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"BC\xc0\xde"];
 
-/// Whether a binary may be an object: then `rewrite` says what it is not.
+/// Whether a binary begins like a code object or a container of one. [`rewrite`] gives the reason if it is not usable.
 pub fn is_one(binary: &[u8]) -> bool {
     WRAPPED.iter().chain([&ELF]).any(|magic| binary.starts_with(magic))
 }
 
-/// The image that HIP's backend loads: how the kernels take their arguments, and the object.
-pub(super) fn rewrite(object: &[u8]) -> Result<Vec<u8>, String> {
+/// Rewrites a code object into the image that the HIP backend loads: comments that say how the kernels take their arguments, then the object.
+///
+/// # Errors
+/// What of the object is invalid, or not known to mean the same under HIP.
+pub fn rewrite(object: &[u8]) -> Result<Vec<u8>, String> {
     if WRAPPED.iter().any(|magic| object.starts_with(magic)) {
         return Err(
             "it is a bundle or bitcode, where one device's finished object is needed".into()
