@@ -5,13 +5,14 @@ use onebuf::{
 };
 use std::{
     sync::{Mutex, PoisonError, mpsc},
+    thread,
     time::Duration,
 };
 
 /// A test that fails while something is held must end, too.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A kernel for devices whose queues have a thread of their own, as the fake ones have. Each launch waits
+/// A kernel for devices whose queues have a thread of their own, as the fake ones have: see [`Held::works_on`]. Each launch waits
 /// for one [`Held::let_go`], then adds one to each element. Dropping this lets all of them go.
 #[derive(Debug)]
 pub struct Held {
@@ -36,6 +37,27 @@ impl Held {
         // SAFETY: it touches the elements it is given, and no others.
         let kernel = unsafe { device.program(&source)?.kernel("held", signature)? };
         Ok(Self { kernel, go })
+    }
+
+    /// Whether a device can be held up: its kernels are functions of this process, and run on a thread of the queue's.
+    pub fn works_on(device: &Device) -> bool {
+        let (tell, told) = mpsc::channel();
+        let source = Source::default().with_native("tell", move |_| {
+            // Nobody listens where the launch was given up.
+            let _ = tell.send(thread::current().id());
+            Ok(())
+        });
+        let told = || -> Result<_> {
+            let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
+            // SAFETY: it touches nothing.
+            let kernel = unsafe { device.program(&source)?.kernel("tell", signature)? };
+            let (queue, buffer) = (device.queue()?, device.hub().buffer::<u32>(1));
+            let buffer = buffer.shared_with([device]).build()?;
+            queue.launch(&kernel, [1], args![buffer.write_on(&queue)?])?;
+            queue.finish()?;
+            Ok(told.recv_timeout(LIMIT).ok())
+        };
+        told().ok().flatten().is_some_and(|thread| thread != thread::current().id())
     }
 
     /// Enqueues a launch on a view of that queue.

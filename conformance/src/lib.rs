@@ -1,8 +1,17 @@
-//! What the conformance tests share: the machine they run on, kernels with a model beside them, data
-//! that no driver can guess, the stub driver, and [`class_a`], which owns what others are handed.
+//! The conformance suite: what every backend of onebuf has to do, alone and in pairs with every other device.
 //!
-//! A missing device is a printed skip, or a failure in strict mode (`ONEBUF_STRICT=1`).
+//! A backend links to this crate and gives it a [`HubBuilder`](onebuf::HubBuilder). [`suite!`] makes a `#[test]` of each of the
+//! [`CASES`]; [`run`] runs them from a program and returns a [`Report`]. A case writes and checks every page from both sides, and
+//! what it concludes from a zero has a control beside it. A failure names the case and the devices. `examples/backend` is a
+//! complete backend that passes.
+//!
+//! Besides the suite this crate has what onebuf's own tests share: the [machine](machine()) they run on, kernels with a
+//! model beside them, data that no driver can guess, the stub drivers, and [`class_a`], which owns what others are handed. A
+//! missing device is a printed skip there, or a failure in strict mode (`ONEBUF_STRICT=1`).
+//!
+//! This crate may use every crate of the library, by what they export.
 
+mod cases;
 pub mod class_a;
 mod data;
 mod dialect;
@@ -14,16 +23,23 @@ mod second_life;
 mod side;
 mod skip;
 mod stub;
+mod suite;
 mod wait;
 
+pub use cases::CASES;
 pub use data::{Random, assert_same, pages_apart, random_words};
 pub use dialect::{kernels, like_cuda, two_texts};
 pub use elements::{Element, Sample, axpy_source};
 pub use held::{Held, is_held};
 pub use life::life;
-pub use machine::{Machine, everything, fakes, kinds, machine, pairs, shared, sync_methods};
+pub use machine::{
+    Machine, everything, fakes, kinds, machine, pairs, require_devices, shared, sync_methods,
+};
 pub use second_life::{fresh, second_life};
 pub use side::{GROUP, Side, Step, step_model};
 pub use skip::{absent, note, strict};
 pub use stub::{beneath_stub, cuda_stub, gl_stub, one_api, play, selftest, share_selftest, stub};
+pub use suite::{Case, Ending, Options, Outcome, Report, Suite, Trial, run, run_with};
 pub use wait::{Watchdog, block_on};
+
+use machine::fake_machine;

@@ -71,8 +71,12 @@ pub fn everything() -> HubBuilder {
     fakes().into_iter().fold(builder, HubBuilder::fake)
 }
 
-/// On a machine with an NVIDIA GPU its own two APIs, everywhere else what `./dev` installs.
-fn require_devices(hub: &Hub) {
+/// Looks for the devices that have to be there: on a machine with an NVIDIA GPU its own two APIs, everywhere else what `./dev`
+/// installs.
+///
+/// # Panics
+/// When one is missing in strict mode.
+pub fn require_devices(hub: &Hub) {
     let why = |api| {
         let missing = hub.unavailable().iter().find(|u| u.api == api).map(|u| u.reason.clone());
         missing.unwrap_or_else(|| "no device of this platform".into())
@@ -105,6 +109,12 @@ pub fn fakes() -> [FakeConfig; 4] {
         },
         FakeConfig { callbacks: false, host_signals: false, delay: late, ..named("mute") },
     ]
+}
+
+/// The host and one fake device.
+pub(crate) fn fake_machine(config: FakeConfig) -> Machine {
+    let builder = onebuf::builder().only(["host"]).verdicts(Default::default());
+    Machine::open(builder.timeout(Duration::from_secs(20)).fake(config))
 }
 
 /// Every ordered pair of different devices.

@@ -320,8 +320,8 @@ pub enum AddressSpace {
     Process,
 }
 
-/// What a device can do, read once.
-#[derive(Clone, Debug, PartialEq)]
+/// What a device can do, read once. The default is nothing: a backend says what there is.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Caps {
     /// The memory kinds that it can allocate.
     pub memory_kinds: Vec<MemoryKind>,

@@ -347,15 +347,18 @@ fn every_promise_has_the_test_that_it_names() {
     let code: Vec<String> = sources.iter().map(|(_, path)| read(path)).collect();
     let files: Vec<&Place> = sources.iter().map(|(place, _)| place).collect();
     let is_test = |name: &&str| {
-        // A function, or a row of a macro that makes one.
-        let [head, row] = [format!("fn {name}("), format!("    {name}: ")];
+        // A function, or a row of a macro that makes one; or a row of the conformance suite's table.
+        let [head, row, case] =
+            [format!("fn {name}("), format!("    {name}: "), format!("                {name}\n")];
         let is_file = files.iter().any(|place| place.last().is_some_and(|last| last == name));
         // Items are a blank line apart, and attributes belong to their item.
         let is_marked = |before: &str| {
             before.rsplit("\n\n").next().is_some_and(|item| item.contains("#[test]"))
         };
         let has = |text: &String| {
-            text.match_indices(&head).any(|(at, _)| is_marked(&text[..at])) || text.contains(&row)
+            text.match_indices(&head).any(|(at, _)| is_marked(&text[..at]))
+                || text.contains(&row)
+                || text.contains(&case)
         };
         is_file || code.iter().any(has)
     };

@@ -2,11 +2,9 @@
 //! does what it says whether or not the driver knows it.
 
 use super::regions::{put_and_take, put_model};
+use crate::{Ending, Side, Step, Trial, assert_same, pages_apart, random_words, step_model};
 use onebuf::{
     Access, Buffer, BufferBuilder, Error, HostAccess, Kernel, MemoryKind, Result, RouteKind, args,
-};
-use onebuf_conformance::{
-    Machine, Side, Step, assert_same, machine, pages_apart, random_words, step_model,
 };
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc},
@@ -82,8 +80,10 @@ impl Drop for Pages {
     }
 }
 
-fn opencl(machine: &Machine) -> impl Iterator<Item = &Side> {
-    machine.sides.iter().filter(|side| side.device.info().api.0 == "opencl")
+/// A check on each OpenCL device: its flags are about nothing else.
+fn each_opencl(t: &Trial<'_>, check: impl Fn(&Side)) {
+    let opencl = t.sides().filter(|side| side.device.info().api.0 == "opencl");
+    opencl.for_each(|side| t.on(&[side], "", || check(side)));
 }
 
 /// The buffer that the flags ask for, with the memory or contents that they want.
@@ -111,20 +111,18 @@ fn over<'i>(
     (unsafe { builder.host_memory(at, pages as Arc<dyn Any + Send + Sync>) }, at, dropped)
 }
 
-#[test]
-fn flags_that_exclude_each_other_are_refused() {
+pub fn flags_that_exclude_each_other_are_refused(t: &Trial<'_>) {
     let sets: [&[u64]; 4] = [
         &[READ_WRITE, WRITE_ONLY, READ_ONLY],
         &[USE_HOST_PTR, ALLOC_HOST_PTR, USE_MSMC_TI],
         &[USE_HOST_PTR, COPY_HOST_PTR],
         &[HOST_WRITE_ONLY, HOST_READ_ONLY, HOST_NO_ACCESS],
     ];
-    let machine = machine();
-    for side in opencl(&machine) {
+    each_opencl(t, |side| {
         let mut refused = 0;
         for (a, b) in ALL.iter().flat_map(|a| ALL.iter().map(move |b| (*a, *b))) {
             let exclude = a != b && sets.iter().any(|set| set.contains(&a) && set.contains(&b));
-            let parsed = machine.hub.buffer::<u32>(N).shared_with([&side.device]).cl_flags(a | b);
+            let parsed = t.hub().buffer::<u32>(N).shared_with([&side.device]).cl_flags(a | b);
             match parsed {
                 Err(Error::InvalidArgument(why)) => {
                     assert!(exclude && why.contains("exclude each other"), "{a:#x} {b:#x}: {why}");
@@ -135,14 +133,14 @@ fn flags_that_exclude_each_other_are_refused() {
             }
         }
         assert_eq!(refused, 2 * (3 + 3 + 1 + 3), "{}", side.device);
-        let unknown = machine.hub.buffer::<u32>(N).cl_flags(1 << 6);
+        let unknown = t.hub().buffer::<u32>(N).cl_flags(1 << 6);
         assert!(matches!(unknown, Err(Error::InvalidArgument(_))));
         for (alone, wants) in [(USE_HOST_PTR, "host_memory"), (COPY_HOST_PTR, "init")] {
-            let without = machine.hub.buffer::<u32>(N).shared_with([&side.device]).cl_flags(alone);
+            let without = t.hub().buffer::<u32>(N).shared_with([&side.device]).cl_flags(alone);
             let Err(Error::InvalidArgument(why)) = without.unwrap().build() else { panic!() };
             assert!(why.contains(wants), "{why}");
         }
-    }
+    });
 }
 
 #[track_caller]
@@ -246,11 +244,9 @@ fn explained(side: &Side, buffer: &Buffer<u32>, bits: u64, what: &str) {
     );
 }
 
-#[test]
-fn every_allowed_combination_does_what_it_says() {
-    let machine = machine();
+pub fn every_allowed_combination_does_what_it_says(t: &Trial<'_>) {
     let data = random_words(3, N);
-    for side in opencl(&machine) {
+    each_opencl(t, |side| {
         let kernels = put_and_take(side).unwrap();
         let (mut worked, mut refused) = (0, 0);
         let places =
@@ -279,30 +275,26 @@ fn every_allowed_combination_does_what_it_says() {
             }
         }
         assert_eq!((worked, refused), (4 * 4 * 5 - 12, 12), "{}", side.device);
-    }
+    });
 }
 
-#[test]
-fn on_chip_memory_is_refused_with_the_reason() {
-    let machine = machine();
-    for side in &machine.sides {
-        let builder = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
+pub fn on_chip_memory_is_refused_with_the_reason(t: &Trial<'_>) {
+    t.each_device(|side| {
+        let builder = t.hub().buffer::<u32>(N).shared_with([&side.device]);
         let refused = builder.allocate_on(&side.device).cl_flags(USE_MSMC_TI).unwrap().build();
         let Err(error @ Error::Unsupported { .. }) = refused else { panic!("{refused:?}") };
         let text = error.to_string();
         assert!(text.contains("MSMC") && text.contains("Texas Instruments"), "{text}");
         assert!(text.contains(side.device.id()), "{text}");
-        let builder = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
+        let builder = t.hub().buffer::<u32>(N).shared_with([&side.device]);
         assert!(builder.memory_kind(MemoryKind::OnChip).build().is_err(), "{}", side.device);
-    }
+    });
 }
 
-#[test]
-fn words_say_the_same_as_flags() {
-    let machine = machine();
-    for side in opencl(&machine) {
+pub fn words_say_the_same_as_flags(t: &Trial<'_>) {
+    each_opencl(t, |side| {
         let request =
-            || machine.hub.buffer::<u32>(N).shared_with([&side.device]).allocate_on(&side.device);
+            || t.hub().buffer::<u32>(N).shared_with([&side.device]).allocate_on(&side.device);
         let words = request().access(Access::Read).host_access(HostAccess::Write);
         let words = words.memory_kind(MemoryKind::MappedDevice).build().unwrap();
         let bits = READ_ONLY | HOST_WRITE_ONLY | ALLOC_HOST_PTR;
@@ -310,7 +302,7 @@ fn words_say_the_same_as_flags() {
         assert_eq!(words.explain(), flags.explain(), "{}", side.device);
         assert!(words.explain().contains("for kernels: read; for the host: write"));
         assert_ne!(words.explain(), request().build().unwrap().explain(), "the control");
-    }
+    });
 }
 
 fn settled(dropped: &AtomicU32) -> u32 {
@@ -321,15 +313,14 @@ fn settled(dropped: &AtomicU32) -> u32 {
     dropped.load(Ordering::SeqCst)
 }
 
-#[test]
-fn kernels_write_the_callers_own_pages() {
-    let machine = machine();
-    let imports =
-        |side: &&Side| side.device.info().caps.imports_host_pages || side.device.id() == "host";
-    for shared in machine.sides.iter().filter(imports) {
+pub fn kernels_write_the_callers_own_pages(t: &Trial<'_>) {
+    t.each_device(|shared| {
+        if !shared.device.info().caps.imports_host_pages {
+            return Ending::not_applicable("the device imports no host pages");
+        }
         let side = Side::open(&shared.device).unwrap();
         let (id, data) = (side.device.id(), random_words(4, N));
-        let request = || machine.hub.buffer::<u32>(N).shared_with([&side.device]);
+        let request = || t.hub().buffer::<u32>(N).shared_with([&side.device]);
         let (builder, at, dropped) = match id {
             "host" => {
                 let (at, pages, dropped) = Pages::new(&data, 0);
@@ -358,19 +349,18 @@ fn kernels_write_the_callers_own_pages() {
         side.step(&other, Step::nth(1)).unwrap();
         side.queue.finish().unwrap();
         assert_eq!(settled(&dropped), 1, "{id}: dropped once");
-    }
+        Ending::Passed
+    });
 }
 
-#[test]
-fn misplaced_memory_is_refused_and_given_back() {
-    let machine = machine();
-    for side in &machine.sides {
+pub fn misplaced_memory_is_refused_and_given_back(t: &Trial<'_>) {
+    t.each_device(|side| {
         let (at, pages, dropped) = Pages::new(&[5; N], 1);
-        let builder = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
+        let builder = t.hub().buffer::<u32>(N).shared_with([&side.device]);
         // SAFETY: N words from the second on, alive as long as their owner.
         let refused = unsafe { builder.host_memory(at, pages) }.build();
         let Err(Error::InvalidArgument(why)) = refused else { panic!("{side:?}: {refused:?}") };
         assert!(why.contains("aligned to") && why.contains("0x"), "{why}");
         assert_eq!(settled(&dropped), 1, "{}", side.device);
-    }
+    });
 }

@@ -1,7 +1,7 @@
 //! Transfers and fences as futures, many at once on one thread, beside the same as waits.
 
+use crate::{Side, Step, Trial, assert_same, random_words, step_model};
 use onebuf::{Buffer, Result};
-use onebuf_conformance::{Side, Step, assert_same, machine, random_words, step_model};
 use std::{
     pin::Pin,
     sync::{Arc, mpsc},
@@ -60,12 +60,10 @@ async fn trip(side: &Side, buffer: &Buffer<u32>, seed: u64) -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn many_trips_on_one_thread() {
-    let machine = machine();
-    for side in &machine.sides {
+pub fn many_trips_on_one_thread(t: &Trial<'_>) {
+    t.each_device(|side| {
         let sides: Vec<Side> = (0..3).map(|_| Side::open(&side.device).unwrap()).collect();
-        let build = |_| machine.hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
+        let build = |_| t.hub().buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
         let buffers: Vec<Buffer<u32>> = (0..6).map(build).collect();
         let trips = buffers.iter().zip(sides.iter().cycle()).zip(0..);
         let trips: Vec<Task<'_, Result<()>>> = trips
@@ -74,28 +72,29 @@ fn many_trips_on_one_thread() {
             })
             .collect();
         run_all(trips).into_iter().for_each(|trip| trip.unwrap());
-    }
+    });
 }
 
 /// Devices of every kind in one executor: each wakes its own tasks.
-#[test]
-fn trips_on_every_device_at_once() {
-    let machine = machine();
-    let build =
-        |side: &Side| machine.hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
-    let buffers: Vec<Buffer<u32>> = machine.sides.iter().map(build).collect();
-    let trips = machine.sides.iter().zip(&buffers).zip(0..);
-    let trips: Vec<Task<'_, Result<()>>> = trips
-        .map(|((side, buffer), seed)| Box::pin(trip(side, buffer, seed)) as Task<'_, Result<()>>)
-        .collect();
-    run_all(trips).into_iter().for_each(|trip| trip.unwrap());
+pub fn trips_on_every_device_at_once(t: &Trial<'_>) {
+    t.together(|| {
+        let sides = &t.machine.sides;
+        let build =
+            |side: &Side| t.hub().buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
+        let buffers: Vec<Buffer<u32>> = sides.iter().map(build).collect();
+        let trips = sides.iter().zip(&buffers).zip(0..);
+        let trips: Vec<Task<'_, Result<()>>> = trips
+            .map(|((side, buffer), seed)| {
+                Box::pin(trip(side, buffer, seed)) as Task<'_, Result<()>>
+            })
+            .collect();
+        run_all(trips).into_iter().for_each(|trip| trip.unwrap());
+    });
 }
 
-#[test]
-fn the_same_by_waiting() {
-    let machine = machine();
-    for side in &machine.sides {
-        let buffer = machine.hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
+pub fn the_same_by_waiting(t: &Trial<'_>) {
+    t.each_device(|side| {
+        let buffer = t.hub().buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
         let mut model = random_words(1, N);
         let sent = buffer.write_async(.., model.clone()).unwrap().wait(SECONDS).unwrap();
         side.step(&buffer, Step::nth(1)).unwrap();
@@ -105,5 +104,5 @@ fn the_same_by_waiting() {
         for read in reads.iter_mut().rev() {
             assert_same(&read.wait(SECONDS).unwrap(), &model, side.device.id());
         }
-    }
+    });
 }

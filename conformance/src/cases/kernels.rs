@@ -1,18 +1,17 @@
 //! Kernels: grids of every dimension, arguments of every kind, elements of every type.
 
+use crate::{
+    Element, GROUP, Random, Sample, Trial, assert_same, axpy_source, kernels, like_cuda, two_texts,
+};
 use bytemuck::Pod;
 use onebuf::{
     Access, Arg, Complex32, Complex64, Device, Error, Grid, IntoArg, Result, Signature, args,
     half::f16,
 };
-use onebuf_conformance::{
-    Element, GROUP, Machine, Random, Sample, assert_same, axpy_source, kernels, like_cuda, machine,
-    two_texts,
-};
 
 const N: usize = 20 * GROUP;
 
-fn axpy<T: Element + for<'b> IntoArg<'b>>(machine: &Machine, device: &Device) -> Result<()> {
+fn axpy<T: Element + for<'b> IntoArg<'b>>(t: &Trial<'_>, device: &Device) -> Result<()> {
     let signature = Signature::new().buffer::<T>(Access::Read).buffer::<T>(Access::ReadWrite);
     let signature = signature.value::<T>().require(|call| {
         let n = call.global()[0];
@@ -24,8 +23,7 @@ fn axpy<T: Element + for<'b> IntoArg<'b>>(machine: &Machine, device: &Device) ->
     let mut some = || (0..N).map(|_| T::random(&mut random)).collect::<Vec<T>>();
     let (x, mut y) = (some(), some());
     let a = x[7];
-    let buffer =
-        |data: &[T]| machine.hub.buffer(N).shared_with([device]).init(data.to_vec()).build();
+    let buffer = |data: &[T]| t.hub().buffer(N).shared_with([device]).init(data.to_vec()).build();
     let (bx, by) = (buffer(&x)?, buffer(&y)?);
     let queue = device.queue()?;
     for _ in 0..2 {
@@ -38,28 +36,25 @@ fn axpy<T: Element + for<'b> IntoArg<'b>>(machine: &Machine, device: &Device) ->
     Ok(())
 }
 
-#[test]
-fn elements_of_every_type() {
-    fn on<T: Element + for<'b> IntoArg<'b>>(machine: &Machine, device: &Device) {
+pub fn elements_of_every_type(t: &Trial<'_>) {
+    fn on<T: Element + for<'b> IntoArg<'b>>(t: &Trial<'_>, device: &Device) {
         let name = std::any::type_name::<T>();
         if T::is_on(device) {
-            axpy::<T>(machine, device).unwrap_or_else(|e| panic!("{name} on {device}: {e}"));
+            axpy::<T>(t, device).unwrap_or_else(|e| panic!("{name} on {device}: {e}"));
         }
     }
-    let machine = machine();
-    for side in &machine.sides {
+    t.each_device(|side| {
         let device = &side.device;
-        on::<f32>(&machine, device);
-        on::<f64>(&machine, device);
-        on::<i32>(&machine, device);
-        on::<u8>(&machine, device);
-        on::<Complex32>(&machine, device);
-        on::<Sample>(&machine, device);
-    }
+        on::<f32>(t, device);
+        on::<f64>(t, device);
+        on::<i32>(t, device);
+        on::<u8>(t, device);
+        on::<Complex32>(t, device);
+        on::<Sample>(t, device);
+    });
 }
 
-#[test]
-fn grids_have_one_to_three_dimensions() {
+pub fn grids_have_one_to_three_dimensions(t: &Trial<'_>) {
     const TEXT: &str = "
 kernel void where_am_i(global uint *p) {
     size_t w = get_global_size(0), h = get_global_size(1);
@@ -74,8 +69,7 @@ kernel void where_am_i(global uint *p) {
         all.zip(to).for_each(|((x, y, z), to)| *to = (x + 100 * y + 10_000 * z) as u32);
         Ok(())
     });
-    let machine = machine();
-    for side in &machine.sides {
+    t.each_device(|side| {
         let fits = Signature::new().buffer::<u32>(Access::Write).require(|call| {
             let items: usize = call.global().iter().product();
             if items <= call.len(0) { Ok(()) } else { Err("too many work-items".into()) }
@@ -91,7 +85,7 @@ kernel void where_am_i(global uint *p) {
             (Grid::from([4, 4, 4]).local([2, 2, 2]), [4, 4, 4]),
         ];
         for (grid, [w, h, d]) in grids {
-            let buffer = machine.hub.buffer::<u32>(w * h * d).shared_with([&side.device]);
+            let buffer = t.hub().buffer::<u32>(w * h * d).shared_with([&side.device]);
             let buffer = buffer.build().unwrap();
             let view = buffer.write_on(&side.queue).unwrap();
             side.queue.launch(&kernel, grid, args![view]).unwrap();
@@ -100,13 +94,12 @@ kernel void where_am_i(global uint *p) {
             let what = format!("{} over {grid:?}", side.device);
             assert_same(&buffer.to_vec().unwrap(), &model, &what);
         }
-    }
+    });
 }
 
 /// A work-item's loops run as long as they should, up to the limit that the device is known to have. Beyond it they do not:
 /// a driver that was mended would show here.
-#[test]
-fn loops_end_where_the_device_says() {
+pub fn loops_end_where_the_device_says(t: &Trial<'_>) {
     const TEXT: &str = "
 kernel void count(global uint *out, global const uint *step, uint n) {
     uint sum = 0;
@@ -131,8 +124,7 @@ void main() {
         args.slice_mut(0)?.fill(sum);
         Ok(())
     });
-    let machine = machine();
-    for side in &machine.sides {
+    t.each_device(|side| {
         let signature = Signature::new().buffer::<u32>(Access::Write).buffer::<u32>(Access::Read);
         let signature = signature.value::<u32>().require(|call| {
             let fits = call.global()[0] <= call.len(0) && call.len(1) >= 2;
@@ -142,7 +134,7 @@ void main() {
         // SAFETY: each work-item writes its own element and reads two, which the requirement bounds.
         let kernel = unsafe { program.kernel("count", signature).unwrap() };
         let buffer = |data: &[u32]| {
-            let buffer = machine.hub.buffer(data.len()).shared_with([&side.device]);
+            let buffer = t.hub().buffer(data.len()).shared_with([&side.device]);
             buffer.init(data.to_vec()).build().unwrap()
         };
         let (out, steps) = (buffer(&[0; GROUP]), buffer(&[1, 1]));
@@ -158,11 +150,10 @@ void main() {
         if most.is_some() {
             assert_same(&counted(right + 1), &[right; GROUP], "the known limit");
         }
-    }
+    });
 }
 
-#[test]
-fn launches_begin_where_they_are_told_to() {
+pub fn launches_begin_where_they_are_told_to(t: &Trial<'_>) {
     const TEXT: &str =
         "kernel void here(global uint *p) { p[get_global_id(0)] += 1 + get_global_id(0); }";
     let source = kernels(TEXT).with_native("here", |args| {
@@ -177,14 +168,13 @@ fn launches_begin_where_they_are_told_to() {
             if end <= call.len(0) { Ok(()) } else { Err("past the end".into()) }
         })
     };
-    let machine = machine();
-    for side in &machine.sides {
+    t.each_device(|side| {
         let (id, program) = (side.device.id(), side.device.program(&source).unwrap());
         // SAFETY: each work-item uses the element of its own number, which the requirement bounds.
         let here = unsafe { program.kernel("here", fits(Signature::new().offsets())).unwrap() };
         // SAFETY: the same.
         let fixed = unsafe { program.kernel("here", fits(Signature::new())).unwrap() };
-        let buffer = machine.hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
+        let buffer = t.hub().buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
         let mut model = vec![0; N];
         let queue = &side.queue;
         if ["cuda", "hip"].contains(&side.device.info().api.0) {
@@ -195,7 +185,7 @@ fn launches_begin_where_they_are_told_to() {
             };
             assert!(needs.contains("pass it as an argument"), "{id}: {needs}");
             assert_same(&buffer.to_vec().unwrap(), &model, id);
-            continue;
+            return;
         }
         for (first, n) in [(0, GROUP), (GROUP, 3 * GROUP), (2 * GROUP, N - 2 * GROUP)] {
             let grid = Grid::from([n]).local([GROUP]).offset([first]);
@@ -216,11 +206,11 @@ fn launches_begin_where_they_are_told_to() {
             assert!(text.contains(why), "{id}: {text}");
         }
         assert_same(&buffer.to_vec().unwrap(), &model, id);
-    }
+    });
 }
 
 /// Passes one value and lets the kernel write its bytes, so that any type is one test.
-fn echo<T: Pod + for<'b> IntoArg<'b>>(machine: &Machine, device: &Device, text: &str, value: T) {
+fn echo<T: Pod + for<'b> IntoArg<'b>>(t: &Trial<'_>, device: &Device, text: &str, value: T) {
     let declared = text.rsplit_once(' ').map_or((text, ""), |(head, name)| (head, name));
     let kernel = format!(
         "{}\nkernel void echo(global uchar *to, {} v) {{
@@ -241,7 +231,7 @@ fn echo<T: Pod + for<'b> IntoArg<'b>>(machine: &Machine, device: &Device, text: 
         });
         // SAFETY: it writes as many bytes as the type has, which is the buffer's length.
         let kernel = unsafe { device.program(&source)?.kernel("echo", fits)? };
-        let to = machine.hub.buffer::<u8>(bytes).shared_with([device]).build()?;
+        let to = t.hub().buffer::<u8>(bytes).shared_with([device]).build()?;
         let queue = device.queue()?;
         queue.launch(&kernel, [1], args![to.write_on(&queue)?, value])?;
         to.to_vec()
@@ -250,38 +240,35 @@ fn echo<T: Pod + for<'b> IntoArg<'b>>(machine: &Machine, device: &Device, text: 
     assert_eq!(seen, bytemuck::bytes_of(&value), "{text} on {device}");
 }
 
-#[test]
-fn values_of_every_kind_arrive() {
+pub fn values_of_every_kind_arrive(t: &Trial<'_>) {
     const STRUCT: &str = "typedef struct { float at[2]; uint id; uchar flags[4]; } S; S";
     let sample = Sample { at: [1.5, -2.5], id: 0xdead_beef, flags: [1, 2, 3, 4] };
-    let machine = machine();
-    for side in &machine.sides {
-        let (m, d) = (&*machine, &side.device);
-        echo(m, d, " uchar", 0xabu8);
-        echo(m, d, " char", -5i8);
-        echo(m, d, " ushort", 0xabcdu16);
-        echo(m, d, " short", -1234i16);
-        echo(m, d, " uint", 0xdead_beefu32);
-        echo(m, d, " int", -123_456i32);
-        echo(m, d, " ulong", 0xdead_beef_0123_4567u64);
-        echo(m, d, " long", i64::MIN + 3);
-        echo(m, d, " float", 1.5f32);
-        echo(m, d, " ushort", f16::from_f32(0.5).to_bits());
-        echo(m, d, " float2", Complex32::new(1.0, -2.0));
-        echo(m, d, " float4", [1.0f32, 2.0, 3.0, 4.0]);
-        echo(m, d, " uint2", [7u32, 8]);
-        echo(m, d, " uchar16", *b"sixteen bytes ok");
-        echo(m, d, " float16", [0.5f32; 16]);
-        echo(m, d, STRUCT, sample);
+    t.each_device(|side| {
+        let d = &side.device;
+        echo(t, d, " uchar", 0xabu8);
+        echo(t, d, " char", -5i8);
+        echo(t, d, " ushort", 0xabcdu16);
+        echo(t, d, " short", -1234i16);
+        echo(t, d, " uint", 0xdead_beefu32);
+        echo(t, d, " int", -123_456i32);
+        echo(t, d, " ulong", 0xdead_beef_0123_4567u64);
+        echo(t, d, " long", i64::MIN + 3);
+        echo(t, d, " float", 1.5f32);
+        echo(t, d, " ushort", f16::from_f32(0.5).to_bits());
+        echo(t, d, " float2", Complex32::new(1.0, -2.0));
+        echo(t, d, " float4", [1.0f32, 2.0, 3.0, 4.0]);
+        echo(t, d, " uint2", [7u32, 8]);
+        echo(t, d, " uchar16", *b"sixteen bytes ok");
+        echo(t, d, " float16", [0.5f32; 16]);
+        echo(t, d, STRUCT, sample);
         if f64::is_on(d) {
-            echo(m, d, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n double", 2.5f64);
-            echo(m, d, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n double2", Complex64::I);
+            echo(t, d, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n double", 2.5f64);
+            echo(t, d, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n double2", Complex64::I);
         }
-    }
+    });
 }
 
-#[test]
-fn local_memory_is_given_per_launch() {
+pub fn local_memory_is_given_per_launch(t: &Trial<'_>) {
     const TEXT: &str = "
 kernel void turn(global uint *p, local uint *group) {
     size_t i = get_local_id(0), n = get_local_size(0);
@@ -301,13 +288,12 @@ kernel void turn(global uint *p, local uint *group) {
             if fits { Ok(()) } else { Err("too many work-items, or too large a group".into()) }
         })
     };
-    let machine = machine();
-    for side in &machine.sides {
+    t.each_device(|side| {
         let program = side.device.program(&source).unwrap();
         // SAFETY: each work-item has an element of its own in both; launches here use groups of GROUP.
         let kernel = unsafe { program.kernel("turn", signature()).unwrap() };
         let model: Vec<u32> = (0..N as u32).collect();
-        let buffer = machine.hub.buffer(N).shared_with([&side.device]).init(&model[..]);
+        let buffer = t.hub().buffer(N).shared_with([&side.device]).init(&model[..]);
         let buffer = buffer.build().unwrap();
         let view = buffer.write_on(&side.queue).unwrap();
         let grid = Grid::from([N]).local([GROUP]);
@@ -319,19 +305,20 @@ kernel void turn(global uint *p, local uint *group) {
             }
             // Functions of this process have no groups, and say so.
             Err(Error::Unsupported { .. }) => {
-                assert!(["host", "fake"].contains(&side.device.info().api.0), "{}", side.device);
+                assert_eq!(side.device.info().caps.local_memory_bytes, 0, "{}", side.device);
                 assert_same(&buffer.to_vec().unwrap(), &model, side.device.id());
             }
             Err(error) => panic!("{}: {error}", side.device),
         }
-    }
+    });
 }
 
-#[test]
-fn address_spaces_go_and_the_rest_stays() {
-    let text = "kernel void f(global const uint *x) { uchar *p = (private uchar *)x; }";
-    let plain = "kernel void f(const uint *x) { uchar *p = (uchar *)x; }";
-    let translated = like_cuda(text);
-    assert!(translated.ends_with(plain), "{translated}");
-    assert!(translated.contains("#define kernel extern"), "{translated}");
+pub fn address_spaces_go_and_the_rest_stays(t: &Trial<'_>) {
+    t.together(|| {
+        let text = "kernel void f(global const uint *x) { uchar *p = (private uchar *)x; }";
+        let plain = "kernel void f(const uint *x) { uchar *p = (uchar *)x; }";
+        let translated = like_cuda(text);
+        assert!(translated.ends_with(plain), "{translated}");
+        assert!(translated.contains("#define kernel extern"), "{translated}");
+    });
 }

@@ -1,8 +1,8 @@
 //! Leases: the fast way back for a queue that comes again must be no way around the rules.
 
-use super::queues::out_of_order;
+use super::{queues::out_of_order, threads::on_all_threads};
+use crate::{Machine, Side, Step, Trial, assert_same, step_model};
 use onebuf::{Buffer, Error, Result};
-use onebuf_conformance::{Machine, Side, Step, assert_same, machine, step_model};
 use std::{mem::forget, thread};
 
 const N: usize = 1000;
@@ -29,12 +29,10 @@ fn busy<T>(outcome: Result<T>, what: &str) {
     }
 }
 
-#[test]
-fn a_forgotten_leased_guard_keeps_the_buffer_busy() {
-    let machine = machine();
-    for side in &machine.sides {
+pub fn a_forgotten_leased_guard_keeps_the_buffer_busy(t: &Trial<'_>) {
+    t.each_device(|side| {
         let (other, id) = (Side::open(&side.device).unwrap(), side.device.id());
-        let buffer = leased(&machine, side, true);
+        let buffer = leased(t.machine, side, true);
         forget(buffer.write_on(&side.queue).unwrap());
         for side in [side, &other, side] {
             busy(buffer.write_on(&side.queue), id);
@@ -48,7 +46,7 @@ fn a_forgotten_leased_guard_keeps_the_buffer_busy() {
 
         // A forgotten reader leaves reading to the others.
         for write in [true, false] {
-            let buffer = leased(&machine, side, write);
+            let buffer = leased(t.machine, side, write);
             forget(buffer.read_on(&side.queue).unwrap());
             busy(buffer.write_on(&side.queue), id);
             busy(buffer.write_on(&other.queue), id);
@@ -57,15 +55,13 @@ fn a_forgotten_leased_guard_keeps_the_buffer_busy() {
             drop(buffer.read_on(&side.queue).unwrap());
             busy(buffer.write_on(&side.queue), id);
         }
-    }
+    });
 }
 
-#[test]
-fn a_lease_for_reading_is_none_for_writing() {
-    let machine = machine();
-    for side in &machine.sides {
+pub fn a_lease_for_reading_is_none_for_writing(t: &Trial<'_>) {
+    t.each_device(|side| {
         let id = side.device.id();
-        let buffer = leased(&machine, side, false);
+        let buffer = leased(t.machine, side, false);
         let first = buffer.read_on(&side.queue).unwrap();
         let second = buffer.read_on(&side.queue).unwrap();
         busy(buffer.write_on(&side.queue), id);
@@ -76,16 +72,14 @@ fn a_lease_for_reading_is_none_for_writing() {
         let mut model = vec![0; N];
         step_model(&mut model, Step::nth(1));
         assert_same(&buffer.to_vec().unwrap(), &model, id);
-    }
+    });
 }
 
 /// What a leased guard did is known to whoever comes next, on whatever queue.
-#[test]
-fn queues_that_alternate_are_ordered() {
-    let machine = machine();
-    for side in &machine.sides {
+pub fn queues_that_alternate_are_ordered(t: &Trial<'_>) {
+    t.each_device(|side| {
         let other = Side::open(&side.device).unwrap();
-        let buffer = leased(&machine, side, true);
+        let buffer = leased(t.machine, side, true);
         let mut model = vec![0; N];
         for round in 0..60 {
             // Runs of one to five on a queue: with and without a lease.
@@ -98,16 +92,14 @@ fn queues_that_alternate_are_ordered() {
         }
         assert_same(&other.look(&buffer).unwrap(), &model, side.device.id());
         assert_same(&buffer.map().unwrap(), &model, side.device.id());
-    }
+    });
 }
 
 /// A guard that is out while somebody else asks loses its lease, and is dropped the long way.
-#[test]
-fn a_recalled_guard_is_given_back() {
-    let machine = machine();
-    for side in &machine.sides {
+pub fn a_recalled_guard_is_given_back(t: &Trial<'_>) {
+    t.each_device(|side| {
         let (other, id) = (Side::open(&side.device).unwrap(), side.device.id());
-        let buffer = leased(&machine, side, true);
+        let buffer = leased(t.machine, side, true);
         let mut model = vec![0; N];
         for round in 0..4 {
             let view = buffer.write_on(&side.queue).unwrap();
@@ -118,48 +110,40 @@ fn a_recalled_guard_is_given_back() {
             step_model(&mut model, Step::nth(round + 9));
         }
         assert_same(&buffer.to_vec().unwrap(), &model, id);
-    }
+    });
 }
 
-#[test]
-fn threads_on_one_queue_never_hold_it_both() {
+pub fn threads_on_one_queue_never_hold_it_both(t: &Trial<'_>) {
     const THREADS: usize = 3;
     const ROUNDS: usize = 200;
-    let machine = machine();
-    for side in &machine.sides {
-        let buffer = leased(&machine, side, true);
+    t.each_device(|side| {
+        let buffer = leased(t.machine, side, true);
         // Each round adds 1 + i to element i: their order does not matter, each of them does.
         let increment = Step { mul: 1, add: 1 };
-        thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
-                    let mut left = ROUNDS;
-                    while left > 0 {
-                        match side.step(&buffer, increment) {
-                            Ok(()) => left -= 1,
-                            Err(Error::Busy { .. }) => thread::yield_now(),
-                            Err(other) => panic!("{}: {other}", side.device),
-                        }
-                    }
-                });
+        on_all_threads(THREADS, || {
+            let mut left = ROUNDS;
+            while left > 0 {
+                match side.step(&buffer, increment) {
+                    Ok(()) => left -= 1,
+                    Err(Error::Busy { .. }) => thread::yield_now(),
+                    Err(other) => panic!("{}: {other}", side.device),
+                }
             }
         });
         let rounds = (THREADS * ROUNDS) as u32;
         let model: Vec<u32> = (0..N as u32).map(|i| rounds.wrapping_mul(1 + i)).collect();
         assert_same(&buffer.to_vec().unwrap(), &model, side.device.id());
-    }
+    });
 }
 
 /// Launches on a view that stays with its holder, on every device, in order and out of order: each sees what the one before
 /// wrote, nobody else gets in between, and the next user waits for all of them.
-#[test]
-fn a_lent_view_serves_many_launches() {
-    let machine = machine();
-    for side in &machine.sides {
+pub fn a_lent_view_serves_many_launches(t: &Trial<'_>) {
+    t.each_device(|side| {
         let unordered = out_of_order(side);
         for side in [Some(side), unordered.as_ref()].into_iter().flatten() {
             let id = side.device.id();
-            let buffer = machine.hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
+            let buffer = t.hub().buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
             let (mut model, mut view) = (vec![0; N], buffer.write_on(&side.queue).unwrap());
             for n in 0..5 {
                 side.step_view(&mut view, N, Step::nth(n)).unwrap();
@@ -175,5 +159,5 @@ fn a_lent_view_serves_many_launches() {
             drop(reads);
             assert_same(&buffer.to_vec().unwrap(), &model, id);
         }
-    }
+    });
 }

@@ -1,12 +1,10 @@
 //! The account of the bytes: nothing on proven routes, and to the byte on the others.
 
+use crate::{Machine, Side, Step, Trial, assert_same, fake_machine, fakes, shared, step_model};
 use onebuf::{
     Buffer, Cause, CopyPolicy, Error, HubBuilder, MemoryKind, RouteKind, SyncMethod,
     doctor::Verdicts,
     topology::{State, Verdict},
-};
-use onebuf_conformance::{
-    Machine, Side, Step, assert_same, fakes, machine, pairs, shared, step_model,
 };
 
 const N: usize = 10_000;
@@ -22,10 +20,9 @@ fn turns(from: &Side, to: &Side, buffer: &Buffer<u32>) {
     assert_same(&to.look(buffer).unwrap(), &model, &buffer.explain());
 }
 
-#[test]
-fn a_staged_route_is_counted_to_the_byte() {
-    let machine = machine();
-    for (from, to) in pairs(&machine.sides) {
+pub fn a_staged_route_is_counted_to_the_byte(t: &Trial<'_>) {
+    let machine = t.machine;
+    t.each_pair(|from, to, what| {
         let buffer = shared(from, to, RouteKind::Staged, SyncMethod::HostWait, N).unwrap();
         // What arrived at each of the two, and everything.
         let implied = || {
@@ -40,7 +37,6 @@ fn a_staged_route_is_counted_to_the_byte() {
         turns(from, to, &buffer);
         let after = implied();
         let grown = |i: usize| (after[i].0 - before[i].0, after[i].1 - before[i].1);
-        let what = format!("{} -> {}", from.device, to.device);
         // from, to, from, to: twice there, once back, and the look of `to` is at home.
         assert_eq!(grown(0), (2 * BYTES, 2), "{what} there");
         assert_eq!(grown(1), (BYTES, 1), "{what} back");
@@ -52,13 +48,12 @@ fn a_staged_route_is_counted_to_the_byte() {
             to.look(&buffer).unwrap();
         }
         assert_eq!(machine.hub.ledger().implied_bytes() - before, BYTES, "{what} read by both");
-    }
+    });
 }
 
-#[test]
-fn asked_bytes_are_counted_to_the_byte() {
-    let machine = machine();
-    for side in &machine.sides {
+pub fn asked_bytes_are_counted_to_the_byte(t: &Trial<'_>) {
+    let machine = t.machine;
+    t.each_device(|side| {
         let buffer = machine.hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
         let before = machine.hub.ledger().asked_bytes();
         buffer.write(&[1; N]).unwrap();
@@ -68,7 +63,7 @@ fn asked_bytes_are_counted_to_the_byte() {
         drop(buffer.read_async(..7, vec![0; 7]).unwrap());
         let asked = (N + 10 + 3 + 50 + 7) as u64 * 4;
         assert_eq!(machine.hub.ledger().asked_bytes() - before, asked, "{}", side.device);
-    }
+    });
 }
 
 /// A hub of the same devices with one verdict for every route that is not staged.
@@ -97,67 +92,76 @@ fn proven(zero_copy: bool) -> Verdict {
     Verdict { state: State::Proven, zero_copy: Some(zero_copy), sync, ..Verdict::default() }
 }
 
-/// The drivers here for which `zero_copy` is the truth: those that the doctor proves so (PoCL), and a
-/// fake one that uses the host's pages.
-#[test]
-fn a_proven_route_implies_nothing() {
-    let base = machine();
-    let fold = |builder: HubBuilder| fakes().into_iter().fold(builder, HubBuilder::fake);
-    let machine = judged(&base, fold(onebuf::builder().without(["vulkan", "gl"])), &proven(true));
-    let honest = |s: &&Side| {
-        let info = s.device.info();
-        info.platform == "Portable Computing Language" || info.name == "sharing pages"
-    };
+/// The devices for which `zero_copy` is the truth: those that the doctor proves so (PoCL), and those without a driver whose
+/// memory is the host's, as one fake device says.
+fn shares_pages(side: &Side) -> bool {
+    let info = side.device.info();
+    match info.api.0 {
+        "host" | "cuda" | "hip" | "gl" | "vulkan" => false,
+        "opencl" => info.platform == "Portable Computing Language",
+        _ => info.caps.unified_memory && info.caps.imports_host_pages,
+    }
+}
+
+/// Whether the host sees what this device allocates where it lies. A fake device's own memory is apart.
+fn allocates_for_the_host(side: &Side) -> bool {
+    let kinds = &side.device.info().caps.memory_kinds;
+    side.device.info().api.0 == "opencl"
+        || kinds.contains(&MemoryKind::HostPages)
+        || kinds.contains(&MemoryKind::FineSvm)
+}
+
+pub fn a_proven_route_implies_nothing(t: &Trial<'_>) {
+    let machine = judged(t.machine, t.builder(), &proven(true));
     let host = machine.side("host");
     let mut tried = 0;
-    for side in machine.sides.iter().filter(honest) {
+    for side in machine.sides.iter().filter(|side| shares_pages(side)) {
         for (from, to) in [(host, side), (side, host)] {
-            let mapped = from.device.info().caps.memory_kinds.contains(&MemoryKind::MappedDevice);
-            let aliases = side.device.info().api.0 == "opencl" || !mapped;
-            if !aliases {
-                continue; // the fake device's own memory is apart from the host's
+            if !allocates_for_the_host(from) {
+                continue;
             }
-            let builder = machine.hub.buffer::<u32>(N).shared_with([&from.device, &to.device]);
-            let builder = builder.allocate_on(&from.device).copies(CopyPolicy::Forbid);
-            let buffer = builder.build().unwrap();
-            let before = machine.hub.ledger().implied_bytes();
-            turns(from, to, &buffer);
-            let what = buffer.explain();
-            assert_eq!(machine.hub.ledger().implied_bytes(), before, "{what}");
-            assert!(what.contains("no copies"), "{what}");
-            // The pages are one: the host sees them at one address for ever.
-            let at = || buffer.map().unwrap().as_ptr();
-            let first = at();
-            side.step(&buffer, Step::nth(5)).unwrap();
-            assert_eq!(first, at(), "{what}");
+            t.on(&[from, to], "", || turns_without_copies(&machine, from, to, side));
             tried += 1;
         }
     }
-    assert!(tried > 0);
+    assert!(tried > 0 || !t.has_api("fake"));
 }
 
-#[test]
-fn a_proven_route_that_copies_is_counted_and_forbidden() {
-    let base = machine();
-    let with_fake =
-        onebuf::builder().without(["vulkan", "gl"]).fake(fakes()[0].clone()).without(["opencl"]);
-    let plain = Machine::open(with_fake.verdicts(Verdicts::default()));
-    drop(base);
-    let with_fake =
-        onebuf::builder().without(["vulkan", "gl"]).fake(fakes()[0].clone()).without(["opencl"]);
-    let machine = judged(&plain, with_fake, &proven(false));
-    let (host, fake) = (machine.side("host"), machine.side("fake:0"));
-    let builder = machine.hub.buffer::<u32>(N).shared_with([&host.device, &fake.device]);
-    let refused = builder.clone().copies(CopyPolicy::Forbid).build().unwrap_err();
-    assert!(matches!(refused, Error::CopyForbidden { .. }), "{refused}");
-    let buffer = builder.route(RouteKind::HostPointer).allocate_on(&host.device).build().unwrap();
+/// Turns of two devices that share pages, `side` being the one that is not the host.
+fn turns_without_copies(machine: &Machine, from: &Side, to: &Side, side: &Side) {
+    let builder = machine.hub.buffer::<u32>(N).shared_with([&from.device, &to.device]);
+    let builder = builder.allocate_on(&from.device).copies(CopyPolicy::Forbid);
+    let buffer = builder.build().unwrap();
     let before = machine.hub.ledger().implied_bytes();
-    turns(host, fake, &buffer);
-    // The shadow is taken away before the host's first write; then host to fake, back, and there again.
-    assert_eq!(
-        machine.hub.ledger().implied_bytes() - before,
-        4 * BYTES,
-        "{}",
-        machine.hub.ledger()
-    );
+    turns(from, to, &buffer);
+    let what = buffer.explain();
+    assert_eq!(machine.hub.ledger().implied_bytes(), before, "{what}");
+    assert!(what.contains("no copies"), "{what}");
+    // The pages are one: the host sees them at one address for ever.
+    let at = || buffer.map().unwrap().as_ptr();
+    let first = at();
+    side.step(&buffer, Step::nth(5)).unwrap();
+    assert_eq!(first, at(), "{what}");
+}
+
+pub fn a_proven_route_that_copies_is_counted_and_forbidden(t: &Trial<'_>) {
+    if !t.has_api("fake") {
+        return;
+    }
+    let config = fakes()[0].clone();
+    let plain = fake_machine(config.clone());
+    let machine = judged(&plain, onebuf::builder().only(["host"]).fake(config), &proven(false));
+    let (host, fake) = (machine.side("host"), machine.side("fake:0"));
+    t.on(&[host, fake], "", || {
+        let builder = machine.hub.buffer::<u32>(N).shared_with([&host.device, &fake.device]);
+        let refused = builder.clone().copies(CopyPolicy::Forbid).build().unwrap_err();
+        assert!(matches!(refused, Error::CopyForbidden { .. }), "{refused}");
+        let builder = builder.route(RouteKind::HostPointer).allocate_on(&host.device);
+        let buffer = builder.build().unwrap();
+        let before = machine.hub.ledger().implied_bytes();
+        turns(host, fake, &buffer);
+        let implied = machine.hub.ledger().implied_bytes() - before;
+        // The shadow is taken away before the host's first write; then host to fake, back, and there again.
+        assert_eq!(implied, 4 * BYTES, "{}", machine.hub.ledger());
+    });
 }

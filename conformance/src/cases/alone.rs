@@ -1,45 +1,24 @@
 //! One device and its buffer: every way in and out, in every form of memory.
 
-use onebuf::{Buffer, CopyPolicy, Fence, MemoryKind, hal::RawHandle};
-use onebuf_conformance::{
-    Machine, Random, Side, Step, assert_same, block_on, machine, random_words, step_model,
-};
+use crate::{Random, Side, Step, Trial, assert_same, block_on, random_words, step_model};
+use onebuf::{CopyPolicy, Fence, MemoryKind, hal::RawHandle};
 use std::time::Duration;
 
 const SECONDS: Duration = Duration::from_secs(20);
 /// Neither a page nor a group.
 const N: usize = 3 * 1024 + 77;
 
-/// Runs a test on every device in every form that it allocates.
-fn each(test: impl Fn(&Machine, &Side, &Buffer<u32>, &str)) {
-    let machine = machine();
-    for side in &machine.sides {
-        for &memory_kind in &side.device.info().caps.memory_kinds {
-            let what = format!("{} {memory_kind}", side.device);
-            test(&machine, side, &buffer(&machine, side, memory_kind, N), &what);
-        }
-    }
-}
-
-fn buffer(machine: &Machine, side: &Side, memory_kind: MemoryKind, n: usize) -> Buffer<u32> {
-    let builder = machine.hub.buffer::<u32>(n).shared_with([&side.device]);
-    let built = builder.allocate_on(&side.device).memory_kind(memory_kind).build();
-    built.unwrap_or_else(|e| panic!("{} {memory_kind}: {e}", side.device))
-}
-
-#[test]
-fn a_new_buffer_is_zeroed_or_what_was_given() {
-    each(|machine, side, buffer, what| {
+pub fn a_new_buffer_is_zeroed_or_what_was_given(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         assert_same(&buffer.to_vec().unwrap(), &[0; N], what);
         let given = random_words(1, N);
-        let initial = machine.hub.buffer::<u32>(N).shared_with([&side.device]).init(&given[..]);
+        let initial = t.hub().buffer::<u32>(N).shared_with([&side.device]).init(&given[..]);
         assert_same(&initial.build().unwrap().to_vec().unwrap(), &given, what);
     });
 }
 
-#[test]
-fn explain_says_where_it_lies() {
-    each(|_, side, buffer, what| {
+pub fn explain_says_where_it_lies(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         let (id, memory_kind) = (side.device.id(), buffer.plan().memory_kind);
         let text = buffer.explain();
         assert!(text.contains(&format!("allocated on {id} as {memory_kind}")), "{what}: {text}");
@@ -55,9 +34,8 @@ fn explain_says_where_it_lies() {
     });
 }
 
-#[test]
-fn ranges_are_written_read_and_filled() {
-    each(|_, side, buffer, what| {
+pub fn ranges_are_written_read_and_filled(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         let mut random = Random::new(2);
         let mut model = random_words(3, N);
         buffer.write(&model).unwrap();
@@ -91,14 +69,13 @@ fn ranges_are_written_read_and_filled() {
     });
 }
 
-#[test]
-fn copies_between_buffers_and_within_one() {
-    each(|machine, side, buffer, what| {
+pub fn copies_between_buffers_and_within_one(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         let mut model = random_words(4, N);
         buffer.write(&model).unwrap();
-        for other in &machine.sides {
+        for other in &t.machine.sides {
             let memory_kind = *other.device.info().caps.memory_kinds.last().unwrap();
-            let second = self::buffer(machine, other, memory_kind, N);
+            let second = t.buffer(other, memory_kind, N);
             second.copy_from(5, buffer, 100..1100).unwrap();
             let mut expected = vec![0; N];
             expected[5..1005].copy_from_slice(&model[100..1100]);
@@ -116,9 +93,8 @@ fn copies_between_buffers_and_within_one() {
     });
 }
 
-#[test]
-fn transfers_under_way_give_their_vector_back() {
-    each(|_, side, buffer, what| {
+pub fn transfers_under_way_give_their_vector_back(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         let mut model = random_words(5, N);
         let sent = buffer.write_async(.., model.clone()).unwrap().wait(SECONDS).unwrap();
         assert_same(&sent, &model, what);
@@ -138,10 +114,9 @@ fn transfers_under_way_give_their_vector_back() {
     });
 }
 
-#[test]
-fn a_batch_is_one_hand_over_and_later_writes_win() {
-    each(|machine, side, buffer, what| {
-        let before = machine.hub.ledger().asked_bytes();
+pub fn a_batch_is_one_hand_over_and_later_writes_win(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
+        let before = t.hub().ledger().asked_bytes();
         let mut batch = buffer.batch();
         batch.write(0, &[1; 10]).unwrap().write(10, &[2; 10]).unwrap();
         batch.write(5, &[3; 10]).unwrap().write(N - 1, &[4]).unwrap();
@@ -156,15 +131,14 @@ fn a_batch_is_one_hand_over_and_later_writes_win() {
         (model[100], model[N - 1]) = (6, 4);
         assert_same(&side.look(buffer).unwrap(), &model, what);
         let read = 2 * N as u64 * 4; // by the look
-        assert_eq!(machine.hub.ledger().asked_bytes() - before, 32 * 4 + read, "{what}");
+        assert_eq!(t.hub().ledger().asked_bytes() - before, 32 * 4 + read, "{what}");
     });
 }
 
-#[test]
-fn maps_are_slices_of_the_newest_contents() {
-    each(|machine, side, buffer, what| {
+pub fn maps_are_slices_of_the_newest_contents(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         let mut model = random_words(6, N);
-        let implied = machine.hub.ledger().implied_bytes();
+        let implied = t.hub().ledger().implied_bytes();
         {
             let mut map = buffer.map_mut().unwrap();
             map.copy_from_slice(&model);
@@ -182,7 +156,7 @@ fn maps_are_slices_of_the_newest_contents() {
         map.unmap().unwrap();
         model[N - 1] = 11;
         assert_same(&side.look(buffer).unwrap(), &model, what);
-        let copied = machine.hub.ledger().implied_bytes() - implied;
+        let copied = t.hub().ledger().implied_bytes() - implied;
         let copies = buffer.plan().memory_kind == MemoryKind::Device;
         let bytes = buffer.size_bytes() as u64;
         // Two changing maps go there and back, nine others only there.
@@ -190,9 +164,8 @@ fn maps_are_slices_of_the_newest_contents() {
     });
 }
 
-#[test]
-fn fences_tell_when_the_work_is_done() {
-    each(|_, side, buffer, what| {
+pub fn fences_tell_when_the_work_is_done(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         side.step(buffer, Step::nth(1)).unwrap();
         let fence: Fence = buffer.fence().unwrap();
         fence.wait(SECONDS).unwrap();
@@ -210,9 +183,8 @@ fn fences_tell_when_the_work_is_done() {
     });
 }
 
-#[test]
-fn two_queues_of_one_device_are_ordered() {
-    each(|_, side, buffer, what| {
+pub fn two_queues_of_one_device_are_ordered(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         let other = Side::open(&side.device).unwrap();
         let mut model = vec![0; N];
         for round in 0..20 {
@@ -229,16 +201,15 @@ fn two_queues_of_one_device_are_ordered() {
     });
 }
 
-#[test]
-fn memory_is_aligned_for_every_device() {
-    each(|machine, side, buffer, what| {
+pub fn memory_is_aligned_for_every_device(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         let least = side.device.info().caps.align_bytes.max(64);
         if let Ok(address) = buffer.read_on(&side.queue).unwrap().address() {
             assert_eq!(address.as_ptr() as usize % least, 0, "{what}: {address:?} to {least}");
         }
         let host = buffer.plan().memory_kind == MemoryKind::HostPages;
         for align in [1, 64, 4096, 1 << 16].into_iter().filter(|_| host) {
-            let built = machine.hub.buffer::<u32>(N).shared_with([&side.device]).align(align);
+            let built = t.hub().buffer::<u32>(N).shared_with([&side.device]).align(align);
             let map = built.build().unwrap();
             let at = map.map().unwrap().as_ptr() as usize;
             assert_eq!(at % align.max(64), 0, "{what}: {at:#x} to {align}");
@@ -246,18 +217,16 @@ fn memory_is_aligned_for_every_device() {
     });
 }
 
-#[test]
-fn every_hint_and_policy_works() {
-    let machine = machine();
-    for side in &machine.sides {
+pub fn every_hint_and_policy_works(t: &Trial<'_>) {
+    t.each_device(|side| {
         use onebuf::Hint::{Coherent, CpuPreferred, GpuPreferred, Streaming};
         for hint in [Coherent, CpuPreferred, GpuPreferred, Streaming] {
-            let builder = machine.hub.buffer::<u32>(N).shared_with([&side.device]).hint(hint);
+            let builder = t.hub().buffer::<u32>(N).shared_with([&side.device]).hint(hint);
             let buffer = builder.copies(CopyPolicy::Forbid).build().unwrap();
             side.step(&buffer, Step::nth(3)).unwrap();
             let mut model = vec![0; N];
             step_model(&mut model, Step::nth(3));
             assert_same(&buffer.to_vec().unwrap(), &model, &format!("{} {hint}", side.device));
         }
-    }
+    });
 }

@@ -1,9 +1,7 @@
 //! Group-local memory, declared in the kernel and given with the launch, filled by the group together.
 
+use crate::{Ending, GROUP, Side, Trial, assert_same, random_words, two_texts};
 use onebuf::{Access, Arg, Error, Grid, Kernel, Result, Signature, args};
-use onebuf_conformance::{
-    GROUP, Machine, Side, assert_same, machine, note, random_words, two_texts,
-};
 
 const N: usize = 40 * GROUP;
 
@@ -67,30 +65,31 @@ fn kernel(side: &Side, name: &str, is_given: bool) -> Result<Kernel> {
     unsafe { side.device.program(&two_texts(TEXT, LIKE_CUDA))?.kernel(name, signature) }
 }
 
-/// The devices that have groups, and whose compilers take the kernels above. Clover 22.3 ends the process at
+/// A check on each device that has groups, and whose compiler takes the kernels above. Clover 22.3 ends the process at
 /// `async_work_group_copy`, by an assertion of its own (opaque pointers), before it can be asked anything.
-fn able(machine: &Machine) -> impl Iterator<Item = &Side> {
-    let grouped = |side: &&Side| !["host", "fake"].contains(&side.device.info().api.0);
-    machine.sides.iter().filter(grouped).filter(|side| {
-        let able = side.device.info().platform != "Clover";
-        if !able {
-            note(&format!("skip: group copies on {}: its compiler aborts on them", side.device));
+fn each_grouped(t: &Trial<'_>, check: impl Fn(&Side)) {
+    t.each_device(|side| {
+        let info = side.device.info();
+        if info.caps.local_memory_bytes == 0 {
+            return Ending::not_applicable("the device has no group-local memory");
         }
-        able
-    })
+        if info.platform == "Clover" {
+            return Ending::Skipped("its compiler aborts on group copies".into());
+        }
+        check(side);
+        Ending::Passed
+    });
 }
 
-#[test]
-fn groups_copy_in_and_out_together() {
-    let machine = machine();
-    for side in able(&machine) {
+pub fn groups_copy_in_and_out_together(t: &Trial<'_>) {
+    each_grouped(t, |side| {
         let id = side.device.id();
         let data = random_words(1, N);
         let turned: Vec<u32> =
             data.chunks(GROUP).flat_map(|group| group.iter().rev().copied()).collect();
         let doubled: Vec<u32> = data.iter().map(|x| x.wrapping_mul(2)).collect();
         assert_ne!(turned, data, "the control");
-        let build = || machine.hub.buffer::<u32>(N).shared_with([&side.device]);
+        let build = || t.hub().buffer::<u32>(N).shared_with([&side.device]);
         let (from, to) = (build().init(&data[..]).build().unwrap(), build().build().unwrap());
         let (queue, grid) = (&side.queue, Grid::from([N]).local([GROUP]));
         let cases = [
@@ -109,7 +108,7 @@ fn groups_copy_in_and_out_together() {
             launched.unwrap_or_else(|e| panic!("{id} {name}: {e}"));
             assert_same(&to.to_vec().unwrap(), model, &format!("{id} {name}"));
         }
-    }
+    });
 }
 
 /// Whether a text has such a number, or that rounded up: CUDA's and HIP's local arguments begin at aligned places.
@@ -118,12 +117,10 @@ fn names_about(text: &str, number: u64) -> bool {
     numbers.any(|found| (number..number + 64).contains(&found))
 }
 
-#[test]
-fn more_than_a_group_has_is_refused_with_the_numbers() {
-    let machine = machine();
-    for side in able(&machine) {
+pub fn more_than_a_group_has_is_refused_with_the_numbers(t: &Trial<'_>) {
+    each_grouped(t, |side| {
         let kernel = kernel(side, "turn_dynamic", true).unwrap();
-        let build = || machine.hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
+        let build = || t.hub().buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
         let (from, to) = (build(), build());
         let (queue, grid) = (&side.queue, Grid::from([N]).local([GROUP]));
         let has = side.device.info().caps.local_memory_bytes;
@@ -140,5 +137,5 @@ fn more_than_a_group_has_is_refused_with_the_numbers() {
         // Nothing was started, and no guard is left.
         assert_same(&to.to_vec().unwrap(), &[0; N], side.device.id());
         drop(to.write_on(queue).unwrap());
-    }
+    });
 }

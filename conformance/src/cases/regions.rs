@@ -1,13 +1,11 @@
 //! Regions of a buffer: written at the same time, narrowed for kernels, refused where the rules say so.
 
-use onebuf::{
-    Access, Buffer, Error, Kernel, MemoryKind, Result, RouteKind, Signature, SyncMethod, args,
-    fake::FakeConfig,
+use super::pairs::unaligned;
+use crate::{
+    Ending, Held, Side, Step, Trial, assert_same, is_held, kernels, pages_apart, random_words,
+    shared, step_model,
 };
-use onebuf_conformance::{
-    Held, Machine, Side, Step, assert_same, is_held, kernels, kinds, machine, pages_apart, pairs,
-    random_words, shared, step_model,
-};
+use onebuf::{Access, Error, Kernel, MemoryKind, Result, RouteKind, Signature, SyncMethod, args};
 use std::time::Duration;
 
 const SECONDS: Duration = Duration::from_secs(20);
@@ -16,19 +14,6 @@ const PAGE: usize = 1024;
 const HALF: usize = 3 * PAGE;
 /// The second half does not end with a page.
 const N: usize = 2 * HALF + 77;
-
-/// Runs a test on every device in every form that it allocates.
-fn each(test: impl Fn(&Machine, &Side, &Buffer<u32>, &str)) {
-    let machine = machine();
-    for side in &machine.sides {
-        for &memory_kind in &side.device.info().caps.memory_kinds {
-            let what = format!("{} {memory_kind}", side.device);
-            let builder = machine.hub.buffer::<u32>(N).shared_with([&side.device]);
-            let built = builder.allocate_on(&side.device).memory_kind(memory_kind).build();
-            test(&machine, side, &built.unwrap_or_else(|e| panic!("{what}: {e}")), &what);
-        }
-    }
-}
 
 /// Asserts the kind of an error and that its text names each of some words.
 macro_rules! refused {
@@ -43,9 +28,8 @@ macro_rules! refused {
     }};
 }
 
-#[test]
-fn two_queues_write_a_half_each() {
-    each(|_, side, buffer, what| {
+pub fn two_queues_write_a_half_each(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         let other = Side::open(&side.device).unwrap();
         let mut model = random_words(1, N);
         buffer.write(&model).unwrap();
@@ -73,9 +57,8 @@ fn two_queues_write_a_half_each() {
 }
 
 /// The control of the test above: work on one half is seen on each of its pages, and on no other.
-#[test]
-fn work_on_a_half_shows_on_its_pages_only() {
-    each(|_, side, buffer, what| {
+pub fn work_on_a_half_shows_on_its_pages_only(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         let before = random_words(2, N);
         buffer.write(&before).unwrap();
         let right = buffer.sub_buffer(HALF.., Access::ReadWrite).unwrap();
@@ -89,45 +72,43 @@ fn work_on_a_half_shows_on_its_pages_only() {
     });
 }
 
-#[test]
-fn a_half_does_not_wait_for_the_other() {
-    let builder =
-        onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Default::default());
-    let machine = Machine::open(builder.fake(FakeConfig::default()));
-    let (side, device) = (machine.side("fake:0"), machine.hub.device("fake:0").unwrap());
-    for memory_kind in [MemoryKind::Device, MemoryKind::MappedDevice, MemoryKind::CoarseSvm] {
-        let (other, held) = (Side::open(&device).unwrap(), Held::new(&device).unwrap());
-        let buffer = machine.hub.buffer::<u32>(N).shared_with([&device]).memory_kind(memory_kind);
-        let buffer = buffer.build().unwrap();
-        let left = buffer.sub_buffer(..HALF, Access::ReadWrite).unwrap();
-        let right = buffer.sub_buffer(HALF.., Access::ReadWrite).unwrap();
-        held.launch(&side.queue, left.write_on(&side.queue).unwrap()).unwrap();
+pub fn a_half_does_not_wait_for_the_other(t: &Trial<'_>) {
+    t.each_holding(|machine, side| {
+        let device = &side.device;
+        for &memory_kind in &device.info().caps.memory_kinds {
+            let (other, held) = (Side::open(device).unwrap(), Held::new(device).unwrap());
+            let buffer = machine.hub.buffer::<u32>(N).shared_with([device]).allocate_on(device);
+            let buffer = buffer.memory_kind(memory_kind).build().unwrap();
+            let left = buffer.sub_buffer(..HALF, Access::ReadWrite).unwrap();
+            let right = buffer.sub_buffer(HALF.., Access::ReadWrite).unwrap();
+            held.launch(&side.queue, left.write_on(&side.queue).unwrap()).unwrap();
 
-        // The left is held up, and the right comes and goes.
-        let mut model = vec![0; N];
-        for round in 0..3 {
-            let view = right.write_on(&other.queue).unwrap();
-            other.step_view(view, N - HALF, Step::nth(round)).unwrap().wait(SECONDS).unwrap();
-            step_model(&mut model[HALF..], Step::nth(round));
+            // The left is held up, and the right comes and goes.
+            let mut model = vec![0; N];
+            for round in 0..3 {
+                let view = right.write_on(&other.queue).unwrap();
+                other.step_view(view, N - HALF, Step::nth(round)).unwrap().wait(SECONDS).unwrap();
+                step_model(&mut model[HALF..], Step::nth(round));
+            }
+            right.fence().unwrap().wait(SECONDS).unwrap();
+            assert!(is_held(&left.fence().unwrap()), "{memory_kind}");
+            assert!(
+                is_held(&buffer.fence().unwrap()),
+                "{memory_kind}: the whole is done when both halves are"
+            );
+
+            // The control: what overlaps the left does wait.
+            let across = buffer.sub_buffer(HALF - PAGE..HALF + PAGE, Access::Read).unwrap();
+            drop(across.read_on(&other.queue).unwrap());
+            let behind = other.queue.fence();
+            assert!(is_held(&behind), "{memory_kind}: nothing was waited for");
+            held.let_go();
+            behind.wait(SECONDS).unwrap();
+            left.fence().unwrap().wait(SECONDS).unwrap();
+            model[..HALF].fill(1);
+            assert_same(&buffer.to_vec().unwrap(), &model, &memory_kind.to_string());
         }
-        right.fence().unwrap().wait(SECONDS).unwrap();
-        assert!(is_held(&left.fence().unwrap()), "{memory_kind}");
-        assert!(
-            is_held(&buffer.fence().unwrap()),
-            "{memory_kind}: the whole is done when both halves are"
-        );
-
-        // The control: what overlaps the left does wait.
-        let across = buffer.sub_buffer(HALF - PAGE..HALF + PAGE, Access::Read).unwrap();
-        drop(across.read_on(&other.queue).unwrap());
-        let behind = other.queue.fence();
-        assert!(is_held(&behind), "{memory_kind}: nothing was waited for");
-        held.let_go();
-        behind.wait(SECONDS).unwrap();
-        left.fence().unwrap().wait(SECONDS).unwrap();
-        model[..HALF].fill(1);
-        assert_same(&buffer.to_vec().unwrap(), &model, &memory_kind.to_string());
-    }
+    });
 }
 
 const TEXT: &str = "
@@ -172,16 +153,15 @@ pub fn put_and_take(side: &Side) -> Result<[Kernel; 2]> {
     Ok(unsafe { [program.kernel("put", put)?, program.kernel("take", take)?] })
 }
 
-#[test]
-fn one_kernel_writes_a_child_and_the_next_reads_another() {
-    each(|machine, side, buffer, what| {
+pub fn one_kernel_writes_a_child_and_the_next_reads_another(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         let [put, take] = put_and_take(side).unwrap();
         let queue = &side.queue;
         let old = random_words(4, N);
         buffer.write(&old).unwrap();
         let to = buffer.sub_buffer(PAGE..4 * PAGE, Access::Write).unwrap();
         let from = buffer.sub_buffer(PAGE..4 * PAGE, Access::Read).unwrap();
-        let result = machine.hub.buffer::<u32>(3 * PAGE).shared_with([&side.device]);
+        let result = t.hub().buffer::<u32>(3 * PAGE).shared_with([&side.device]);
         let result = result.build().unwrap();
         queue.launch(&put, [3 * PAGE], args![to.write_on(queue).unwrap(), 9u32]).unwrap();
         let views = args![from.read_on(queue).unwrap(), result.write_on(queue).unwrap()];
@@ -210,9 +190,8 @@ fn one_kernel_writes_a_child_and_the_next_reads_another() {
     });
 }
 
-#[test]
-fn what_the_rules_forbid_is_refused_everywhere() {
-    each(|machine, side, buffer, what| {
+pub fn what_the_rules_forbid_is_refused_everywhere(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         let both = Access::ReadWrite;
         let align = side.device.info().caps.align_bytes;
         let rule = format!("multiple of {align} bytes");
@@ -239,7 +218,7 @@ fn what_the_rules_forbid_is_refused_everywhere() {
             refused!(region, Error::InvalidArgument(_), what, "non-empty and inside");
         }
         for has in [Access::Read, Access::Write] {
-            let builder = machine.hub.buffer::<u32>(N).shared_with([&side.device]).access(has);
+            let builder = t.hub().buffer::<u32>(N).shared_with([&side.device]).access(has);
             let narrow = builder.build().unwrap();
             for wider in [Access::Read, Access::Write, both].into_iter().filter(|a| *a != has) {
                 let region = narrow.sub_buffer(.., wider);
@@ -252,65 +231,59 @@ fn what_the_rules_forbid_is_refused_everywhere() {
     });
 }
 
-#[test]
-fn the_strictest_of_the_devices_says_where_a_region_begins() {
-    let machine = machine();
-    for (from, to) in pairs(&machine.sides) {
+pub fn the_strictest_of_the_devices_says_where_a_region_begins(t: &Trial<'_>) {
+    t.each_pair(|from, to, what| {
         let buffer = shared(from, to, RouteKind::Staged, SyncMethod::HostWait, N).unwrap();
         let align = [from, to].map(|side| side.device.info().caps.align_bytes);
         let strictest = align[0].max(align[1]);
-        let what = format!("{} and {}", from.device, to.device);
         let rule = format!("multiple of {strictest} bytes");
         let half = strictest / 8..;
         refused!(buffer.sub_buffer(half, Access::Read), Error::InvalidArgument(_), what, &rule);
         buffer.sub_buffer(strictest / 4.., Access::Read).unwrap();
-    }
+    });
 }
 
-#[test]
-fn a_region_written_on_one_device_is_seen_whole_on_the_other() {
-    let machine = machine();
-    for (from, to) in pairs(&machine.sides) {
-        for kind in kinds(&machine.hub, from, to) {
-            let what = format!("{} -> {} {kind}", from.device, to.device);
-            let Some(buffer) = shared(from, to, kind, SyncMethod::HostWait, N) else { continue };
-            let mut model = random_words(5, N);
-            buffer.write(&model).unwrap();
-            let left = buffer.sub_buffer(..HALF, Access::ReadWrite).unwrap();
-            let right = buffer.sub_buffer(HALF.., Access::ReadWrite).unwrap();
-            for (round, (one, two)) in (0..).zip([(from, to), (to, from)]) {
-                let before = model.clone();
-                let view = left.write_on(&one.queue).unwrap();
-                let elsewhere = right.write_on(&two.queue);
-                refused!(elsewhere, Error::Busy { .. }, what, "another device");
-                refused!(right.read_on(&two.queue), Error::Busy { .. }, what, "another device");
-                one.step_view(view, HALF, Step::nth(round)).unwrap();
-                step_model(&mut model[..HALF], Step::nth(round));
-                let seen = two.look(&buffer).unwrap();
-                assert_same(&seen, &model, &what);
-                assert_eq!(pages_apart(&seen, &before), [0, 1, 2], "{what}: the control");
-                assert_same(&buffer.map().unwrap(), &model, &what);
-                let view = right.write_on(&two.queue).unwrap();
-                two.step_view(view, N - HALF, Step::nth(round + 7)).unwrap();
-                step_model(&mut model[HALF..], Step::nth(round + 7));
-            }
-            assert_same(&from.look(&buffer).unwrap(), &model, &what);
-            assert_same(&to.look(&buffer).unwrap(), &model, &what);
-            assert_same(&buffer.to_vec().unwrap(), &model, &what);
+pub fn a_region_written_on_one_device_is_seen_whole_on_the_other(t: &Trial<'_>) {
+    t.each_route(|from, to, kind, what| {
+        let Some(buffer) = shared(from, to, kind, SyncMethod::HostWait, N) else {
+            return unaligned();
+        };
+        let mut model = random_words(5, N);
+        buffer.write(&model).unwrap();
+        let left = buffer.sub_buffer(..HALF, Access::ReadWrite).unwrap();
+        let right = buffer.sub_buffer(HALF.., Access::ReadWrite).unwrap();
+        for (round, (one, two)) in (0..).zip([(from, to), (to, from)]) {
+            let before = model.clone();
+            let view = left.write_on(&one.queue).unwrap();
+            let elsewhere = right.write_on(&two.queue);
+            refused!(elsewhere, Error::Busy { .. }, what, "another device");
+            refused!(right.read_on(&two.queue), Error::Busy { .. }, what, "another device");
+            one.step_view(view, HALF, Step::nth(round)).unwrap();
+            step_model(&mut model[..HALF], Step::nth(round));
+            let seen = two.look(&buffer).unwrap();
+            assert_same(&seen, &model, what);
+            assert_eq!(pages_apart(&seen, &before), [0, 1, 2], "{what}: the control");
+            assert_same(&buffer.map().unwrap(), &model, what);
+            let view = right.write_on(&two.queue).unwrap();
+            two.step_view(view, N - HALF, Step::nth(round + 7)).unwrap();
+            step_model(&mut model[HALF..], Step::nth(round + 7));
         }
-    }
+        assert_same(&from.look(&buffer).unwrap(), &model, what);
+        assert_same(&to.look(&buffer).unwrap(), &model, what);
+        assert_same(&buffer.to_vec().unwrap(), &model, what);
+        Ending::Passed
+    });
 }
 
-#[test]
-fn the_host_reads_writes_fills_and_maps_a_region() {
-    each(|machine, side, buffer, what| {
+pub fn the_host_reads_writes_fills_and_maps_a_region(t: &Trial<'_>) {
+    t.each_memory_kind(N, |side, buffer, what| {
         let mut model = random_words(6, N);
         buffer.write(&model).unwrap();
         let region = buffer.sub_buffer(PAGE..3 * PAGE, Access::ReadWrite).unwrap();
         assert_eq!((region.len(), region.range()), (2 * PAGE, PAGE..3 * PAGE), "{what}");
         let bytes = 2 * PAGE as u64 * 4;
         let (asked, implied) =
-            (|| machine.hub.ledger().asked_bytes(), || machine.hub.ledger().implied_bytes());
+            (|| t.hub().ledger().asked_bytes(), || t.hub().ledger().implied_bytes());
 
         let before = asked();
         let given = random_words(7, 2 * PAGE);

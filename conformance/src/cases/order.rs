@@ -1,13 +1,13 @@
 //! Many queues, in order and out of order, on the same buffers: whatever runs when, the results are those of
 //! the program's order.
 
-use super::queues::out_of_order;
+use super::queues::{no_such_queues, out_of_order};
+use crate::{
+    Ending, GROUP, Random, Side, Step, Trial, assert_same, fake_machine, kernels, note, step_model,
+};
 use onebuf::{
     Access, Buffer, Hub, Kernel, Result, Signature, args,
     fake::{Delay, FakeConfig},
-};
-use onebuf_conformance::{
-    GROUP, Machine, Random, Side, Step, assert_same, kernels, machine, note, step_model,
 };
 use std::time::Duration;
 
@@ -125,43 +125,43 @@ fn three(side: &Side) -> Option<Vec<Side>> {
     Some(vec![out_of_order(side)?, out_of_order(side)?, Side::open(&side.device).unwrap()])
 }
 
-#[test]
-fn random_work_on_every_device_comes_out_as_the_model_says() {
-    let machine = machine();
-    for side in &machine.sides {
+pub fn random_work_on_every_device_comes_out_as_the_model_says(t: &Trial<'_>) {
+    t.each_device(|side| {
         for seed in 0..10 {
-            let Some(sides) = three(side) else { break };
-            let mut rig = Rig::new(&machine.hub, sides);
+            let Some(sides) = three(side) else { return no_such_queues() };
+            let mut rig = Rig::new(t.hub(), sides);
             let mut random = Random::new(seed);
             (0..60).for_each(|_| rig.act(&mut random));
             rig.check(&format!("{}, seed {seed}", side.device));
         }
-    }
+        Ending::Passed
+    });
 }
 
-#[test]
-fn random_work_on_a_device_that_shuffles() {
+/// The fake device shuffles what nothing orders: many seeds, each in a hub of its own.
+pub fn random_work_on_a_device_that_shuffles(t: &Trial<'_>) {
     const SEEDS: u64 = 150;
+    if !t.has_api("fake") {
+        return;
+    }
     for seed in 0..SEEDS {
         let delay = Delay::Random { seed, max: Duration::from_micros(20) };
-        let builder = onebuf::builder().only(["host"]);
-        let builder = builder.verdicts(Default::default());
-        let machine = Machine::open(builder.fake(FakeConfig { delay, ..FakeConfig::default() }));
-        let sides = three(machine.side("fake:0")).expect("out-of-order queues");
-        let mut rig = Rig::new(&machine.hub, sides);
-        let mut random = Random::new(seed);
-        (0..40).for_each(|_| rig.act(&mut random));
-        rig.check(&format!("seed {seed}"));
+        let machine = fake_machine(FakeConfig { delay, ..FakeConfig::default() });
+        let side = machine.side("fake:0");
+        t.on(&[side], format!("seed {seed}"), || {
+            let mut rig = Rig::new(&machine.hub, three(side).expect("out-of-order queues"));
+            let mut random = Random::new(seed);
+            (0..40).for_each(|_| rig.act(&mut random));
+            rig.check(&format!("seed {seed}"));
+        });
     }
     note(&format!("{SEEDS} seeds on a device that shuffles"));
 }
 
-#[test]
-fn two_independent_chains_on_one_queue() {
-    let machine = machine();
-    for side in &machine.sides {
-        let Some(one) = out_of_order(side) else { continue };
-        let mut rig = Rig::new(&machine.hub, vec![one]);
+pub fn two_independent_chains_on_one_queue(t: &Trial<'_>) {
+    t.each_device(|side| {
+        let Some(one) = out_of_order(side) else { return no_such_queues() };
+        let mut rig = Rig::new(t.hub(), vec![one]);
         for round in 0..30 {
             rig.step(0, 0, 2 * round);
             rig.step(0, 2, 2 * round + 1);
@@ -169,16 +169,18 @@ fn two_independent_chains_on_one_queue() {
             rig.add(0, 2, 3);
         }
         rig.check(side.device.id());
-    }
+        Ending::Passed
+    });
 }
 
 /// The control: a chain in another order has another result; that queues do shuffle is shown beside the queues.
-#[test]
-fn the_steps_of_a_chain_do_not_commute() {
-    let steps: Vec<Step> = (1..9).map(Step::nth).collect();
-    let mut model = vec![0; N];
-    steps.iter().for_each(|step| step_model(&mut model, *step));
-    let mut turned = vec![0; N];
-    steps.iter().rev().for_each(|step| step_model(&mut turned, *step));
-    assert_ne!(model, turned, "steps that commute would prove nothing");
+pub fn the_steps_of_a_chain_do_not_commute(t: &Trial<'_>) {
+    t.together(|| {
+        let steps: Vec<Step> = (1..9).map(Step::nth).collect();
+        let mut model = vec![0; N];
+        steps.iter().for_each(|step| step_model(&mut model, *step));
+        let mut turned = vec![0; N];
+        steps.iter().rev().for_each(|step| step_model(&mut turned, *step));
+        assert_ne!(model, turned, "steps that commute would prove nothing");
+    });
 }

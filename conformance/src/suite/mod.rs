@@ -1,0 +1,194 @@
+//! Runs the cases: all of them over a hub for a program, or one at a time for tests.
+
+mod report;
+mod trial;
+
+pub use report::{Ending, Outcome, Report};
+pub use trial::Trial;
+
+use crate::{Machine, Watchdog, cases::CASES, strict};
+use onebuf::HubBuilder;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+/// The longest case takes seconds. A backend whose work never ends is stopped after this.
+const CASE_LIMIT: Duration = Duration::from_secs(600);
+
+/// One promise that every backend has to keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// `group::name`; the name says what is promised.
+    pub name: &'static str,
+    pub(crate) run: fn(&Trial<'_>),
+}
+
+/// What to run, and on what.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Only cases whose names contain one of these; all where there is none.
+    pub filter: Vec<String>,
+    /// Devices under test, by id, API or a part of the name (as [`onebuf::Hub::select`] takes them); all where there is none. Pairs
+    /// are those that one of them takes part in.
+    pub devices: Vec<String>,
+    /// Whether a device that is named above and not found is a failure, and not a skip.
+    pub strict: bool,
+}
+
+/// Everything; strict where `ONEBUF_STRICT` says so.
+impl Default for Options {
+    fn default() -> Self {
+        Self { filter: Vec::new(), devices: Vec::new(), strict: strict() }
+    }
+}
+
+/// Runs the suite over every device that the hub finds and every ordered pair of them. `hub` is called again for cases that
+/// need a hub of their own; it has no verdicts.
+///
+/// ```no_run
+/// # use onebuf_conformance::{Options, run};
+/// let hub = || onebuf::builder().only(["opencl"]).verdicts(Default::default());
+/// let report = run(&hub, &Options::default());
+/// println!("{report}");
+/// assert_eq!(report.failures().count(), 0);
+/// ```
+///
+/// # Panics
+/// When a device cannot be opened.
+pub fn run(hub: &dyn Fn() -> HubBuilder, options: &Options) -> Report {
+    run_with(hub, options, &mut |_| ())
+}
+
+/// As [`run`], and tells of each case when it has ended.
+///
+/// # Panics
+/// When a device cannot be opened.
+pub fn run_with(
+    hub: &dyn Fn() -> HubBuilder,
+    options: &Options,
+    ended: &mut dyn FnMut(&[Outcome]),
+) -> Report {
+    let machine = Machine::open(hub());
+    let mut report = Report::default();
+    let chosen = choose(&machine, options, &mut report);
+    let wanted = |case: &&Case| {
+        options.filter.is_empty() || options.filter.iter().any(|part| case.name.contains(part))
+    };
+    for case in CASES.iter().filter(wanted) {
+        let outcomes = run_case(case, &machine, hub, &chosen);
+        ended(&outcomes);
+        report.outcomes.extend(outcomes);
+    }
+    report
+}
+
+/// The ids of the devices under test. A name that fits none is an outcome.
+fn choose(machine: &Machine, options: &Options, report: &mut Report) -> Vec<String> {
+    if options.devices.is_empty() {
+        return all(machine);
+    }
+    let mut chosen = Vec::new();
+    for name in &options.devices {
+        let found = machine.hub.select(name);
+        chosen.extend(found.iter().map(|device| device.id().to_owned()));
+        if found.is_empty() {
+            let why = format!("no device fits `{name}`");
+            let ending = if options.strict { Ending::Failed(why) } else { Ending::Skipped(why) };
+            let (case, devices, detail) = ("devices", Vec::new(), String::new());
+            report.outcomes.push(Outcome { case, devices, detail, ending });
+        }
+    }
+    chosen
+}
+
+fn all(machine: &Machine) -> Vec<String> {
+    machine.sides.iter().map(|side| side.device.id().to_owned()).collect()
+}
+
+fn run_case(
+    case: &Case,
+    machine: &Machine,
+    hub: &dyn Fn() -> HubBuilder,
+    chosen: &[String],
+) -> Vec<Outcome> {
+    let _watchdog = Watchdog::new(case.name, CASE_LIMIT);
+    let trial = Trial::new(machine, hub, chosen, case.name);
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (case.run)(&trial))) {
+        trial.record(Vec::new(), String::new(), Ending::panicked(&*panic));
+    }
+    if trial.found_nothing() {
+        let why = "there is no device or pair that it applies to";
+        trial.record(Vec::new(), String::new(), Ending::Skipped(why.into()));
+    }
+    trial.into_outcomes()
+}
+
+/// One hub for all tests of a program, one test at a time: drivers of one process share LLVM and llvmpipe, which are not all
+/// sound when two of them start in two threads; and the ledger is the hub's. [`suite!`](crate::suite) makes one.
+pub struct Suite {
+    hub: fn() -> HubBuilder,
+    machine: OnceLock<Mutex<Machine>>,
+}
+
+impl Suite {
+    /// Nothing is opened before the first case.
+    pub const fn new(hub: fn() -> HubBuilder) -> Self {
+        Self { hub, machine: OnceLock::new() }
+    }
+
+    /// The hub and its devices, for this thread alone.
+    ///
+    /// # Panics
+    /// When a device cannot be opened.
+    pub fn machine(&self) -> MutexGuard<'_, Machine> {
+        let machine = self.machine.get_or_init(|| Mutex::new(Machine::open((self.hub)())));
+        machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs one case on every device and pair, as a test.
+    ///
+    /// # Panics
+    /// With the case, the devices and what was wrong, for each check that failed.
+    #[track_caller]
+    pub fn check(&self, case: &str) {
+        let case = CASES.iter().find(|one| one.name == case).expect("the name of a case");
+        let machine = self.machine();
+        let report = Report { outcomes: run_case(case, &machine, &self.hub, &all(&machine)) };
+        report.note_skips();
+        report.assert_passed();
+    }
+}
+
+/// The whole suite as tests of the module that this stands in: a module for each group, a `#[test]` for each case. The
+/// expression is a [`HubBuilder`](onebuf::HubBuilder) with the backend under test.
+///
+/// ```no_run
+/// onebuf_conformance::suite!(onebuf::builder().only(["opencl"]).verdicts(Default::default()));
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! suite {
+    ($hub:expr) => {
+        /// The hub that all of these tests use.
+        static SUITE: $crate::Suite = $crate::Suite::new(|| $hub);
+        $crate::__cases!($crate::__tests);
+    };
+}
+
+/// A `#[test]` for each case of the table.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __tests {
+    ($($group:ident { $($case:ident)* })*) => {$(
+        mod $group {
+            $(
+                #[test]
+                fn $case() {
+                    super::SUITE.check(concat!(stringify!($group), "::", stringify!($case)));
+                }
+            )*
+        }
+    )*};
+}

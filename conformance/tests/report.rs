@@ -1,0 +1,74 @@
+//! The suite itself: a device that fails is named with its case, and options choose what runs.
+
+use onebuf::{HubBuilder, Probe, fake::FakeConfig};
+use onebuf_conformance::{CASES, Ending, Options, Report, run};
+use std::sync::Arc;
+
+const CASE: &str = "pairs::readers_on_both_sides_share";
+
+/// The host and two fake devices.
+fn hub(probe: &Option<Arc<Probe>>) -> HubBuilder {
+    let builder = onebuf::builder().only(["host"]).verdicts(Default::default());
+    let config = FakeConfig { probe: probe.clone(), ..FakeConfig::default() };
+    builder.fake(config).fake(FakeConfig::default())
+}
+
+fn report(probe: Option<Arc<Probe>>, devices: &[&str], strict: bool) -> Report {
+    let devices = devices.iter().map(|&name| name.to_owned()).collect();
+    run(&|| hub(&probe), &Options { filter: vec![CASE.into()], devices, strict })
+}
+
+#[test]
+fn a_failure_names_the_case_and_both_devices() {
+    let probe = Probe::new();
+    probe.fail_always("fake_read", -7);
+    let report = report(Some(probe), &[], true);
+    let failures: Vec<String> = report.failures().map(ToString::to_string).collect();
+    assert!(!failures.is_empty(), "{report}");
+    for failure in &failures {
+        assert!(failure.starts_with(&format!("fail: {CASE} on ")), "{failure}");
+        assert!(failure.contains("fake:0") && failure.contains(" -> "), "{failure}");
+        assert!(failure.contains("fake_read"), "{failure}");
+    }
+    // The device that works is not blamed, and its pairs were still tried.
+    let mut others = report.outcomes.iter().filter(|one| one.devices == ["host", "fake:1"]);
+    assert!(others.clone().count() > 0);
+    assert!(others.all(|one| one.ending == Ending::Passed), "{report}");
+    let caught = std::panic::catch_unwind(|| report.assert_passed()).unwrap_err();
+    let text = caught.downcast_ref::<String>().expect("a text");
+    assert!(text.contains(CASE) && text.contains("fake:0"), "{text}");
+}
+
+#[test]
+fn pairs_are_those_of_the_devices_under_test() {
+    let pairs = |devices| {
+        let report = report(None, devices, true);
+        report.assert_passed();
+        let mut pairs: Vec<_> = report.outcomes.into_iter().map(|one| one.devices).collect();
+        pairs.dedup();
+        pairs
+    };
+    assert_eq!(pairs(&[]).len(), 6);
+    let with_the_first = pairs(&["fake:0"]);
+    assert_eq!(with_the_first.len(), 4, "{with_the_first:?}");
+    assert!(with_the_first.iter().all(|pair| pair.contains(&"fake:0".to_owned())));
+}
+
+#[test]
+fn a_device_that_is_not_there_is_a_skip_or_a_failure() {
+    let lenient = report(None, &["host", "no such device"], false);
+    lenient.assert_passed();
+    assert_eq!(lenient.skips().count(), 1, "{lenient}");
+    let strict = report(None, &["host", "no such device"], true);
+    let failures: Vec<String> = strict.failures().map(ToString::to_string).collect();
+    assert!(failures[0].contains("`no such device`"), "{failures:?}");
+    assert_eq!(failures.len(), 1);
+}
+
+#[test]
+fn the_names_of_cases_are_unique() {
+    let mut names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), CASES.len());
+}

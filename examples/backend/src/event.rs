@@ -1,0 +1,57 @@
+//! Points in a queue.
+
+use crate::API;
+use onebuf_hal::{Callback, Domain, Error, Event, Profile, Result, locks::lock};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+/// Something that its queue completes once and that many wait for.
+#[derive(Debug)]
+pub(crate) struct ToyEvent {
+    domain: Domain,
+    /// How its work ended, and when that ran where the queue was opened for profiling.
+    end: Mutex<Option<(Result<()>, Option<Profile>)>>,
+    ended: Condvar,
+}
+
+impl ToyEvent {
+    pub(crate) fn new(domain: Domain) -> Self {
+        Self { domain, end: Mutex::new(None), ended: Condvar::new() }
+    }
+
+    pub(crate) fn complete(&self, outcome: Result<()>, profile: Option<Profile>) {
+        *lock(&self.end) = Some((outcome, profile));
+        self.ended.notify_all();
+    }
+}
+
+impl Event for ToyEvent {
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn poll(&self) -> Result<bool> {
+        lock(&self.end).clone().map_or(Ok(false), |(outcome, _)| outcome.map(|()| true))
+    }
+
+    fn is_over(&self) -> bool {
+        lock(&self.end).is_some()
+    }
+
+    fn wait(&self, timeout: Duration) -> Result<()> {
+        let waited = self.ended.wait_timeout_while(lock(&self.end), timeout, |end| end.is_none());
+        let (end, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        let late = || Err(Error::timeout(format!("an event of {API}"), timeout));
+        end.as_ref().map_or_else(late, |(outcome, _)| outcome.clone())
+    }
+
+    fn profile(&self) -> Result<Profile> {
+        let busy = || Error::Busy { what: "the work is not done: wait for it first".into() };
+        let (_, profile) = lock(&self.end).clone().ok_or_else(busy)?;
+        profile.ok_or_else(|| Error::unsupported("a profile", "a queue opened with profiling"))
+    }
+
+    fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {
+        Err((Error::unsupported(format!("a callback on {API}"), "`Caps::callbacks`"), callback))
+    }
+}

@@ -1,0 +1,203 @@
+//! The control of the suite: a device that does one thing wrong is found out, and named.
+//!
+//! # Safety
+//! The toy with one call changed. No lie here lets commands use bytes that are not theirs.
+
+use onebuf::HubBuilder;
+use onebuf_conformance::{Options, note, run};
+use onebuf_hal::{
+    Access, AccessState, AllocSpec, Api, Arg, Backend, Device, DeviceInfo, Discovered, Domain,
+    Event, Export, Grid, HostSignal, Kernel, Memory, Program, Queue, QueueSpec, Result, Search,
+    Source, Unavailable,
+};
+use onebuf_toy::{API, ToyBackend};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+const PAGE: usize = 4096;
+
+/// What the device does wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Lie {
+    /// A write of several pages leaves the last one out.
+    LastPage,
+    /// Every tenth kernel does not run.
+    LostLaunch,
+    /// A copy begins a word too late.
+    ShiftedCopy,
+    /// A fill has another first byte.
+    OtherPattern,
+    /// A queue does not wait for another's event.
+    NoWait,
+    /// Nothing: the control of the control.
+    None,
+}
+
+#[derive(Debug)]
+struct Liar(Lie);
+
+#[derive(Debug)]
+struct LyingDevice(Arc<dyn Device>, Lie);
+
+#[derive(Debug)]
+struct LyingQueue(Arc<dyn Queue>, Lie, AtomicU32);
+
+// SAFETY: the toy keeps to the contract, and lies only leave work out.
+unsafe impl Backend for Liar {
+    fn api(&self) -> Api {
+        API
+    }
+
+    fn discover(&self, search: &Search<'_>) -> Result<Discovered, Unavailable> {
+        let toys = ToyBackend.discover(search)?.devices.into_iter();
+        let liars = toys.map(|toy| Arc::new(LyingDevice(toy, self.0)));
+        Ok(Discovered::new(liars, "a liar", Vec::new()))
+    }
+}
+
+impl Device for LyingDevice {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>> {
+        self.0.allocate(spec, contents)
+    }
+
+    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn Memory>> {
+        self.0.import(export, access)
+    }
+
+    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>> {
+        Ok(Arc::new(LyingQueue(self.0.queue(spec)?, self.1, AtomicU32::new(0))))
+    }
+
+    fn build(&self, source: &Source) -> Result<Arc<dyn Program>> {
+        self.0.build(source)
+    }
+}
+
+impl Queue for LyingQueue {
+    fn domain(&self) -> Domain {
+        self.0.domain()
+    }
+
+    fn mark(&self) -> Result<Arc<dyn Event>> {
+        self.0.mark()
+    }
+
+    fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()> {
+        if self.1 == Lie::NoWait { Ok(()) } else { self.0.wait_for(events) }
+    }
+
+    fn host_signal(&self) -> Result<Box<dyn HostSignal>> {
+        self.0.host_signal()
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
+
+    fn reside(&self, memory: &dyn Memory, to: AccessState) -> Result<bool> {
+        self.0.reside(memory, to)
+    }
+
+    unsafe fn read(
+        &self,
+        from: &dyn Memory,
+        offset: usize,
+        into: *mut u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn Event>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.read(from, offset, into, bytes) }
+    }
+
+    unsafe fn write(
+        &self,
+        to: &dyn Memory,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn Event>> {
+        let lost = if self.1 == Lie::LastPage && bytes > PAGE { PAGE } else { 0 };
+        // SAFETY: the caller's promise, for fewer bytes.
+        unsafe { self.0.write(to, offset, from, bytes - lost) }
+    }
+
+    fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let mut pattern = pattern.to_vec();
+        pattern[0] ^= u8::from(self.1 == Lie::OtherPattern);
+        self.0.fill(memory, offset, bytes, &pattern)
+    }
+
+    fn copy(
+        &self,
+        from: &dyn Memory,
+        from_offset: usize,
+        to: &dyn Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let late = if self.1 == Lie::ShiftedCopy && bytes > 4 { 4 } else { 0 };
+        self.0.copy(from, from_offset + late, to, to_offset, bytes - late)
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &dyn Kernel,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        after: &[Arc<dyn Event>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
+        let number = self.2.fetch_add(1, Ordering::Relaxed);
+        if self.1 == Lie::LostLaunch && number % 10 == 9 {
+            return if wants_event { self.mark().map(Some) } else { Ok(None) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.0.launch(kernel, grid, args, after, wants_event) }
+    }
+
+    fn raw(&self) -> usize {
+        self.0.raw()
+    }
+}
+
+fn hub(lie: Lie) -> HubBuilder {
+    let builder = onebuf::builder().only(["host"]).verdicts(Default::default());
+    // SAFETY: see the `impl` above.
+    unsafe { builder.backend(Box::new(Liar(lie))) }
+}
+
+/// The cases that find out such a liar; those that take turns would race without waits.
+fn failures(lie: Lie) -> Vec<String> {
+    let filter = match lie {
+        Lie::NoWait => vec!["a_queue_waits_for_a_fence_of_its_own_context".into()],
+        _ => vec!["alone::".into(), "pairs::".into()],
+    };
+    let report = run(&|| hub(lie), &Options { filter, devices: vec!["toy".into()], strict: true });
+    report.failures().map(ToString::to_string).collect()
+}
+
+#[test]
+fn every_lie_is_found_out() {
+    assert_eq!(failures(Lie::None), [""; 0]);
+    let found = [
+        (Lie::LastPage, "alone::ranges_are_written_read_and_filled", "differ"),
+        (Lie::LostLaunch, "alone::two_queues_of_one_device_are_ordered", "differ"),
+        (Lie::ShiftedCopy, "alone::copies_between_buffers_and_within_one", "differ"),
+        (Lie::OtherPattern, "alone::ranges_are_written_read_and_filled", "differ"),
+        (Lie::NoWait, "queues::a_queue_waits_for_a_fence_of_its_own_context", "did not wait"),
+    ];
+    for (lie, case, why) in found {
+        let failures = failures(lie);
+        note(&format!("{lie:?}: {} checks failed", failures.len()));
+        let head = format!("fail: {case} on toy:0");
+        let named = failures.iter().any(|text| text.starts_with(&head) && text.contains(why));
+        assert!(named, "{lie:?} is not found out by {case}: {failures:#?}");
+        assert!(failures.iter().all(|text| text.contains("toy:0")), "{failures:#?}");
+    }
+}
