@@ -1,8 +1,12 @@
 //! CUDA and HIP, a backend each.
 
-use super::{CUDA_C, Flavor, HIP_C, Libraries, PTX, discover};
+use super::{
+    CUDA_C, Flavor, HIP_C, Libraries, PTX, device::Device, discover, event::Event, kernel::Kernel,
+    memory::Memory, program::Program, queue::Queue, semaphore::Semaphore,
+};
 use onebuf_hal::{
     Api, Backend, Discovered, DriverLibrary, Language, LayeredHandles, Search, Unavailable,
+    typed::ApiTypes,
 };
 
 /// The devices of one of the two.
@@ -56,4 +60,14 @@ unsafe impl Backend for CudaLikeBackend {
         let what = flavor.pick(["a CUDA device", "a HIP device"]);
         Ok(Discovered::new(found.devices, what, found.problems))
     }
+}
+
+impl ApiTypes for CudaLikeBackend {
+    type Device = Device;
+    type Memory = Memory;
+    type Queue = Queue;
+    type Event = Event;
+    type Program = Program;
+    type Kernel = Kernel;
+    type Semaphore = Semaphore;
 }

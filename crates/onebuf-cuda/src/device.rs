@@ -1,6 +1,7 @@
 //! A device, its primary context, and being current on a thread.
 
 use super::{
+    CudaLikeBackend,
     address::Under,
     callbacks::CallbackStreams,
     compile::Compiler,
@@ -14,9 +15,10 @@ use super::{
     semaphore::Semaphore,
 };
 use onebuf_hal::{
-    self as hal, Access, AddressRange, AllocSpec, DeviceInfo, Domain, Error, Export, FdRange,
-    LayeredRuntime, QueueOrder, QueueSpec, Result, Source, checks,
+    Access, AddressRange, AllocSpec, DeviceInfo, Domain, Error, FdRange, HostRange, IpcRange,
+    LayeredRuntime, ObjectRange, QueueSpec, Result, Source, checks,
     locks::{Arc, AtomicU64, Mutex, Ordering, lock},
+    typed::TypedDevice,
     watchdog::Post,
 };
 use onebuf_sys::{
@@ -86,12 +88,6 @@ impl Driver {
                 "ROCr of ROCm 5.6 or newer, or memory that was allocated as exportable",
             )),
         }
-    }
-
-    /// Whether objects of that domain may meet this device's.
-    #[inline]
-    pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
-        checks::same_domain(what, domain, self.domain, &self.info)
     }
 
     /// Something that is not of this device's context.
@@ -253,10 +249,6 @@ impl Device {
             None => Ok(slot.insert(Arc::new(Context::new(&self.driver)?)).clone()),
         }
     }
-
-    fn check_bytes(&self, bytes: usize) -> Result<()> {
-        checks::bytes(&self.driver.info, bytes)
-    }
 }
 
 impl Drop for Device {
@@ -268,7 +260,10 @@ impl Drop for Device {
     }
 }
 
-impl hal::Device for Device {
+// SAFETY: everything made of it keeps its context; an import keeps its owner until work on it has ended.
+unsafe impl TypedDevice for Device {
+    type Types = CudaLikeBackend;
+
     fn info(&self) -> &DeviceInfo {
         &self.driver.info
     }
@@ -277,65 +272,54 @@ impl hal::Device for Device {
         Some(&self.driver.post)
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
-        checks::allocation(&self.driver.info, spec, contents)?;
-        Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Memory> {
+        Memory::allocate(self.context()?, spec, contents)
     }
 
-    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn hal::Memory>> {
-        match export {
-            Export::Host(_) if !self.driver.info.caps.imports_host_pages => {
-                let what = format!("host pages on {}", self.driver.info.name);
-                Err(Error::unsupported(what, "a device that maps host memory"))
-            }
-            Export::Host(range) => {
-                self.check_bytes(range.bytes)?;
-                Ok(Arc::new(Memory::import(self.context()?, range, access)?))
-            }
-            Export::Fd(range) => {
-                range.check_for(&self.driver.info)?;
-                self.check_bytes(range.allocation_bytes)?;
-                Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
-            }
-            Export::Address(range) => {
-                self.check_bytes(range.bytes)?;
-                Ok(Arc::new(Memory::at_address(self.context()?, range, access)?))
-            }
-            Export::Peer(memory) => {
-                Ok(Arc::new(Memory::of_peer(self.context()?, &**memory, access)?))
-            }
-            Export::Ipc(range) => {
-                range.check_for(&self.driver.info)?;
-                self.check_bytes(range.allocation_bytes)?;
-                Ok(Arc::new(Memory::open(self.context()?, range, access)?))
-            }
-            Export::Object(object) => {
-                object.check_for(&self.driver.info)?;
-                self.check_bytes(object.bytes)?;
-                Ok(Arc::new(Memory::of_object(self.context()?, object, access)?))
-            }
-        }
+    fn import_host(&self, pages: &HostRange, access: Access) -> Result<Memory> {
+        Memory::import(self.context()?, pages, access)
+    }
+
+    fn host_pages_need(&self) -> &'static str {
+        "a device that maps host memory"
+    }
+
+    /// The driver imports the whole allocation.
+    fn import_fd(&self, range: &FdRange, access: Access) -> Result<Memory> {
+        checks::bytes(&self.driver.info, range.allocation_bytes)?;
+        Memory::import_fd(self.context()?, range, access)
+    }
+
+    fn import_address(&self, range: &AddressRange, access: Access) -> Result<Memory> {
+        Memory::at_address(self.context()?, range, access)
+    }
+
+    fn import_peer(&self, memory: &Memory, access: Access) -> Result<Memory> {
+        Memory::of_peer(self.context()?, memory, access)
+    }
+
+    fn import_ipc(&self, range: &IpcRange, access: Access) -> Result<Memory> {
+        Memory::open(self.context()?, range, access)
+    }
+
+    fn import_object(&self, object: &ObjectRange, access: Access) -> Result<Memory> {
+        Memory::of_object(self.context()?, object, access)
     }
 
     fn descriptor(&self, of: &AddressRange) -> Result<FdRange> {
-        self.check_bytes(of.bytes)?;
         self.driver.export_address(DevicePtr(of.address), of.bytes)
     }
 
-    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn hal::Semaphore>> {
-        Ok(Arc::new(Semaphore::import(self.context()?, fd)?))
+    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Semaphore> {
+        Semaphore::import(self.context()?, fd)
     }
 
-    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {
-        if spec.order == QueueOrder::OutOfOrder {
-            let what = format!("an out-of-order queue on {}", self.driver.info.name);
-            return Err(Error::unsupported(what, "several in-order queues: a stream is in order"));
-        }
-        Ok(Arc::new(Queue::new(self.context()?, spec.profiling)?))
+    fn queue(&self, spec: QueueSpec) -> Result<Queue> {
+        Queue::new(self.context()?, spec.profiling)
     }
 
-    fn build(&self, source: &Source) -> Result<Arc<dyn hal::Program>> {
-        Ok(Arc::new(Program::build(self.context()?, source)?))
+    fn build(&self, source: &Source) -> Result<Program> {
+        Program::build(self.context()?, source)
     }
 
     fn compiles(&self) -> bool {

@@ -16,7 +16,7 @@ use std::{
 };
 
 /// A point in a stream.
-pub(super) struct Event {
+pub struct Event {
     queue: Arc<RawQueue>,
     raw: CuEvent,
     /// On a profiled queue, where the piece of work began.
@@ -27,7 +27,7 @@ pub(super) struct Event {
 
 impl Event {
     /// Of events that nobody else owns.
-    pub fn new(queue: Arc<RawQueue>, raw: CuEvent, start: Option<CuEvent>) -> Event {
+    pub(super) fn new(queue: Arc<RawQueue>, raw: CuEvent, start: Option<CuEvent>) -> Event {
         let behind = queue.host_signals.pending();
         Event { queue, raw, start, behind }
     }
@@ -51,7 +51,7 @@ impl Event {
         }
     }
 
-    pub fn driver(&self) -> &Arc<Driver> {
+    pub(super) fn driver(&self) -> &Arc<Driver> {
         &self.queue.context.driver
     }
 
@@ -60,7 +60,7 @@ impl Event {
     }
 
     /// The queue beneath its stream.
-    pub fn below(&self) -> Option<&Below> {
+    pub(super) fn below(&self) -> Option<&Below> {
         self.queue.below.as_ref()
     }
 
@@ -88,7 +88,8 @@ impl Event {
     }
 }
 
-impl hal::Event for Event {
+// SAFETY: it is over when the driver says that the stream has come so far.
+unsafe impl hal::Event for Event {
     fn domain(&self) -> Domain {
         self.driver().domain
     }

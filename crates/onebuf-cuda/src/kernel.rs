@@ -9,7 +9,7 @@
 use super::{
     conv,
     device::{Driver, Limits},
-    memory::Memory,
+    event::Event,
     program::RawModule,
     queue::Queue,
 };
@@ -17,6 +17,7 @@ use onebuf_hal::{
     self as hal, Arg, Domain, Error, Grid, Result,
     locks::Arc,
     packing::{Hidden, Packing, Slot},
+    typed::{Args, Events, TypedArg},
 };
 use onebuf_sys::{
     Flavor,
@@ -33,7 +34,7 @@ const FEW: usize = 16;
 
 /// One kernel of a module.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub struct Kernel {
     module: Arc<RawModule>,
     domain: Domain,
     name: String,
@@ -51,7 +52,7 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// Looks a kernel up; arguments that are parameters are counted when it is launched.
-    pub fn new(
+    pub(super) fn new(
         module: &Arc<RawModule>,
         packing: Option<Packing>,
         name: &str,
@@ -317,7 +318,21 @@ fn chosen(global: [usize; 3], max: [usize; 3], most: usize, warp: usize) -> [usi
     })
 }
 
-impl hal::Kernel for Kernel {}
+impl hal::Kernel for Kernel {
+    #[inline]
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[inline]
+    fn parameters(&self) -> usize {
+        self.parameters
+    }
+}
 
 /// The values of a launch, and where the driver finds each.
 struct Parameters {
@@ -348,45 +363,37 @@ impl Parameters {
 /// The kernel stays inside the memories given and does to each only what its access says.
 pub(super) unsafe fn launch(
     queue: &Queue,
-    kernel: &dyn hal::Kernel,
+    kernel: &Kernel,
     grid: &Grid,
-    args: &[Arg<'_>],
-    after: &[Arc<dyn hal::Event>],
+    args: Args<'_, Queue>,
+    after: Events<'_, Queue>,
     wants_event: bool,
-) -> Result<Option<Arc<dyn hal::Event>>> {
+) -> Result<Option<Event>> {
     let raw = &queue.raw;
     let driver = raw.driver();
-    let own = kernel.as_any().downcast_ref::<Kernel>();
-    let kernel = own.ok_or_else(|| driver.foreign("a kernel", None))?;
-    driver.same_domain("a kernel", kernel.domain)?;
-    if kernel.parameters != args.len() {
-        return Err(kernel.miscounted(args.len()));
-    }
     let [groups, group] = kernel.shape(grid, driver)?;
     let mut room = Parameters::new();
     let (values, places) = room.room(args.len() + kernel.hidden().len());
     let (mut count, own) = (0, kernel.static_local());
     let mut local = own;
     for (index, arg) in args.iter().enumerate() {
-        let place = match arg {
-            Arg::Memory(memory, access, _) => {
-                let memory: &Memory = queue.own(*memory)?;
-                memory.check_access(*access)?;
+        let place = match arg? {
+            TypedArg::Memory(memory, ..) => {
                 memory.note_use(raw);
                 values[count] = memory.at;
                 (&raw mut values[count]).cast()
             }
-            Arg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
-            Arg::Local(bytes) if kernel.locals_apart() => {
+            TypedArg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
+            TypedArg::Local(bytes) if kernel.locals_apart() => {
                 // Each gets as much as the largest; nothing is passed for it.
-                local = local.max(rounded(*bytes as u64, SHARED_ALIGN));
+                local = local.max(rounded(bytes as u64, SHARED_ALIGN));
                 values[count] = DevicePtr(0);
                 (&raw mut values[count]).cast()
             }
-            Arg::Local(bytes) => {
+            TypedArg::Local(bytes) => {
                 let align = kernel.local_align(index);
                 let start = rounded(local, align.unwrap_or(SHARED_ALIGN));
-                local = start.saturating_add(rounded(*bytes as u64, SHARED_ALIGN));
+                local = start.saturating_add(rounded(bytes as u64, SHARED_ALIGN));
                 if align.is_none() {
                     continue;
                 }
@@ -402,10 +409,10 @@ pub(super) unsafe fn launch(
         places[count] = (&raw mut values[count]).cast();
         count += 1;
     }
-    check_sizes(kernel, args, count)?;
+    check_sizes(kernel, args.untyped(), count)?;
     let _current = raw.context.enter()?;
     let shared = kernel.shared(local - own, driver)?;
-    kernel.check_apart(local, args, driver)?;
+    kernel.check_apart(local, args.untyped(), driver)?;
     queue.wait_for_all(after)?;
     kernel.module.users.note(raw);
     let ([x, y, z], [bx, by, bz]) = (groups, group);
@@ -416,7 +423,7 @@ pub(super) unsafe fn launch(
         driver.table.launch(function, x, y, z, bx, by, bz, shared, raw.raw, places, ptr::null_mut())
     };
     match wants_event {
-        true => Ok(Some(Arc::new(raw.timed(start)?))),
+        true => raw.timed(start).map(Some),
         false => driver.check(start()).map(|()| None),
     }
 }

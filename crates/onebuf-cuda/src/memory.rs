@@ -6,7 +6,7 @@
 //! fences see to.
 
 use super::{
-    conv,
+    CudaLikeBackend, conv,
     device::Context,
     external::External,
     graphics::Registered,
@@ -20,9 +20,9 @@ use super::{
     vmm::Vmm,
 };
 use onebuf_hal::{
-    self as hal, Access, AccessState, AddressFrom, AddressRange, AllocSpec, Domain, Error, Export,
-    FdKind, FdRange, HostRange, IpcRange, MemoryKind, ObjectRange, RawHandle, Result, checks,
-    locks::Arc,
+    Access, AccessState, AddressFrom, AddressRange, AllocSpec, DeviceInfo, Domain, Error, Export,
+    FdKind, FdRange, HostAccess, HostRange, IpcRange, MemoryKind, ObjectRange, RawHandle, Result,
+    locks::Arc, typed::TypedMemory,
 };
 use onebuf_sys::{
     Refused,
@@ -98,7 +98,7 @@ unsafe impl Sync for HostAddress {}
 
 /// A device's memory, or a part of it.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub struct Memory {
     inner: Arc<Inner>,
     /// Where a part begins; none for the whole.
     part: Option<usize>,
@@ -110,7 +110,7 @@ pub(super) struct Memory {
 
 impl Memory {
     /// New memory in one of the device's memory kinds.
-    pub fn allocate(
+    pub(super) fn allocate(
         context: Arc<Context>,
         spec: &AllocSpec,
         contents: Option<&[u8]>,
@@ -138,19 +138,27 @@ impl Memory {
     }
 
     /// Somebody else's host pages.
-    pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
+    pub(super) fn import(
+        context: Arc<Context>,
+        range: &HostRange,
+        access: Access,
+    ) -> Result<Memory> {
         context.sweep();
         Ok(Memory::whole(Inner::registered(context, range)?, access))
     }
 
     /// Memory of another API or process.
-    pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
+    pub(super) fn import_fd(
+        context: Arc<Context>,
+        range: &FdRange,
+        access: Access,
+    ) -> Result<Memory> {
         context.sweep();
         Ok(Memory::whole(Inner::external(context, range)?, access))
     }
 
     /// Memory of another API at an address that kernels of this one use as it is.
-    pub fn at_address(
+    pub(super) fn at_address(
         context: Arc<Context>,
         range: &AddressRange,
         access: Access,
@@ -160,28 +168,9 @@ impl Memory {
         Ok(Memory::whole(Inner::address(context, range), access))
     }
 
-    /// Whether the driver's own calls know it; those of HIP's do not know what another API allocated.
-    pub fn check_known(&self) -> Result<()> {
-        if hal::Memory::takes_transfers(self) {
-            return Ok(());
-        }
-        let api = self.inner.context.driver.flavor().api();
-        Err(Error::unsupported(
-            format!("a read, write, fill or copy by {api} of memory that another API allocated"),
-            "kernels, or a queue of the device that it was allocated on",
-        ))
-    }
-
     /// Memory of another device of this library, where it lies.
-    pub fn of_peer(
-        context: Arc<Context>,
-        memory: &dyn hal::Memory,
-        access: Access,
-    ) -> Result<Memory> {
+    pub(super) fn of_peer(context: Arc<Context>, home: &Memory, access: Access) -> Result<Memory> {
         context.sweep();
-        let driver = &context.driver;
-        let home = memory.as_any().downcast_ref::<Memory>();
-        let home = home.ok_or_else(|| driver.foreign("memory", None))?;
         if home.part.is_some() {
             return Err(Error::unsupported("a region on another device", "the whole memory"));
         }
@@ -189,13 +178,13 @@ impl Memory {
     }
 
     /// Memory of another process.
-    pub fn open(context: Arc<Context>, range: &IpcRange, access: Access) -> Result<Memory> {
+    pub(super) fn open(context: Arc<Context>, range: &IpcRange, access: Access) -> Result<Memory> {
         context.sweep();
         Ok(Memory::whole(Inner::opened(context, range)?, access))
     }
 
     /// An object of a graphics API's.
-    pub fn of_object(
+    pub(super) fn of_object(
         context: Arc<Context>,
         object: &ObjectRange,
         access: Access,
@@ -205,7 +194,7 @@ impl Memory {
     }
 
     /// Changes who may use it; whether that took a call.
-    pub fn reside(&self, queue: &Arc<RawQueue>, to: AccessState) -> Result<bool> {
+    pub(super) fn reside(&self, queue: &Arc<RawQueue>, to: AccessState) -> Result<bool> {
         match self.inner.registered_as() {
             None => Ok(false),
             Some(registered) => {
@@ -216,14 +205,13 @@ impl Memory {
     }
 
     /// Moves the pages of these bytes in order with the queue. The context is current.
-    pub fn move_pages(
+    pub(super) fn move_pages(
         &self,
         queue: &Arc<RawQueue>,
         offset: usize,
         bytes: usize,
         to: AccessState,
     ) -> Result<()> {
-        self.range(offset, bytes)?;
         let Some(managed) = self.inner.managed_as() else {
             let what = format!("a move of the pages of {} memory", self.inner.memory_kind);
             return Err(Error::unsupported(what, "managed memory"));
@@ -234,7 +222,7 @@ impl Memory {
     }
 
     /// What keeps it, and the device that it lies on; none for memory of the host's, and for what lies elsewhere.
-    pub fn on_device(&self) -> Option<(Arc<Inner>, &Arc<Context>)> {
+    pub(super) fn on_device(&self) -> Option<(Arc<Inner>, &Arc<Context>)> {
         match &self.inner.allocation {
             None | Some(Allocation::Pinned(..) | Allocation::Managed(_) | Allocation::Peer(_)) => {
                 None
@@ -253,38 +241,48 @@ impl Memory {
         self.part.unwrap_or(0)
     }
 
-    /// Whether the two are of one whole.
-    pub fn shares(&self, other: &Memory) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    /// Whether the range lies inside; and if so, where.
-    pub fn range(&self, offset: usize, bytes: usize) -> Result<DevicePtr> {
-        checks::range(self.bytes, offset, bytes)?;
-        Ok(DevicePtr(self.at.0 + offset as u64))
-    }
-
-    /// Whether it was made for what a kernel is about to do with it.
-    #[inline]
-    pub fn check_access(&self, access: Access) -> Result<()> {
-        checks::access(self.access, access)
+    /// Where that byte of it lies.
+    pub fn byte(&self, offset: usize) -> DevicePtr {
+        DevicePtr(self.at.0 + offset as u64)
     }
 
     /// Notes that the queue is about to use it.
     #[inline]
-    pub fn note_use(&self, queue: &Arc<RawQueue>) {
+    pub(super) fn note_use(&self, queue: &Arc<RawQueue>) {
         self.inner.users.note(queue);
-    }
-
-    fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
-        let align = self.inner.context.driver.info.caps.align_bytes;
-        let is_part = self.part.is_some();
-        let whole = checks::Whole { bytes: self.bytes, access: self.access, align, is_part };
-        whole.check_region(offset, bytes, access)
     }
 }
 
-impl hal::Memory for Memory {
+// SAFETY: pinned and managed memory stays at its address until `Inner` is freed, behind every stream that used it.
+unsafe impl TypedMemory for Memory {
+    type Types = CudaLikeBackend;
+
+    #[inline]
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.inner.context.driver.info
+    }
+
+    #[inline]
+    fn access(&self) -> Access {
+        self.access
+    }
+
+    fn allocation(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
+    fn start(&self) -> usize {
+        self.offset()
+    }
+
+    fn is_region(&self) -> bool {
+        self.part.is_some()
+    }
+
     fn bytes(&self) -> usize {
         self.bytes
     }
@@ -311,13 +309,7 @@ impl hal::Memory for Memory {
         managed.map_or(0, |managed| managed.misplaced(start..start + bytes, wanted))
     }
 
-    fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
-        let driver = &self.inner.context.driver;
-        driver.same_domain("a queue", queue.domain())?;
-        queue.as_any().downcast_ref::<Queue>().ok_or_else(|| driver.foreign("a queue", None))?;
-        if self.part.is_some() {
-            return Err(Error::unsupported("the export of a region", "the whole memory"));
-        }
+    fn export(&self, _queue: &Queue) -> Result<Export> {
         let host = self.inner.host.filter(|_| self.inner.managed_as().is_none());
         let Some(HostAddress(pointer)) = host else {
             let needs = "mapped_device memory";
@@ -335,9 +327,6 @@ impl hal::Memory for Memory {
     fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
         let driver = &self.inner.context.driver;
         match &self.inner.allocation {
-            _ if self.part.is_some() => {
-                Err(Error::unsupported("the export of a region", "the whole memory"))
-            }
             Some(Allocation::Exportable(vmm)) => vmm.export(&self.inner.context, kind, self.bytes),
             Some(Allocation::Device(_) | Allocation::Address(_))
                 if self.inner.host.is_none()
@@ -353,39 +342,37 @@ impl hal::Memory for Memory {
         }
     }
 
-    fn export_address(&self, queue: &dyn hal::Queue) -> Result<AddressRange> {
-        let driver = &self.inner.context.driver;
-        driver.same_domain("a queue", queue.domain())?;
+    fn export_address(&self, _queue: &Queue) -> Result<AddressRange> {
         let shared = self.inner.registered_as().is_some();
-        if self.part.is_some() || shared || self.inner.memory_kind != MemoryKind::Device {
-            let what = format!("the address of {} memory, or of a region", self.inner.memory_kind);
-            return Err(Error::unsupported(what, "device memory, whole"));
+        if shared || self.inner.memory_kind != MemoryKind::Device {
+            let what = format!("the address of {} memory", self.inner.memory_kind);
+            return Err(Error::unsupported(what, "device memory"));
         }
         let (address, bytes, from) = (self.at.0, self.bytes, AddressFrom::Allocator);
         Ok(AddressRange { address, bytes, from, owner: self.inner.clone() })
     }
 
+    /// HIP's own calls do not know what another API allocated.
     fn takes_transfers(&self) -> bool {
         !matches!(self.inner.allocation, Some(Allocation::Address(_)))
     }
 
     fn export_ipc(&self) -> Result<IpcRange> {
         match &self.inner.allocation {
-            Some(Allocation::Device(at)) if self.part.is_none() => {
+            Some(Allocation::Device(at)) => {
                 super::ipc::export(&self.inner.context, *at, self.bytes)
             }
             _ => {
                 let what = format!("{} memory in another process", self.inner.memory_kind);
-                Err(Error::unsupported(what, "a whole memory that was allocated as device"))
+                Err(Error::unsupported(what, "memory that was allocated as device"))
             }
         }
     }
 
-    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
-        self.check_part(offset, bytes, access)?;
-        let (inner, at) = (self.inner.clone(), self.range(offset, bytes)?);
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
+        let (inner, at) = (self.inner.clone(), self.byte(offset));
         let (part, domain) = (Some(offset), self.domain);
-        Ok(Arc::new(Memory { inner, part, at, domain, bytes, access }))
+        Ok(Memory { inner, part, at, domain, bytes, access })
     }
 
     fn raw(&self) -> RawHandle {
@@ -575,7 +562,7 @@ impl Inner {
 
 /// What memory that was made elsewhere is taken for.
 fn spec_of(bytes: usize, memory_kind: MemoryKind) -> AllocSpec {
-    let (access, host) = (Access::ReadWrite, hal::HostAccess::default());
+    let (access, host) = (Access::ReadWrite, HostAccess::default());
     AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None }
 }
 

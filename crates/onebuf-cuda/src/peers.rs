@@ -9,7 +9,11 @@ use super::{
     memory::Memory,
     queue::{Queue, RawQueue},
 };
-use onebuf_hal::{self as hal, Error, PeerStretch, Result, locks::Arc};
+use onebuf_hal::{
+    self as hal, Error, Result,
+    locks::Arc,
+    typed::{Events, PeerSource},
+};
 use onebuf_sys::{
     Flavor,
     cuda_like::{CuStatus, CudaLike},
@@ -65,26 +69,32 @@ impl Queue {
         event.is_some_and(|event| one_library(event.driver(), self.raw.driver()))
     }
 
+    /// One of those.
+    pub fn own_event<'e>(&self, event: &'e dyn hal::Event) -> Result<&'e Event> {
+        let own = event.as_any().downcast_ref::<Event>();
+        own.filter(|_| self.is_ours(event)).ok_or_else(|| {
+            self.raw.driver().foreign("an event", own.map(|own| hal::Event::domain(own)))
+        })
+    }
+
     /// Copies from another device of this library. `None` where it is none, or one of the two is not memory of its
     /// device.
     pub fn copy_peer(
         &self,
-        from: PeerStretch<'_>,
+        from: PeerSource<'_, Queue>,
         to: (&Memory, usize),
         bytes: usize,
     ) -> Result<Option<Event>> {
-        let Some(theirs) = from.queue.as_any().downcast_ref::<Queue>() else { return Ok(None) };
-        let Some(source) = from.memory.as_any().downcast_ref::<Memory>() else { return Ok(None) };
-        let Some((keeps, home)) = source.on_device() else { return Ok(None) };
+        let Some((keeps, home)) = from.memory.on_device() else { return Ok(None) };
         let driver = self.raw.driver();
         let able = has_copy(&driver.table) && one_library(driver, &home.driver);
-        if !able || bytes == 0 || to.0.on_device().is_none() {
+        if !able || to.0.on_device().is_none() {
             return Ok(None);
         }
-        let (at, target) = (source.range(from.offset, bytes)?, to.0.range(to.1, bytes)?);
-        let before: Arc<dyn hal::Event> = hal::Queue::mark(theirs)?;
+        let (at, target) = (from.memory.byte(from.offset), to.0.byte(to.1));
+        let before = hal::Queue::mark(from.queue)?;
         let _current = self.raw.context.enter()?;
-        self.wait_for_all(&[before])?;
+        self.wait_for_all(Events::new(self, &[before]))?;
         to.0.note_use(&self.raw);
         let (context, stream) = (self.raw.context.clone(), self.raw.raw);
         // SAFETY: ranges that were checked, of these contexts' devices; a live stream of the current one.

@@ -64,7 +64,7 @@ impl Drop for RawModule {
 
 /// A program that was loaded.
 #[derive(Debug)]
-pub(super) struct Program {
+pub struct Program {
     raw: Arc<RawModule>,
     /// What it was loaded of, without the zero behind it.
     image: Vec<u8>,
@@ -76,7 +76,7 @@ pub(super) struct Program {
 
 impl Program {
     /// Makes a program of the first form that the device takes, on the calling thread.
-    pub fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
+    pub(super) fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
         let driver = context.driver.clone();
         let ptx = source.text(PTX).filter(|_| driver.flavor() == Flavor::Cuda);
         let text = source.text(language(&driver));

@@ -1,20 +1,22 @@
 //! Queues: streams that wait for no other stream unless told to.
 
 use super::{
+    CudaLikeBackend,
     deferred_free::is_pending,
     device::{Context, Driver},
     event::Event,
     host_signal::{self, HostSignal},
-    kernel,
+    kernel::{self, Kernel},
     layered::Below,
     memory::Memory,
     semaphore::Semaphore,
     transfer,
 };
 use onebuf_hal::{
-    self as hal, AccessState, Arg, Domain, Error, Grid, Result,
+    self as hal, AccessState, DeviceInfo, Domain, Error, Grid, Result,
     host_signals::HostSignals,
     locks::{Arc, AtomicBool, Ordering},
+    typed::{Args, Events, PeerSource, TypedQueue},
 };
 use onebuf_sys::{
     Refused,
@@ -141,33 +143,18 @@ impl Drop for RawQueue {
 
 /// A queue.
 #[derive(Debug)]
-pub(super) struct Queue {
-    pub raw: Arc<RawQueue>,
+pub struct Queue {
+    pub(super) raw: Arc<RawQueue>,
 }
 
 impl Queue {
-    pub fn new(context: Arc<Context>, profiling: bool) -> Result<Queue> {
+    pub(super) fn new(context: Arc<Context>, profiling: bool) -> Result<Queue> {
         Ok(Queue { raw: Arc::new(RawQueue::new(context, profiling)?) })
     }
 
-    /// A memory of this queue's context.
-    #[inline]
-    pub fn own<'a>(&self, memory: &'a dyn hal::Memory) -> Result<&'a Memory> {
-        let driver = self.raw.driver();
-        let own = memory.as_any().downcast_ref::<Memory>();
-        let own = own.ok_or_else(|| driver.foreign("memory", None))?;
-        driver.same_domain("memory", own.domain)?;
-        Ok(own)
-    }
-
-    fn own_event<'a>(&self, event: &'a Arc<dyn hal::Event>) -> Result<&'a Event> {
-        let own = event.as_any().downcast_ref::<Event>().filter(|_| self.is_ours(&**event));
-        own.ok_or_else(|| self.raw.driver().foreign("an event", Some(event.domain())))
-    }
-
     /// Makes later work wait. The context is current.
-    pub fn wait_for_all(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
-        for event in events {
+    pub fn wait_for_all(&self, events: Events<'_, Queue>) -> Result<()> {
+        for event in events.untyped() {
             if let Some(below) = self.raw.below.as_ref().filter(|below| below.takes(&**event)) {
                 let own = event.as_any().downcast_ref::<Event>();
                 own.map_or(Ok(()), Event::check_host_signals)?;
@@ -176,7 +163,7 @@ impl Queue {
                 own.into_iter().for_each(|own| self.raw.host_signals.extend(own.behind()));
                 continue;
             }
-            let event = self.own_event(event)?;
+            let event = self.own_event(&**event)?;
             event.check_host_signals()?;
             let (driver, stream) = (self.raw.driver(), self.raw.raw);
             // SAFETY: a live stream of the current context, a live event of this library.
@@ -192,22 +179,30 @@ impl Queue {
     }
 }
 
-impl hal::Queue for Queue {
+// SAFETY: streams are in order; memory notes the streams that use it, and is freed behind them.
+unsafe impl TypedQueue for Queue {
+    type Types = CudaLikeBackend;
+
+    #[inline]
     fn domain(&self) -> Domain {
         self.raw.driver().domain
     }
 
-    fn mark(&self) -> Result<Arc<dyn hal::Event>> {
-        let _current = self.raw.context.enter()?;
-        Ok(Arc::new(self.raw.mark()?))
+    fn info(&self) -> &DeviceInfo {
+        &self.raw.driver().info
     }
 
-    fn watch(&self) -> Result<Arc<dyn hal::Event>> {
+    fn mark(&self) -> Result<Event> {
         let _current = self.raw.context.enter()?;
-        Ok(Arc::new(self.raw.mark()?.without_host_signals()))
+        self.raw.mark()
     }
 
-    fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
+    fn watch(&self) -> Result<Event> {
+        let _current = self.raw.context.enter()?;
+        Ok(self.raw.mark()?.without_host_signals())
+    }
+
+    fn wait_for(&self, events: Events<'_, Self>) -> Result<()> {
         let _current = self.raw.context.enter()?;
         self.wait_for_all(events)
     }
@@ -231,15 +226,12 @@ impl hal::Queue for Queue {
         self.raw.host_signals.any()
     }
 
-    fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
-        self.own(memory)?.note_use(&self.raw);
-        Ok(())
+    fn note_use(&self, memory: &Memory) {
+        memory.note_use(&self.raw);
     }
 
-    fn wait_value(&self, memory: &dyn hal::Memory, offset: usize, value: u32) -> Result<()> {
-        let (memory, driver) = (self.own(memory)?, self.raw.driver());
-        let at = memory.range(offset, size_of::<u32>())?;
-        memory.check_known()?;
+    fn wait_value(&self, memory: &Memory, offset: usize, value: u32) -> Result<()> {
+        let (at, driver) = (memory.byte(offset), self.raw.driver());
         let _current = self.raw.context.enter()?;
         memory.note_use(&self.raw);
         self.raw.wait_outside(|| {
@@ -248,16 +240,14 @@ impl hal::Queue for Queue {
         })
     }
 
-    fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
-        let own = Semaphore::own(self.raw.driver(), semaphore)?;
+    fn signal(&self, semaphore: &Semaphore) -> Result<()> {
         let _current = self.raw.context.enter()?;
-        own.signal(&self.raw)
+        semaphore.signal(&self.raw)
     }
 
-    fn wait_signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
-        let own = Semaphore::own(self.raw.driver(), semaphore)?;
+    fn wait_signal(&self, semaphore: &Semaphore) -> Result<()> {
         let _current = self.raw.context.enter()?;
-        self.raw.wait_outside(|| own.wait(&self.raw))
+        self.raw.wait_outside(|| semaphore.wait(&self.raw))
     }
 
     /// Streams start by themselves, unless they are queues of an API where queues do not.
@@ -265,102 +255,80 @@ impl hal::Queue for Queue {
         self.raw.below.as_ref().map_or(Ok(()), Below::flush)
     }
 
-    fn reside(&self, memory: &dyn hal::Memory, to: AccessState) -> Result<bool> {
-        self.own(memory)?.reside(&self.raw, to)
+    fn reside(&self, memory: &Memory, to: AccessState) -> Result<bool> {
+        memory.reside(&self.raw, to)
     }
 
     fn move_pages(
         &self,
-        memory: &dyn hal::Memory,
+        memory: &Memory,
         offset: usize,
         bytes: usize,
         to: AccessState,
     ) -> Result<()> {
-        let (memory, _current) = (self.own(memory)?, self.raw.context.enter()?);
+        let _current = self.raw.context.enter()?;
         memory.move_pages(&self.raw, offset, bytes, to)
     }
 
     unsafe fn read(
         &self,
-        from: &dyn hal::Memory,
+        from: &Memory,
         offset: usize,
         into: *mut u8,
         bytes: usize,
-    ) -> Result<Arc<dyn hal::Event>> {
-        let (from, _current) = (self.own(from)?, self.raw.context.enter()?);
+    ) -> Result<Event> {
+        let _current = self.raw.context.enter()?;
         // SAFETY: the caller's promise about `into`.
-        Ok(Arc::new(unsafe { transfer::read(&self.raw, from, offset, into, bytes) }?))
+        unsafe { transfer::read(&self.raw, from, offset, into, bytes) }
     }
 
     unsafe fn write(
         &self,
-        to: &dyn hal::Memory,
+        to: &Memory,
         offset: usize,
         from: *const u8,
         bytes: usize,
-    ) -> Result<Arc<dyn hal::Event>> {
-        let (to, _current) = (self.own(to)?, self.raw.context.enter()?);
+    ) -> Result<Event> {
+        let _current = self.raw.context.enter()?;
         // SAFETY: the caller's promise about `from`.
-        Ok(Arc::new(unsafe { transfer::write(&self.raw, to, offset, from, bytes) }?))
+        unsafe { transfer::write(&self.raw, to, offset, from, bytes) }
     }
 
-    fn fill(
-        &self,
-        memory: &dyn hal::Memory,
-        offset: usize,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> Result<()> {
-        let (memory, _current) = (self.own(memory)?, self.raw.context.enter()?);
+    fn fill(&self, memory: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let _current = self.raw.context.enter()?;
         transfer::fill(&self.raw, memory, offset, bytes, pattern)
     }
 
-    fn copy(
-        &self,
-        from: &dyn hal::Memory,
-        from_offset: usize,
-        to: &dyn hal::Memory,
-        to_offset: usize,
-        bytes: usize,
-    ) -> Result<()> {
-        let (from, to) = (self.own(from)?, self.own(to)?);
+    fn copy(&self, from: (&Memory, usize), to: (&Memory, usize), bytes: usize) -> Result<()> {
         let _current = self.raw.context.enter()?;
-        transfer::copy(&self.raw, (from, from_offset), (to, to_offset), bytes)
+        transfer::copy(&self.raw, from, to, bytes)
     }
 
     fn copy_from_peer(
         &self,
-        from: hal::PeerStretch<'_>,
-        to: &dyn hal::Memory,
-        to_offset: usize,
+        from: PeerSource<'_, Self>,
+        to: (&Memory, usize),
         bytes: usize,
-    ) -> Result<Option<Arc<dyn hal::Event>>> {
-        let copied = self.copy_peer(from, (self.own(to)?, to_offset), bytes)?;
-        Ok(copied.map(|event| Arc::new(event) as _))
+    ) -> Result<Option<Event>> {
+        self.copy_peer(from, to, bytes)
     }
 
+    #[inline]
     unsafe fn launch(
         &self,
-        kernel: &dyn hal::Kernel,
+        kernel: &Kernel,
         grid: &Grid,
-        args: &[Arg<'_>],
-        after: &[Arc<dyn hal::Event>],
+        args: Args<'_, Self>,
+        after: Events<'_, Self>,
         wants_event: bool,
-    ) -> Result<Option<Arc<dyn hal::Event>>> {
+    ) -> Result<Option<Event>> {
         // SAFETY: the caller's promise about the kernel.
         unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }
     }
 
-    fn call_native(
-        &self,
-        uses: &[&dyn hal::Memory],
-        call: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<()> {
-        for memory in uses {
-            self.own(*memory)?.note_use(&self.raw);
-        }
+    fn call_native(&self, call: &mut dyn FnMut(usize) -> Result<()>) -> Result<()> {
         let _current = self.raw.context.enter()?;
-        call(hal::Queue::raw(self))
+        call(self.raw())
     }
 
     fn raw(&self) -> usize {

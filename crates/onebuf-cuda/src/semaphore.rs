@@ -1,10 +1,7 @@
 //! Semaphores that another API made: imported by a descriptor, signalled and waited on in streams. CUDA's alone: HIP's
 //! calls of that name do not work on Linux.
 
-use super::{
-    device::{Context, Driver},
-    queue::RawQueue,
-};
+use super::{device::Context, queue::RawQueue};
 use onebuf_hal::{self as hal, Domain, Error, Result, checks, locks::Arc};
 use onebuf_sys::cuda_like::{
     AlignedFd, CudaLike, ExternalSemaphore, ExternalSemaphoreDesc, SemaphoreParams, consts,
@@ -21,14 +18,14 @@ pub(super) fn is_there(table: &CudaLike) -> bool {
 
 /// A semaphore that is destroyed once.
 #[derive(Debug)]
-pub(super) struct Semaphore {
+pub struct Semaphore {
     context: Arc<Context>,
     raw: ExternalSemaphore,
 }
 
 impl Semaphore {
     /// The descriptor stays the caller's: the driver gets a duplicate, which it owns once it succeeded.
-    pub fn import(context: Arc<Context>, fd: BorrowedFd<'_>) -> Result<Semaphore> {
+    pub(super) fn import(context: Arc<Context>, fd: BorrowedFd<'_>) -> Result<Semaphore> {
         let driver = &context.driver;
         if !is_there(&driver.table) {
             let what = format!("a semaphore of another API on {}", driver.info.name);
@@ -48,15 +45,8 @@ impl Semaphore {
         Ok(Semaphore { context, raw })
     }
 
-    /// One of that device's context.
-    pub fn own<'s>(driver: &Driver, semaphore: &'s dyn hal::Semaphore) -> Result<&'s Semaphore> {
-        driver.same_domain("a semaphore", semaphore.domain())?;
-        let own = semaphore.as_any().downcast_ref::<Semaphore>();
-        own.ok_or_else(|| driver.foreign("a semaphore", None))
-    }
-
     /// Behind everything that the stream was given. The context is current.
-    pub fn signal(&self, queue: &RawQueue) -> Result<()> {
+    pub(super) fn signal(&self, queue: &RawQueue) -> Result<()> {
         let (driver, params) = (queue.driver(), SemaphoreParams::default());
         // SAFETY: a live stream of the current context, and a semaphore of it; a binary one has no value.
         driver.check(unsafe {
@@ -65,7 +55,7 @@ impl Semaphore {
     }
 
     /// Before everything that follows in the stream. The context is current.
-    pub fn wait(&self, queue: &RawQueue) -> Result<()> {
+    pub(super) fn wait(&self, queue: &RawQueue) -> Result<()> {
         let (driver, params) = (queue.driver(), SemaphoreParams::default());
         // SAFETY: as above.
         driver.check(unsafe {

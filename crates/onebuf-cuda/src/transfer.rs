@@ -2,7 +2,7 @@
 //!
 //! The drivers take pinned host memory at once, and the rest in their own time: a copy of ordinary memory
 //! may wait inside the call for all that was enqueued before, without an end. So that is waited for here
-//! first, with one; what the driver then does takes as long as the copy.
+//! first, with one; what the driver then does takes as long as the copy. Ranges have been checked, and are not empty.
 
 use super::{
     device::Context,
@@ -11,7 +11,7 @@ use super::{
     queue::{Queue, RawQueue},
 };
 use onebuf_hal::{
-    self as hal, Result, checks,
+    self as hal, Result,
     locks::{Arc, Ordering},
 };
 use onebuf_sys::{Refused, cuda_like::DevicePtr};
@@ -34,12 +34,8 @@ pub(super) unsafe fn read(
     into: *mut u8,
     bytes: usize,
 ) -> Result<Event> {
-    let at = from.range(offset, bytes)?;
-    from.check_known()?;
+    let at = from.byte(offset);
     from.note_use(queue);
-    if bytes == 0 {
-        return queue.mark();
-    }
     if !queue.driver().pins.covers(into, bytes) {
         queue.drain(queue.driver().post.limit())?;
     }
@@ -58,12 +54,8 @@ pub(super) unsafe fn write(
     from: *const u8,
     bytes: usize,
 ) -> Result<Event> {
-    let at = to.range(offset, bytes)?;
-    to.check_known()?;
+    let at = to.byte(offset);
     to.note_use(queue);
-    if bytes == 0 {
-        return queue.mark();
-    }
     // A driver takes its copy of little memory at once: what another API is still to write there it would miss.
     let at_once = bytes <= SMALL_BYTES && !queue.may_wait_outside();
     if !at_once && !queue.driver().pins.covers(from, bytes) {
@@ -102,14 +94,8 @@ pub(super) fn fill(
     bytes: usize,
     pattern: &[u8],
 ) -> Result<()> {
-    let at = memory.range(offset, bytes)?;
-    memory.check_known()?;
-    checks::fill(hal::Memory::bytes(memory), offset, bytes, pattern)?;
+    let at = memory.byte(offset);
     memory.note_use(queue);
-    if bytes == 0 {
-        return Ok(());
-    }
-    let pattern = checks::shortest(pattern);
     match set(queue, at, bytes, pattern) {
         Some(filled) => queue.driver().check(filled),
         None => fill_by_doubling(queue, memory, offset, bytes, pattern),
@@ -168,15 +154,7 @@ pub(super) fn copy(
     (to, to_offset): (&Memory, usize),
     bytes: usize,
 ) -> Result<()> {
-    let (source, target) = (from.range(from_offset, bytes)?, to.range(to_offset, bytes)?);
-    from.check_known()?;
-    to.check_known()?;
-    if bytes == 0 {
-        return Ok(());
-    }
-    if from.shares(to) {
-        checks::apart(from.offset() + from_offset, to.offset() + to_offset, bytes)?;
-    }
+    let (source, target) = (from.byte(from_offset), to.byte(to_offset));
     from.note_use(queue);
     to.note_use(queue);
     let driver = queue.driver();

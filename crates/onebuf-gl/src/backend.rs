@@ -1,9 +1,12 @@
 //! OpenGL as a backend.
 
-use super::discover;
+use super::{
+    device::Device, discover, event::Event, kernel::Kernel, memory::Memory, program::Program,
+    queue::Queue, semaphore::Semaphore,
+};
 use onebuf_hal::{
     Api, Backend, ContextHandles, Discovered, DriverLibrary, PhysicalId, Search, Unavailable,
-    locks::Arc,
+    locks::Arc, typed::ApiTypes,
 };
 
 /// The devices of EGL.
@@ -29,4 +32,14 @@ unsafe impl Backend for GlBackend {
         let discovered = Discovered::new(found.devices, "an OpenGL device", found.problems);
         Ok(Discovered { library: Some(Arc::new(found.library)), ..discovered })
     }
+}
+
+impl ApiTypes for GlBackend {
+    type Device = Device;
+    type Memory = Memory;
+    type Queue = Queue;
+    type Event = Event;
+    type Program = Program;
+    type Kernel = Kernel;
+    type Semaphore = Semaphore;
 }

@@ -1,13 +1,14 @@
 //! A device, and its context, which is made when it is first needed.
 
 use super::{
-    asked::Limits, context::Context, conv, habits::Habits, memory::Memory, program::Program,
-    queue::Queue, semaphore::Semaphore,
+    GlBackend, asked::Limits, context::Context, conv, habits::Habits, memory::Memory,
+    program::Program, queue::Queue, semaphore::Semaphore,
 };
 use onebuf_hal::{
-    self as hal, Access, AllocSpec, DeviceInfo, Domain, Error, Export, NativeContext, QueueOrder,
-    QueueSpec, Result, Source, checks,
+    Access, AllocSpec, DeviceInfo, Domain, Error, FdRange, HostRange, NativeContext, QueueSpec,
+    Result, Source,
     locks::{Arc, Mutex, lock},
+    typed::TypedDevice,
     watchdog::Post,
 };
 use onebuf_sys::gl::{EglDisplay, Gl, GlRefused};
@@ -29,16 +30,6 @@ impl Driver {
     /// A driver's answer, with the device in the error.
     pub fn check<T>(&self, answer: Result<T, GlRefused>) -> Result<T> {
         answer.map_err(|refused| conv::refused(refused, &self.info.name))
-    }
-
-    /// Whether objects of that domain may meet this device's.
-    pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
-        checks::same_domain(what, domain, self.domain, &self.info)
-    }
-
-    /// Something that is not of this device's context.
-    pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
-        checks::foreign(what, domain, self.domain, &self.info)
     }
 }
 
@@ -98,13 +89,12 @@ impl Device {
             }),
         }
     }
-
-    fn check_bytes(&self, bytes: usize) -> Result<()> {
-        checks::bytes(&self.driver.info, bytes)
-    }
 }
 
-impl hal::Device for Device {
+// SAFETY: everything made of it keeps its context; an import keeps its owner behind a fence.
+unsafe impl TypedDevice for Device {
+    type Types = GlBackend;
+
     fn info(&self) -> &DeviceInfo {
         &self.driver.info
     }
@@ -113,52 +103,36 @@ impl hal::Device for Device {
         Some(&self.driver.post)
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
-        checks::allocation(&self.driver.info, spec, contents)?;
-        Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Memory> {
+        Memory::allocate(self.context()?, spec, contents)
     }
 
-    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn hal::Memory>> {
-        let info = &self.driver.info;
-        match export {
-            Export::Host(_) if !info.caps.imports_host_pages => {
-                let what = format!("host pages on {}", info.name);
-                Err(Error::unsupported(what, "a driver with GL_AMD_pinned_memory"))
-            }
-            Export::Host(range) => {
-                self.check_bytes(range.bytes)?;
-                Ok(Arc::new(Memory::import(self.context()?, range, access)?))
-            }
-            Export::Fd(range) => {
-                range.check_for(info)?;
-                self.check_bytes(range.bytes)?;
-                Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
-            }
-            Export::Address(_) | Export::Peer(_) | Export::Ipc(_) | Export::Object(_) => {
-                let what = format!("{} on {}", export.name(), info.name);
-                Err(Error::unsupported(what, "host pages or a descriptor"))
-            }
-        }
+    fn import_host(&self, pages: &HostRange, access: Access) -> Result<Memory> {
+        Memory::import(self.context()?, pages, access)
     }
 
-    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn hal::Semaphore>> {
-        Ok(Arc::new(Semaphore::import(self.context()?, fd)?))
+    fn host_pages_need(&self) -> &'static str {
+        "a driver with GL_AMD_pinned_memory"
+    }
+
+    fn import_fd(&self, range: &FdRange, access: Access) -> Result<Memory> {
+        Memory::import_fd(self.context()?, range, access)
+    }
+
+    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Semaphore> {
+        Semaphore::import(self.context()?, fd)
     }
 
     fn native_context(&self) -> Result<NativeContext> {
         Ok(self.context()?.native())
     }
 
-    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {
-        if spec.order == QueueOrder::OutOfOrder {
-            let what = format!("an out-of-order queue on {}", self.driver.info.name);
-            return Err(Error::unsupported(what, "an in-order queue: OpenGL has no others"));
-        }
-        Ok(Arc::new(Queue::new(self.context()?, spec.profiling)))
+    fn queue(&self, spec: QueueSpec) -> Result<Queue> {
+        Ok(Queue::new(self.context()?, spec.profiling))
     }
 
-    fn build(&self, source: &Source) -> Result<Arc<dyn hal::Program>> {
-        Ok(Arc::new(Program::build(self.context()?, source)?))
+    fn build(&self, source: &Source) -> Result<Program> {
+        Program::build(self.context()?, source)
     }
 
     fn compiles(&self) -> bool {

@@ -16,7 +16,7 @@ use std::{
 const SLICE: Duration = Duration::from_micros(200);
 
 /// A point in the context's work.
-pub(super) struct Event {
+pub struct Event {
     /// One that any thread can ask.
     context: Arc<Context>,
     /// In which context it is.
@@ -30,12 +30,12 @@ pub(super) struct Event {
 
 impl Event {
     /// Of a fence that nobody else owns.
-    pub fn new(context: Arc<Context>, sync: GlSync) -> Event {
+    pub(super) fn new(context: Arc<Context>, sync: GlSync) -> Event {
         Event::at(context, Some(sync))
     }
 
     /// Of work that is over.
-    pub fn past(context: Arc<Context>) -> Event {
+    pub(super) fn past(context: Arc<Context>) -> Event {
         Event::at(context, None)
     }
 
@@ -46,7 +46,7 @@ impl Event {
     }
 
     /// Makes later work of another context that shares with its own stay behind it, on the device.
-    pub fn hold(&self, later: &Context) -> Result<()> {
+    pub(super) fn hold(&self, later: &Context) -> Result<()> {
         let reached = self.reached.load(Ordering::Acquire);
         let Some(sync) = self.sync.filter(|_| later.id != self.made_in && !reached) else {
             return Ok(());
@@ -105,7 +105,8 @@ fn result(gl: &Gl, query: u32) -> Result<u64, GlRefused> {
     Ok(ns)
 }
 
-impl hal::Event for Event {
+// SAFETY: it is over when its fence is signalled.
+unsafe impl hal::Event for Event {
     fn domain(&self) -> Domain {
         self.context.driver.domain
     }

@@ -5,6 +5,7 @@ use onebuf_hal::{
     self as hal, Arg, Domain, Error, Grid, Result,
     locks::Arc,
     shaders::{self, Values},
+    typed::{Args, Events, TypedArg, TypedQueue},
 };
 use onebuf_sys::gl::{Gl, GlRefused, consts};
 
@@ -28,7 +29,7 @@ struct Shape {
 
 /// One kernel of a program.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub struct Kernel {
     linked: Arc<Linked>,
     domain: Domain,
     name: String,
@@ -40,7 +41,7 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// Asks the shader what it is bound to, and makes room for its values.
-    pub fn new(linked: &Arc<Linked>, name: &str, parameters: usize) -> Result<Kernel> {
+    pub(super) fn new(linked: &Arc<Linked>, name: &str, parameters: usize) -> Result<Kernel> {
         let (context, raw) = (&linked.context, linked.raw);
         let shape = context.run(|gl| shape(gl, raw))?;
         check_bindings(name, &shape, parameters)?;
@@ -70,12 +71,6 @@ impl Kernel {
     /// Whether every block of the shader is an argument of its kind, and the values are as many bytes.
     fn check_args(&self, args: &[Arg<'_>], values: Option<&Values>) -> Result<()> {
         let name = &self.name;
-        if args.len() != self.parameters {
-            let (takes, given) = (self.parameters, args.len());
-            return Err(Error::invalid(format!(
-                "kernel `{name}` takes {takes} arguments, {given} given"
-            )));
-        }
         let is_buffer =
             |block: &Block| matches!(args.get(block.binding as usize), Some(Arg::Memory(..)));
         if let Some(Block { binding, .. }) = self.shape.storage.iter().find(|b| !is_buffer(b)) {
@@ -100,7 +95,21 @@ impl Kernel {
     }
 }
 
-impl hal::Kernel for Kernel {}
+impl hal::Kernel for Kernel {
+    #[inline]
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[inline]
+    fn parameters(&self) -> usize {
+        self.parameters
+    }
+}
 
 impl Drop for Kernel {
     fn drop(&mut self) {
@@ -174,30 +183,25 @@ struct Bound {
 /// The kernel stays inside the memories given and does to each only what its access says.
 pub(super) unsafe fn launch(
     queue: &Queue,
-    kernel: &dyn hal::Kernel,
+    kernel: &Kernel,
     grid: &Grid,
-    args: &[Arg<'_>],
-    after: &[Arc<dyn hal::Event>],
+    args: Args<'_, Queue>,
+    after: Events<'_, Queue>,
     wants_event: bool,
-) -> Result<Option<Arc<dyn hal::Event>>> {
+) -> Result<Option<Event>> {
     let context = &queue.context;
     let driver = &context.driver;
-    let own = kernel.as_any().downcast_ref::<Kernel>();
-    let kernel = own.ok_or_else(|| driver.foreign("a kernel", None))?;
-    driver.same_domain("a kernel", kernel.domain)?;
-    queue.wait_for_all(after)?;
-    let values = Values::of(args)?;
-    kernel.check_args(args, values.as_ref())?;
+    queue.wait_for(after)?;
+    let values = Values::of(args.untyped())?;
+    kernel.check_args(args.untyped(), values.as_ref())?;
     let groups = shaders::groups(grid, kernel.shape.group, driver.limits.groups)
         .map_err(|why| named(kernel, grid, why))?;
     let mut bound = Vec::with_capacity(args.len());
     let mut external = false;
-    for (index, arg) in (0..).zip(args) {
-        if let Arg::Memory(memory, access, bytes) = arg {
-            let memory = queue.own(*memory)?;
-            memory.check_access(*access)?;
+    for (index, arg) in (0..).zip(args.iter()) {
+        if let TypedArg::Memory(memory, _, bytes) = arg? {
             external |= memory.is_external();
-            let (offset, bytes) = memory.block(*bytes);
+            let (offset, bytes) = memory.block(bytes);
             let [offset, bytes] = [offset, bytes].map(conv::signed);
             bound.push(Bound { index, buffer: memory.inner.name, offset, bytes });
         }
@@ -221,9 +225,7 @@ pub(super) unsafe fn launch(
         let ended = started.and_then(|()| ends(queue, gl, start, wants_event));
         ended.inspect_err(|_| event::unstamp(gl, start))
     })?;
-    let event =
-        |sync| Arc::new(Event::new(context.clone(), sync).timed(times)) as Arc<dyn hal::Event>;
-    Ok(sync.map(event))
+    Ok(sync.map(|sync| Event::new(context.clone(), sync).timed(times)))
 }
 
 type Ends = (Option<onebuf_sys::gl::GlSync>, Option<[u32; 2]>);

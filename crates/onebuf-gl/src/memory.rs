@@ -5,15 +5,17 @@
 //! the shaders' at once where the map is coherent; otherwise attaching the memory flushes it.
 
 use super::{
+    GlBackend,
     context::{Context, reached},
     conv,
     habits::{Coherence, Mapping},
     queue::Queue,
 };
 use onebuf_hal::{
-    self as hal, Access, AccessState, AllocSpec, Domain, Error, Export, FdRange, HostRange,
-    MemoryKind, ObjectRange, RawHandle, Result, checks,
+    self as hal, Access, AccessState, AllocSpec, DeviceInfo, Domain, Error, Export, FdRange,
+    HostRange, MemoryKind, ObjectRange, RawHandle, Result,
     locks::{Arc, AtomicBool, Mutex, Ordering, lock},
+    typed::TypedMemory,
 };
 use onebuf_sys::gl::{Gl, GlRefused, GlStatus, consts};
 use std::{
@@ -71,8 +73,8 @@ pub(super) struct Inner {
 
 /// A device's memory, or a part of it.
 #[derive(Debug)]
-pub(super) struct Memory {
-    pub inner: Arc<Inner>,
+pub struct Memory {
+    pub(super) inner: Arc<Inner>,
     /// Where a part begins; none for the whole.
     part: Option<usize>,
     pub domain: Domain,
@@ -82,7 +84,7 @@ pub(super) struct Memory {
 
 impl Memory {
     /// New memory, mapped or not.
-    pub fn allocate(
+    pub(super) fn allocate(
         context: Arc<Context>,
         spec: &AllocSpec,
         contents: Option<&[u8]>,
@@ -109,7 +111,11 @@ impl Memory {
     }
 
     /// Somebody else's host pages.
-    pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
+    pub(super) fn import(
+        context: Arc<Context>,
+        range: &HostRange,
+        access: Access,
+    ) -> Result<Memory> {
         let at = HostAddress(range.pointer);
         // The rest of the last word lies in the same page.
         let capacity = range.bytes.next_multiple_of(WORD_BYTES);
@@ -138,7 +144,11 @@ impl Memory {
     }
 
     /// Memory of another API or process.
-    pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
+    pub(super) fn import_fd(
+        context: Arc<Context>,
+        range: &FdRange,
+        access: Access,
+    ) -> Result<Memory> {
         let room = range.allocation_bytes - range.offset;
         let capacity = range.bytes.next_multiple_of(WORD_BYTES).min(room);
         let external = context.external.clone();
@@ -164,7 +174,12 @@ impl Memory {
     }
 
     /// A buffer that somebody else made, and deletes.
-    pub fn lent(context: Arc<Context>, name: u32, bytes: usize, takes_writes: bool) -> Memory {
+    pub(super) fn lent(
+        context: Arc<Context>,
+        name: u32,
+        bytes: usize,
+        takes_writes: bool,
+    ) -> Memory {
         let inner = Inner {
             name,
             host: None,
@@ -188,11 +203,6 @@ impl Memory {
     /// Where it begins in the whole.
     pub fn offset(&self) -> usize {
         self.part.unwrap_or(0)
-    }
-
-    /// Whether the two are of one whole.
-    pub fn shares(&self, other: &Memory) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Whether another API may have written it without a call of ours.
@@ -219,30 +229,24 @@ impl Memory {
     /// Where the host may read the bytes, whatever else it may.
     pub fn readable(&self, offset: usize) -> Option<NonNull<u8>> {
         let maps = self.inner.mapping.is_none_or(|mapping| mapping.reads());
-        // SAFETY: the caller has asked `range` for the offset.
-        hal::Memory::host_pointer(self).filter(|_| maps).map(|at| unsafe { at.add(offset) })
+        // SAFETY: the caller reads inside the memory.
+        self.host_pointer().filter(|_| maps).map(|at| unsafe { at.add(offset) })
     }
 
-    /// Whether the range lies inside; and if so, where in the buffer.
-    pub fn range(&self, offset: usize, bytes: usize) -> Result<usize> {
-        checks::range(self.bytes, offset, bytes)?;
-        Ok(self.offset() + offset)
+    /// Where in the buffer that byte of it lies.
+    pub fn byte(&self, offset: usize) -> usize {
+        self.offset() + offset
     }
 
     /// What a shader is given for so many bytes of it: whole words, which are there.
     pub fn block(&self, bytes: usize) -> (usize, usize) {
         let room = self.inner.capacity - self.offset();
-        (self.offset(), bytes.min(self.bytes).next_multiple_of(WORD_BYTES).min(room))
-    }
-
-    /// Whether it was made for what a kernel is about to do with it.
-    pub fn check_access(&self, access: Access) -> Result<()> {
-        checks::access(self.access, access)
+        (self.offset(), bytes.next_multiple_of(WORD_BYTES).min(room))
     }
 
     /// Changes who may use it; whether that took a call.
     pub fn reside(&self, to: AccessState) -> Result<bool> {
-        if !hal::Memory::needs_access_state(self) {
+        if !self.needs_access_state() {
             return Ok(false);
         }
         let inner = &self.inner;
@@ -259,16 +263,36 @@ impl Memory {
         *access_state = to;
         Ok(flushes)
     }
-
-    fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
-        let align = self.inner.context.driver.info.caps.align_bytes;
-        let is_part = self.part.is_some();
-        let whole = checks::Whole { bytes: self.bytes, access: self.access, align, is_part };
-        whole.check_region(offset, bytes, access)
-    }
 }
 
-impl hal::Memory for Memory {
+// SAFETY: a buffer's map is persistent and stays until `Inner` is deleted.
+unsafe impl TypedMemory for Memory {
+    type Types = GlBackend;
+
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.inner.context.driver.info
+    }
+
+    fn access(&self) -> Access {
+        self.access
+    }
+
+    fn allocation(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
+    fn start(&self) -> usize {
+        self.offset()
+    }
+
+    fn is_region(&self) -> bool {
+        self.part.is_some()
+    }
+
     fn bytes(&self) -> usize {
         self.bytes
     }
@@ -290,13 +314,7 @@ impl hal::Memory for Memory {
         *lock(&self.inner.access_state)
     }
 
-    fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
-        let driver = &self.inner.context.driver;
-        driver.same_domain("a queue", queue.domain())?;
-        queue.as_any().downcast_ref::<Queue>().ok_or_else(|| driver.foreign("a queue", None))?;
-        if self.part.is_some() {
-            return Err(Error::unsupported("the export of a region", "the whole memory"));
-        }
+    fn export(&self, _queue: &Queue) -> Result<Export> {
         let host = self.inner.host.filter(|_| self.readable(0).is_some());
         let Some(HostAddress(pointer)) = host else {
             let needs = "mapped_device memory that the host may read and write";
@@ -313,9 +331,9 @@ impl hal::Memory for Memory {
     /// Not what is mapped for the host: on NVIDIA's driver such a map does not see what sharing calls wrote.
     fn export_object(&self) -> Result<ObjectRange> {
         let fits = matches!(self.inner.origin, Origin::Own | Origin::Foreign { .. });
-        if self.part.is_some() || self.inner.mapping.is_some() || !fits {
-            let what = format!("{} memory, or a region, by sharing calls", self.inner.memory_kind);
-            return Err(Error::unsupported(what, "a whole buffer of OpenGL's that is not mapped"));
+        if self.inner.mapping.is_some() || !fits {
+            let what = format!("{} memory by sharing calls", self.inner.memory_kind);
+            return Err(Error::unsupported(what, "a buffer of OpenGL's that is not mapped"));
         }
         let driver = &self.inner.context.driver.info.platform;
         if matches!(self.inner.origin, Origin::Foreign { .. }) && driver.contains("NVIDIA") {
@@ -331,10 +349,9 @@ impl hal::Memory for Memory {
         Ok(ObjectRange { api, name, bytes: self.bytes, context, home })
     }
 
-    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
-        self.check_part(offset, bytes, access)?;
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
         let (inner, domain) = (self.inner.clone(), self.domain);
-        Ok(Arc::new(Memory { inner, part: Some(offset), domain, bytes, access }))
+        Ok(Memory { inner, part: Some(offset), domain, bytes, access })
     }
 
     fn raw(&self) -> RawHandle {

@@ -25,14 +25,14 @@ impl Drop for Linked {
 
 /// The shaders of a source, by kernel.
 #[derive(Debug)]
-pub(super) struct Program {
+pub struct Program {
     kernels: Vec<(String, Arc<Linked>)>,
     log: String,
 }
 
 impl Program {
     /// Compiles every shader of the source, on the context's thread.
-    pub fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
+    pub(super) fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
         let device = context.driver.info.name.clone();
         if source.shaders.is_empty() {
             let what =

@@ -1,67 +1,62 @@
 //! Queues. A context is one stream of work, so all queues of a device are that one: each comes behind
 //! everything that any of them was given.
 
-use super::{context::Context, event::Event, kernel, memory::Memory, semaphore, transfer};
-use onebuf_hal::{self as hal, AccessState, Arg, Domain, Error, Grid, Result, locks::Arc};
+use super::{
+    GlBackend,
+    context::Context,
+    event::Event,
+    kernel::{self, Kernel},
+    memory::Memory,
+    semaphore::{self, Semaphore},
+    transfer,
+};
+use onebuf_hal::{
+    AccessState, DeviceInfo, Domain, Grid, Result,
+    locks::Arc,
+    typed::{Args, Events, TypedQueue},
+};
 
 /// A queue.
 #[derive(Debug)]
-pub(super) struct Queue {
-    pub context: Arc<Context>,
+pub struct Queue {
+    pub(super) context: Arc<Context>,
     /// Whether launches take the time.
     pub profiles: bool,
 }
 
 impl Queue {
-    pub fn new(context: Arc<Context>, profiles: bool) -> Queue {
+    pub(super) fn new(context: Arc<Context>, profiles: bool) -> Queue {
         Queue { context, profiles }
-    }
-
-    /// A memory of this queue's context.
-    pub fn own<'a>(&self, memory: &'a dyn hal::Memory) -> Result<&'a Memory> {
-        let driver = &self.context.driver;
-        let own = memory.as_any().downcast_ref::<Memory>();
-        let own = own.ok_or_else(|| driver.foreign("memory", None))?;
-        driver.same_domain("memory", own.domain)?;
-        Ok(own)
-    }
-
-    /// Events of this context are behind everything already; those of one that shares with it are waited for on the
-    /// device; others cannot be.
-    pub fn wait_for_all(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
-        let driver = &self.context.driver;
-        for event in events {
-            driver.same_domain("an event", event.domain())?;
-            let own = event.as_any().downcast_ref::<Event>();
-            own.ok_or_else(|| driver.foreign("an event", None))?.hold(&self.context)?;
-        }
-        Ok(())
     }
 }
 
-impl hal::Queue for Queue {
+// SAFETY: a context runs its commands in order and keeps the buffers that they use.
+unsafe impl TypedQueue for Queue {
+    type Types = GlBackend;
+
     fn domain(&self) -> Domain {
         self.context.driver.domain
     }
 
-    fn mark(&self) -> Result<Arc<dyn hal::Event>> {
-        Ok(Arc::new(self.context.mark()?))
+    fn info(&self) -> &DeviceInfo {
+        &self.context.driver.info
     }
 
-    fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
-        self.wait_for_all(events)
+    fn mark(&self) -> Result<Event> {
+        self.context.mark()
     }
 
-    fn host_signal(&self) -> Result<Box<dyn hal::HostSignal>> {
-        let what = format!("a host signal on {}", self.context.driver.info.name);
-        Err(Error::unsupported(what, "an API whose queues wait for the host"))
+    /// Events of this context are behind everything already; those of one that shares with it are waited for on the
+    /// device; others cannot be.
+    fn wait_for(&self, events: Events<'_, Self>) -> Result<()> {
+        events.iter().try_for_each(|event| event?.hold(&self.context))
     }
 
-    fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+    fn signal(&self, semaphore: &Semaphore) -> Result<()> {
         semaphore::signal(&self.context, semaphore)
     }
 
-    fn wait_signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+    fn wait_signal(&self, semaphore: &Semaphore) -> Result<()> {
         semaphore::wait(&self.context, semaphore)
     }
 
@@ -70,76 +65,54 @@ impl hal::Queue for Queue {
         self.context.run(|gl| unsafe { gl.flush() })
     }
 
-    fn reside(&self, memory: &dyn hal::Memory, to: AccessState) -> Result<bool> {
-        let flushed = self.own(memory)?.reside(to)?;
+    fn reside(&self, memory: &Memory, to: AccessState) -> Result<bool> {
+        let flushed = memory.reside(to)?;
         if flushed && self.context.is_inline() {
             // It was done in our context beside this one.
-            let done: Arc<dyn hal::Event> = Arc::new(self.context.ours().mark()?);
-            self.wait_for_all(&[done])?;
+            self.context.ours().mark()?.hold(&self.context)?;
         }
         Ok(flushed)
     }
 
     unsafe fn read(
         &self,
-        from: &dyn hal::Memory,
+        from: &Memory,
         offset: usize,
         into: *mut u8,
         bytes: usize,
-    ) -> Result<Arc<dyn hal::Event>> {
-        let from = self.own(from)?;
+    ) -> Result<Event> {
         // SAFETY: the caller's promise about `into`.
-        Ok(Arc::new(unsafe { transfer::read(&self.context, from, offset, into, bytes) }?))
+        unsafe { transfer::read(&self.context, from, offset, into, bytes) }
     }
 
     unsafe fn write(
         &self,
-        to: &dyn hal::Memory,
+        to: &Memory,
         offset: usize,
         from: *const u8,
         bytes: usize,
-    ) -> Result<Arc<dyn hal::Event>> {
-        let to = self.own(to)?;
+    ) -> Result<Event> {
         // SAFETY: the caller's promise about `from`.
-        Ok(Arc::new(unsafe { transfer::write(&self.context, to, offset, from, bytes) }?))
+        unsafe { transfer::write(&self.context, to, offset, from, bytes) }
     }
 
-    fn fill(
-        &self,
-        memory: &dyn hal::Memory,
-        offset: usize,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> Result<()> {
-        transfer::fill(&self.context, self.own(memory)?, offset, bytes, pattern)
+    fn fill(&self, memory: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        transfer::fill(&self.context, memory, offset, bytes, pattern)
     }
 
-    fn copy(
-        &self,
-        from: &dyn hal::Memory,
-        from_offset: usize,
-        to: &dyn hal::Memory,
-        to_offset: usize,
-        bytes: usize,
-    ) -> Result<()> {
-        let (from, to) = (self.own(from)?, self.own(to)?);
-        transfer::copy(&self.context, (from, from_offset), (to, to_offset), bytes)
+    fn copy(&self, from: (&Memory, usize), to: (&Memory, usize), bytes: usize) -> Result<()> {
+        transfer::copy(&self.context, from, to, bytes)
     }
 
     unsafe fn launch(
         &self,
-        kernel: &dyn hal::Kernel,
+        kernel: &Kernel,
         grid: &Grid,
-        args: &[Arg<'_>],
-        after: &[Arc<dyn hal::Event>],
+        args: Args<'_, Self>,
+        after: Events<'_, Self>,
         wants_event: bool,
-    ) -> Result<Option<Arc<dyn hal::Event>>> {
+    ) -> Result<Option<Event>> {
         // SAFETY: the caller's promise about the kernel.
         unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }
-    }
-
-    /// There is no native queue beside the context.
-    fn raw(&self) -> usize {
-        0
     }
 }

@@ -3,7 +3,7 @@
 //! OpenGL orders the memory of another API only for buffers that it is told of with the signal or the wait, so each call
 //! names all of the context's.
 
-use super::{context::Context, device::Driver};
+use super::context::Context;
 use onebuf_hal::{
     self as hal, Domain, Error, Result, checks,
     locks::{Arc, lock},
@@ -30,14 +30,14 @@ pub(super) fn is_there(gl: &Gl, has: &dyn Fn(&str) -> bool) -> bool {
 
 /// A semaphore that is deleted once.
 #[derive(Debug)]
-pub(super) struct Semaphore {
+pub struct Semaphore {
     context: Arc<Context>,
     name: u32,
 }
 
 impl Semaphore {
     /// The descriptor stays the caller's: the driver gets a duplicate, which it owns once it succeeded.
-    pub fn import(context: Arc<Context>, fd: BorrowedFd<'_>) -> Result<Semaphore> {
+    pub(super) fn import(context: Arc<Context>, fd: BorrowedFd<'_>) -> Result<Semaphore> {
         let driver = &context.driver;
         if !driver.info.caps.imports_semaphores {
             let what = format!("a semaphore of another API on {}", driver.info.name);
@@ -54,13 +54,6 @@ impl Semaphore {
         })?;
         let _ = fd.into_raw_fd();
         Ok(Semaphore { context, name })
-    }
-
-    /// The name of one of that device's context.
-    fn own(driver: &Driver, semaphore: &dyn hal::Semaphore) -> Result<u32> {
-        driver.same_domain("a semaphore", semaphore.domain())?;
-        let own = semaphore.as_any().downcast_ref::<Semaphore>();
-        own.map(|own| own.name).ok_or_else(|| driver.foreign("a semaphore", None))
     }
 }
 
@@ -79,8 +72,8 @@ impl Drop for Semaphore {
 }
 
 /// Behind everything so far; and flushed, since another API waits for it.
-pub(super) fn signal(context: &Context, semaphore: &dyn hal::Semaphore) -> Result<()> {
-    let name = Semaphore::own(&context.driver, semaphore)?;
+pub(super) fn signal(context: &Context, semaphore: &Semaphore) -> Result<()> {
+    let name = semaphore.name;
     context.run(|gl| {
         context.settle(gl)?;
         with_buffers(context, |count, buffers| {
@@ -93,8 +86,8 @@ pub(super) fn signal(context: &Context, semaphore: &dyn hal::Semaphore) -> Resul
 }
 
 /// Before everything that follows.
-pub(super) fn wait(context: &Context, semaphore: &dyn hal::Semaphore) -> Result<()> {
-    let name = Semaphore::own(&context.driver, semaphore)?;
+pub(super) fn wait(context: &Context, semaphore: &Semaphore) -> Result<()> {
+    let name = semaphore.name;
     context.run(|gl| {
         with_buffers(context, |count, buffers| {
             // SAFETY: as above.

@@ -1,7 +1,8 @@
 //! Copies that were asked for: reads, writes, fills, and between two memories of one device.
 //!
 //! OpenGL reads into host memory at once, after whatever was enqueued before, however long that takes. So
-//! that is waited for here first, with an end. Writes take what they are given with them.
+//! that is waited for here first, with an end. Writes take what they are given with them. Ranges have been checked, and are not
+//! empty.
 
 use super::{
     context::Context,
@@ -9,9 +10,9 @@ use super::{
     event::Event,
     memory::{Memory, TARGET},
 };
-use onebuf_hal::{Error, Event as _, Memory as _, Result, checks, locks::Arc};
+use onebuf_hal::{Event as _, Result, locks::Arc};
 use onebuf_sys::gl::{Gl, GlRefused, consts};
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 /// The least that patterns of odd lengths are written with; the rest is copied from there.
 const SEED_BYTES: usize = 4096;
@@ -44,16 +45,12 @@ pub(super) unsafe fn read(
     into: *mut u8,
     bytes: usize,
 ) -> Result<Event> {
-    let at = from.range(offset, bytes)?;
-    if bytes > 0 {
-        context.mark()?.wait(context.driver.post.limit())?;
-        match (from.readable(offset), NonNull::new(into)) {
-            (_, None) => return Err(Error::invalid("the host pointer of a transfer is null")),
-            // SAFETY: the range lies inside the map, all work before is over, and its writes are visible;
-            // the caller's promise about `into`.
-            (Some(seen), Some(into)) => unsafe { into.copy_from_nonoverlapping(seen, bytes) },
-            (None, _) => read_buffer(context, from, at, Place(into), bytes)?,
-        }
+    context.mark()?.wait(context.driver.post.limit())?;
+    match from.readable(offset) {
+        // SAFETY: the range lies inside the map, all work before is over, and its writes are visible; the caller's
+        // promise about `into`.
+        Some(seen) => unsafe { into.copy_from_nonoverlapping(seen.as_ptr(), bytes) },
+        None => read_buffer(context, from, from.byte(offset), Place(into), bytes)?,
     }
     Ok(Event::past(context.clone()))
 }
@@ -106,13 +103,7 @@ pub(super) unsafe fn write(
     from: *const u8,
     bytes: usize,
 ) -> Result<Event> {
-    let at = to.range(offset, bytes)?;
-    if bytes == 0 {
-        return Ok(Event::past(context.clone()));
-    }
-    if from.is_null() {
-        return Err(Error::invalid("the host pointer of a transfer is null"));
-    }
+    let at = to.byte(offset);
     let from = Place(from.cast_mut());
     let sync = context.run(|gl| {
         context.settle(gl)?;
@@ -156,12 +147,7 @@ pub(super) fn fill(
     bytes: usize,
     pattern: &[u8],
 ) -> Result<()> {
-    checks::fill(memory.bytes(), offset, bytes, pattern)?;
-    let at = memory.range(offset, bytes)?;
-    if bytes == 0 {
-        return Ok(());
-    }
-    let pattern = checks::shortest(pattern);
+    let at = memory.byte(offset);
     context.run(|gl| {
         context.settle(gl)?;
         match Clear::of(pattern.len()).filter(|_| at.is_multiple_of(pattern.len())) {
@@ -244,14 +230,7 @@ pub(super) fn copy(
     (to, to_offset): (&Memory, usize),
     bytes: usize,
 ) -> Result<()> {
-    let (source, target) = (from.range(from_offset, bytes)?, to.range(to_offset, bytes)?);
-    if bytes == 0 {
-        return Ok(());
-    }
-    if from.shares(to) {
-        checks::apart(source, target, bytes)?;
-    }
-    let (source, target) = (conv::signed(source), conv::signed(target));
+    let [source, target] = [from.byte(from_offset), to.byte(to_offset)].map(conv::signed);
     context.run(|gl| {
         context.settle(gl)?;
         // SAFETY: the context is current; ranges inside of live buffers that do not overlap.

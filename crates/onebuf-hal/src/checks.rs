@@ -63,12 +63,6 @@ pub fn out_of_memory(asked: usize, info: &DeviceInfo) -> Error {
     Error::OutOfMemory { device: info.name.clone(), asked: asked as u64, limit }
 }
 
-/// Whether an object of that domain may be used with the device's own.
-#[inline]
-pub fn same_domain(what: &str, domain: Domain, own: Domain, info: &DeviceInfo) -> Result<()> {
-    if domain == own { Ok(()) } else { Err(foreign(what, Some(domain), own, info)) }
-}
-
 /// The error for an object that is not of the device's context; of another backend if it has no domain.
 #[cold]
 pub fn foreign(what: &str, domain: Option<Domain>, own: Domain, info: &DeviceInfo) -> Error {

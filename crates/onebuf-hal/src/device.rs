@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //! The unsafe here says that a [`HostRange`]'s address may travel between threads, and that a part of it
-//! lies inside.
+//! lies inside. The unsafe traits are contracts that safe code above relies on.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +20,12 @@ use std::{
 };
 
 /// One API's view of one chip.
-pub trait Device: Any + Send + Sync + fmt::Debug {
+///
+/// # Safety
+/// - Memory that it allocates or imports, and queues that it opens, keep the contracts of [`Memory`] and [`Queue`].
+/// - An import stays inside the range that it was given, and keeps the range's owner until no work uses it any more.
+/// - A [`HostRange`] of [`Device::map_file`] is valid for reads and writes of all its bytes while its owner lives.
+pub unsafe trait Device: Any + Send + Sync + fmt::Debug {
     /// What is known of it.
     fn info(&self) -> &DeviceInfo;
 
@@ -315,7 +320,17 @@ pub enum AccessState {
 /// Memory of one device: allocated by it, or another's memory seen from it.
 ///
 /// Dropping it lets the driver free it once queued work that uses it is done.
-pub trait Memory: Any + Send + Sync + fmt::Debug {
+///
+/// # Safety
+/// Safe code makes slices of what these methods return.
+/// - [`Memory::bytes`] never changes, and the driver has at least as many bytes for it.
+/// - [`Memory::host_pointer`] is valid for reads and writes of [`Memory::bytes`] bytes until the memory is dropped or
+///   [`Queue::reside`] makes it `Acquired`; where [`Memory::needs_access_state`] is false, until it is dropped. While
+///   the memory is `SharedRead` or `Released`, nothing that a queue was given writes those bytes.
+/// - The pages of an [`Export::Host`] are valid in the same way while a clone of its owner lives, at an address that does not
+///   change. A descriptor or address that is exported leads to bytes of this memory and to no others.
+/// - A region lies inside the memory and keeps it alive.
+pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
     /// Usable size.
     fn bytes(&self) -> usize;
 

@@ -1,8 +1,9 @@
 //! The traits that a backend of onebuf implements, and plain data that describes memory and work.
 //!
-//! No API's name appears here. A backend is an object-safe [`Backend`] that finds [`Device`]s; a device creates
-//! [`Memory`], [`Queue`]s and [`Program`]s. Two objects can be used in one call if their [`Domain`]s are equal;
-//! everything else that joins two backends goes through an [`Export`].
+//! No API's name appears here. A backend implements [`Backend`], which finds devices, and the traits of [`typed`], whose methods
+//! take the backend's own types. [`dynamic`] makes the object-safe [`Device`], [`Memory`] and [`Queue`] of them, which the core
+//! uses, and checks every argument. Two objects can be used in one call if their [`Domain`]s are equal; everything
+//! else that joins two backends goes through an [`Export`].
 //!
 //! Programs use the crate `onebuf`, which exports only the plain data of this crate. The traits are contracts that safe code
 //! relies on: a backend's host pointer becomes a slice.
@@ -11,6 +12,8 @@
 //!
 //! | module | what it has |
 //! |---|---|
+//! | [`typed`] | what a backend implements |
+//! | [`dynamic`] | the object-safe traits over those; checks of arguments |
 //! | [`checks`], [`native`], [`host_signals`], [`patience`], [`shaders`] | helpers that several backends share |
 //! | [`locks`] | locks, atomics and threads: the standard library's, or shuttle's |
 //! | [`watchdog`] | reports driver calls that do not return |
@@ -23,6 +26,7 @@ mod base_device;
 pub mod checks;
 pub mod descriptor;
 mod device;
+pub mod dynamic;
 mod error;
 pub mod fake;
 mod foreign;
@@ -41,6 +45,7 @@ pub mod shaders;
 mod source;
 #[cfg(all(any(test, feature = "testing"), not(onebuf_shuttle), not(miri)))]
 pub mod testing;
+pub mod typed;
 mod volatile;
 pub mod watchdog;
 mod words;

@@ -8,7 +8,10 @@
 
 #![allow(unsafe_code)]
 
-use crate::{Error, Grid, NativeArg, NativeArgs, NativeKernel, Result, Source, checks};
+use crate::{
+    Domain, Error, Grid, Kernel, NativeArg, NativeArgs, NativeKernel, Program, Result, Source,
+    checks, locks::Arc,
+};
 use std::{
     any::Any,
     ops::Range,
@@ -16,25 +19,28 @@ use std::{
     ptr::NonNull,
 };
 
-/// The native kernels of a program.
+/// The native kernels of a source, as a program of one device.
 #[derive(Debug)]
 pub struct NativeProgram {
+    domain: Domain,
     kernels: Vec<NativeKernel>,
 }
 
 impl NativeProgram {
     /// Takes the native kernels out of a source; `api` is only for the message.
-    pub fn new(api: &str, source: &Source) -> Result<Self> {
+    pub fn new(domain: Domain, api: &str, source: &Source) -> Result<Self> {
         if source.native.is_empty() {
             return Err(Error::unsupported(format!("program on {api}"), "a native kernel"));
         }
-        Ok(NativeProgram { kernels: source.native.clone() })
+        Ok(NativeProgram { domain, kernels: source.native.clone() })
     }
 
     /// The kernel of that name.
     pub fn find(&self, name: &str, parameters: usize) -> Result<NativeCode> {
         match self.kernels.iter().find(|kernel| kernel.name == name) {
-            Some(kernel) => Ok(NativeCode { kernel: kernel.clone(), parameters }),
+            Some(kernel) => {
+                Ok(NativeCode { domain: self.domain, kernel: kernel.clone(), parameters })
+            }
             None => Err(Error::invalid(format!(
                 "no native kernel `{name}`; the program has {}",
                 self.names().join(", ")
@@ -47,22 +53,37 @@ impl NativeProgram {
     }
 }
 
+impl Program for NativeProgram {
+    fn kernel(&self, name: &str, parameters: usize) -> Result<Arc<dyn Kernel>> {
+        Ok(Arc::new(self.find(name, parameters)?))
+    }
+}
+
 /// A native kernel and how many arguments it takes.
 #[derive(Clone, Debug)]
 pub struct NativeCode {
+    domain: Domain,
     kernel: NativeKernel,
     parameters: usize,
 }
 
+impl Kernel for NativeCode {
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn name(&self) -> &str {
+        &self.kernel.name
+    }
+
+    fn parameters(&self) -> usize {
+        self.parameters
+    }
+}
+
 impl NativeCode {
     /// Checks of a launch before it is enqueued.
-    pub fn check(&self, grid: &Grid, args: usize) -> Result<()> {
-        if args != self.parameters {
-            return Err(Error::invalid(format!(
-                "native kernel `{}` takes {} arguments, {args} were given",
-                self.kernel.name, self.parameters
-            )));
-        }
+    pub fn check(&self, grid: &Grid) -> Result<()> {
         let used = grid.global.get(..grid.dims).unwrap_or_default();
         if used.is_empty() || used.contains(&0) {
             return Err(Error::invalid(format!(

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Access, Memory};
+use super::{Access, Domain, Memory};
 use crate::{Error, Result, locks::Arc};
 use bytemuck::Pod;
 use std::{any::Any, borrow::Cow, fmt};
@@ -54,8 +54,17 @@ pub trait Program: Send + Sync + fmt::Debug {
     }
 }
 
-/// A kernel ready to be launched, also by several threads at once.
-pub trait Kernel: Any + Send + Sync + fmt::Debug {}
+/// A kernel ready to be launched, from several threads if need be.
+pub trait Kernel: Any + Send + Sync + fmt::Debug {
+    /// Where it belongs.
+    fn domain(&self) -> Domain;
+
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// How many arguments it takes.
+    fn parameters(&self) -> usize;
+}
 
 impl dyn Kernel {
     /// For the backend's own downcasts.

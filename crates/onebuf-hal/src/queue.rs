@@ -1,7 +1,8 @@
 //! Queues of work, and the events that tell how far they are.
 //!
 //! # Safety
-//! The unsafe methods are contracts for backends; callers keep host memory alive until the event.
+//! The unsafe traits and methods are contracts between backends and what stands above them: callers keep host memory alive
+//! until the event, and an event that is complete means that nobody uses it any more.
 
 #![allow(unsafe_code)]
 
@@ -68,7 +69,16 @@ impl Profile {
 /// A stream of work. Calls enqueue and return; nothing here waits for the device but what says so.
 ///
 /// Memory passed in belongs to this queue's device and is `Acquired`, unless said otherwise.
-pub trait Queue: Any + Send + Sync + fmt::Debug {
+///
+/// # Safety
+/// - Objects of other backends and devices, and ranges outside a memory, are refused before anything is enqueued.
+/// - A transfer touches exactly the bytes that it was given, on both sides, and none after its event is complete. Where a
+///   call fails, nothing of it will touch the caller's memory.
+/// - Work runs in the order that [`QueueSpec::order`] says and behind what it was told to wait for; what it wrote is visible to
+///   work and to hosts that its event orders behind it.
+/// - Memory, kernels and events that enqueued work uses stay alive until it has ended, whatever the caller drops.
+/// - [`Queue::domain`] never changes; an event of an equal domain can be waited for.
+pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
     /// Where its objects belong.
     fn domain(&self) -> Domain;
 
@@ -258,7 +268,13 @@ pub struct PeerStretch<'a> {
 pub type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// A point in a queue. `poll` and `wait` report an error when the work itself failed.
-pub trait Event: Any + Send + Sync + fmt::Debug {
+///
+/// # Safety
+/// Memory is freed, and given to others, because an event said so.
+/// - Once [`Event::poll`] is `Ok(true)`, [`Event::is_over`] true, [`Event::wait`] `Ok` or the callback called, all work that
+///   the event stands for has ended: it uses no memory any more, and what it wrote is visible to the caller.
+/// - [`Event::native_in`] returns a live native event that completes no earlier than this one.
+pub unsafe trait Event: Any + Send + Sync + fmt::Debug {
     /// Where it belongs.
     fn domain(&self) -> Domain;
 

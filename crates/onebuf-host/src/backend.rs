@@ -5,8 +5,17 @@
 
 #![allow(unsafe_code)]
 
-use super::{API, HostDevice};
-use onebuf_hal::{Api, Backend, Discovered, Search, Unavailable, locks::Arc};
+use super::{
+    API, HostDevice, HostMemory,
+    event::Done,
+    program::{HostKernel, HostProgram},
+    queue::HostQueue,
+};
+use onebuf_hal::{
+    Api, Backend, Discovered, Search, Unavailable,
+    locks::Arc,
+    typed::{ApiTypes, NoSemaphore},
+};
 
 /// The CPU of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -22,4 +31,14 @@ unsafe impl Backend for HostBackend {
         let host = Arc::new(HostDevice::new((search.next_domain)()));
         Ok(Discovered::new([host], "the host", Vec::new()))
     }
+}
+
+impl ApiTypes for HostBackend {
+    type Device = HostDevice;
+    type Memory = HostMemory;
+    type Queue = HostQueue;
+    type Event = Done;
+    type Program = HostProgram;
+    type Kernel = HostKernel;
+    type Semaphore = NoSemaphore;
 }

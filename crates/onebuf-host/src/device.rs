@@ -1,10 +1,15 @@
 //! What the operating system says of the CPU.
+//!
+//! # Safety
+//! What `hal` asks of a device holds by construction: see the `SAFETY` comment.
 
-use super::{API, HostMemory, HostPages, program::HostProgram, queue::HostQueue};
+#![allow(unsafe_code)]
+
+use super::{API, HostBackend, HostMemory, HostPages, program::HostProgram, queue::HostQueue};
 use onebuf_hal::{
-    Access, AllocSpec, Caps, Device, DeviceInfo, DeviceKind, Domain, Error, Export, HostRange,
-    Memory, MemoryKind, PageFile, PhysicalId, Program, Queue, QueueOrder, QueueSpec, Result,
-    Source, locks::Arc, watchdog::Post,
+    Access, AllocSpec, Caps, DeviceInfo, DeviceKind, Domain, Error, HostRange, MemoryKind,
+    PageFile, PhysicalId, QueueSpec, Result, Source, locks::Arc, typed::TypedDevice,
+    watchdog::Post,
 };
 use std::{
     any::Any,
@@ -17,7 +22,7 @@ const ALIGN_BYTES: usize = 64;
 /// The CPU of this machine.
 #[derive(Debug)]
 pub struct HostDevice {
-    info: DeviceInfo,
+    info: Arc<DeviceInfo>,
     domain: Domain,
     /// Whose limit its queues wait for others' events.
     post: Arc<Post>,
@@ -26,11 +31,14 @@ pub struct HostDevice {
 impl HostDevice {
     /// Asks the operating system what it runs on. The domain must be this device's alone in its hub.
     pub fn new(domain: Domain) -> Self {
-        HostDevice { info: read_info(), domain, post: Post::new("host", "the host") }
+        HostDevice { info: Arc::new(read_info()), domain, post: Post::new("host", "the host") }
     }
 }
 
-impl Device for HostDevice {
+// SAFETY: pages stay mapped while memory of them lives, and an import keeps its owner.
+unsafe impl TypedDevice for HostDevice {
+    type Types = HostBackend;
+
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -39,55 +47,25 @@ impl Device for HostDevice {
         Some(&self.post)
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>> {
-        if spec.memory_kind != MemoryKind::HostPages {
-            return Err(Error::unsupported(
-                format!("{} memory on host", spec.memory_kind),
-                "a device",
-            ));
-        }
-        // The kernel hands out more than there is and kills the process on use; so ask first.
-        let limit = self.info.caps.max_alloc_bytes;
-        let asked = spec.bytes as u64;
-        if asked > limit {
-            return Err(Error::OutOfMemory { device: API.to_string(), asked, limit: Some(limit) });
-        }
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<HostMemory> {
         let pages = HostPages::new(spec.bytes, spec.align)?;
-        let memory = HostMemory::from_pages(self.domain, Arc::new(pages));
+        let memory = HostMemory::from_pages(self.domain, &self.info, Arc::new(pages));
         if let Some(contents) = contents {
             memory.initialise(contents)?;
         }
-        Ok(Arc::new(memory))
+        Ok(memory)
     }
 
-    fn import(&self, export: &Export, _access: Access) -> Result<Arc<dyn Memory>> {
-        match export {
-            Export::Host(range) if range.bytes == 0 => Err(Error::invalid("an import of no bytes")),
-            Export::Host(range) => Ok(Arc::new(HostMemory::from_range(self.domain, range.clone()))),
-            Export::Fd(_)
-            | Export::Address(_)
-            | Export::Peer(_)
-            | Export::Ipc(_)
-            | Export::Object(_) => {
-                Err(Error::unsupported(format!("{} on host", export.name()), "host pages"))
-            }
-        }
+    fn import_host(&self, pages: &HostRange, _access: Access) -> Result<HostMemory> {
+        Ok(HostMemory::from_range(self.domain, &self.info, pages.clone()))
     }
 
-    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>> {
-        match spec.order {
-            QueueOrder::InOrder => {
-                Ok(Arc::new(HostQueue::new(self.domain, &self.post, spec.profiling)))
-            }
-            QueueOrder::OutOfOrder => Err(Error::unsupported(
-                "an out-of-order queue on host",
-                "a device that runs work behind the caller's back",
-            )),
-        }
+    fn queue(&self, spec: QueueSpec) -> Result<HostQueue> {
+        Ok(HostQueue::new(self.domain, &self.info, &self.post, spec.profiling))
     }
 
-    fn build(&self, source: &Source) -> Result<Arc<dyn Program>> {
-        Ok(Arc::new(HostProgram::new(source)?))
+    fn build(&self, source: &Source) -> Result<HostProgram> {
+        HostProgram::new(self.domain, API.0, source)
     }
 
     fn page_file(&self, range: &HostRange) -> Result<PageFile> {
@@ -144,6 +122,7 @@ fn caps(memory_bytes: u64) -> Caps {
         imports: Vec::new(),
         align_bytes: ALIGN_BYTES,
         unified_memory: true,
+        // The kernel hands out more than there is and kills the process on use.
         max_alloc_bytes: memory_bytes,
         local_memory_bytes: 0,
         // A native kernel is called once for the whole grid, so groups have no meaning and no limit.

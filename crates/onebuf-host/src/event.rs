@@ -1,17 +1,23 @@
 //! Events of work that is already done.
+//!
+//! # Safety
+//! What `hal` asks of an event holds by construction: see the `SAFETY` comment.
+
+#![allow(unsafe_code)]
 
 use onebuf_hal::{Callback, Domain, Error, Event, Profile, Result};
 use std::time::Duration;
 
 /// An event that is complete when it is created.
 #[derive(Debug)]
-pub(super) struct Done {
+pub struct Done {
     pub(super) domain: Domain,
     /// When its work ran, on a queue that was opened for profiling.
     pub(super) profile: Option<Profile>,
 }
 
-impl Event for Done {
+// SAFETY: it is made when its work is over.
+unsafe impl Event for Done {
     fn domain(&self) -> Domain {
         self.domain
     }

@@ -5,10 +5,10 @@
 
 #![allow(unsafe_code)]
 
-use super::{API, HostPages};
+use super::{HostBackend, HostPages, queue::HostQueue};
 use onebuf_hal::{
-    Access, AccessState, Domain, Error, Export, HostRange, Memory, MemoryKind, Queue, RawHandle,
-    Result, locks::Arc, native,
+    Access, DeviceInfo, Domain, Export, HostRange, MemoryKind, RawHandle, Result, locks::Arc,
+    native, typed::TypedMemory,
 };
 use std::{any::Any, ptr::NonNull};
 
@@ -16,6 +16,7 @@ use std::{any::Any, ptr::NonNull};
 #[derive(Debug)]
 pub struct HostMemory {
     domain: Domain,
+    info: Arc<DeviceInfo>,
     range: HostRange,
     /// There when onebuf allocated them.
     pages: Option<Arc<HostPages>>,
@@ -25,15 +26,19 @@ pub struct HostMemory {
 
 impl HostMemory {
     /// Pages of our own.
-    pub(super) fn from_pages(domain: Domain, pages: Arc<HostPages>) -> Self {
+    pub(super) fn from_pages(
+        domain: Domain,
+        info: &Arc<DeviceInfo>,
+        pages: Arc<HostPages>,
+    ) -> Self {
         let owner: Arc<dyn Any + Send + Sync> = pages.clone();
         let range = HostRange { pointer: pages.pointer(), bytes: pages.bytes(), owner };
-        HostMemory { domain, range, pages: Some(pages), part: false }
+        HostMemory { domain, info: info.clone(), range, pages: Some(pages), part: false }
     }
 
     /// Pages that somebody else allocated.
-    pub(super) fn from_range(domain: Domain, range: HostRange) -> Self {
-        HostMemory { domain, range, pages: None, part: false }
+    pub(super) fn from_range(domain: Domain, info: &Arc<DeviceInfo>, range: HostRange) -> Self {
+        HostMemory { domain, info: info.clone(), range, pages: None, part: false }
     }
 
     /// What new pages hold.
@@ -46,21 +51,33 @@ impl HostMemory {
     pub(super) fn pointer(&self) -> NonNull<u8> {
         self.range.pointer
     }
-
-    /// The memory behind the trait, when it belongs to this domain.
-    pub(super) fn of(memory: &dyn Memory, domain: Domain) -> Result<&HostMemory> {
-        memory
-            .as_any()
-            .downcast_ref::<HostMemory>()
-            .filter(|memory| memory.domain == domain)
-            .ok_or_else(|| Error::ForeignContext {
-                have: format!("{memory:?}"),
-                want: format!("memory of {API} {domain:?}"),
-            })
-    }
 }
 
-impl Memory for HostMemory {
+// SAFETY: the range stays mapped while its owner lives, which this holds; a part lies inside of it.
+unsafe impl TypedMemory for HostMemory {
+    type Types = HostBackend;
+
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// The process's memory is one allocation: two ranges may be of the same pages, whoever they came from.
+    fn allocation(&self) -> usize {
+        0
+    }
+
+    fn start(&self) -> usize {
+        self.range.pointer.addr().get()
+    }
+
+    fn is_region(&self) -> bool {
+        self.part
+    }
+
     fn bytes(&self) -> usize {
         self.range.bytes
     }
@@ -73,24 +90,14 @@ impl Memory for HostMemory {
         Some(self.range.pointer)
     }
 
-    fn needs_access_state(&self) -> bool {
-        false
-    }
-
-    fn access_state(&self) -> AccessState {
-        AccessState::Acquired
-    }
-
-    fn export(&self, _queue: &dyn Queue) -> Result<Export> {
+    fn export(&self, _queue: &HostQueue) -> Result<Export> {
         Ok(Export::Host(self.range.clone()))
     }
 
-    fn region(&self, offset: usize, bytes: usize, _access: Access) -> Result<Arc<dyn Memory>> {
-        if self.part {
-            return Err(Error::invalid("a part of a part of a memory"));
-        }
+    fn region(&self, offset: usize, bytes: usize, _access: Access) -> Result<HostMemory> {
         let range = self.range.part(offset, bytes)?;
-        Ok(Arc::new(HostMemory { domain: self.domain, range, pages: None, part: true }))
+        let info = self.info.clone();
+        Ok(HostMemory { domain: self.domain, info, range, pages: None, part: true })
     }
 
     fn raw(&self) -> RawHandle {

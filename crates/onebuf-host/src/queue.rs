@@ -2,17 +2,19 @@
 //!
 //! # Safety
 //!
-//! Every access to memory is bounds-checked here first, and goes to pages that a [`HostMemory`] keeps
+//! Every access is to a range that was checked to lie inside its memory, whose pages a [`HostMemory`] keeps
 //! mapped. Transfers go through [`VolatileBytes`]: another process may write the pages, or another mapping in
 //! this one, whatever guards say. Only kernels rely on exclusive access: by the contract of `hal`, the
 //! caller that launches one holds a guard of a buffer that no other process sees.
 
 #![allow(unsafe_code)]
 
-use super::{API, HostMemory, event::Done, program::HostKernel};
+use super::{HostBackend, HostMemory, event::Done, program::HostKernel};
 use onebuf_hal::{
-    AccessState, Arg, Domain, Error, Event, Grid, HostSignal, Kernel, Memory, NativeArg, Profile,
-    Queue, Result, VolatileBytes, checks, locks::Arc, watchdog::Post,
+    DeviceInfo, Domain, Error, Grid, HostSignal, NativeArg, Profile, Result, VolatileBytes,
+    locks::Arc,
+    typed::{Args, Events, TypedArg, TypedMemory, TypedQueue},
+    watchdog::Post,
 };
 use std::time::Instant;
 
@@ -21,8 +23,9 @@ const FEW: usize = 8;
 
 /// The calling thread, as a queue.
 #[derive(Debug)]
-pub(super) struct HostQueue {
+pub struct HostQueue {
     domain: Domain,
+    info: Arc<DeviceInfo>,
     /// When it was opened; its clock starts there.
     opened: Instant,
     profiling: bool,
@@ -31,8 +34,14 @@ pub(super) struct HostQueue {
 }
 
 impl HostQueue {
-    pub(super) fn new(domain: Domain, post: &Arc<Post>, profiling: bool) -> Self {
-        HostQueue { domain, opened: Instant::now(), profiling, post: post.clone() }
+    pub(super) fn new(
+        domain: Domain,
+        info: &Arc<DeviceInfo>,
+        post: &Arc<Post>,
+        profiling: bool,
+    ) -> Self {
+        let (info, post) = (info.clone(), post.clone());
+        HostQueue { domain, info, opened: Instant::now(), profiling, post }
     }
 
     fn now_ns(&self) -> u64 {
@@ -40,151 +49,118 @@ impl HostQueue {
     }
 
     /// Runs something, and gives an event that knows when it ran.
-    fn timed(&self, work: impl FnOnce() -> Result<()>) -> Result<Arc<dyn Event>> {
+    fn timed(&self, work: impl FnOnce() -> Result<()>) -> Result<Done> {
         let started_ns = self.now_ns();
         work()?;
         let ended_ns = self.now_ns();
         let (queued_ns, submitted_ns) = (started_ns, started_ns);
         let profile = Profile { queued_ns, submitted_ns, started_ns, ended_ns };
-        Ok(Arc::new(Done { domain: self.domain, profile: self.profiling.then_some(profile) }))
+        Ok(Done { domain: self.domain, profile: self.profiling.then_some(profile) })
     }
 
-    fn memory<'a>(&self, memory: &'a dyn Memory) -> Result<&'a HostMemory> {
-        HostMemory::of(memory, self.domain)
-    }
-
-    fn volatile<'a>(&self, memory: &'a dyn Memory) -> Result<VolatileBytes<'a>> {
-        let memory = self.memory(memory)?;
-        // SAFETY: it has so many bytes, mapped for as long as it is borrowed.
-        Ok(unsafe { VolatileBytes::new(memory.pointer(), memory.bytes()) })
-    }
-
-    fn done(&self) -> Arc<dyn Event> {
-        Arc::new(Done { domain: self.domain, profile: None })
-    }
-
-    fn native_arg<'a>(&self, arg: &Arg<'a>) -> Result<NativeArg<'a>> {
-        match *arg {
-            Arg::Memory(memory, access, bytes) => {
-                let memory = self.memory(memory)?;
-                Ok(NativeArg::Buffer {
-                    pointer: memory.pointer().as_ptr(),
-                    bytes: memory.bytes().min(bytes),
-                    writes: access.writes(),
-                })
-            }
-            Arg::Bytes(bytes) => Ok(NativeArg::Value(bytes)),
-            Arg::Local(_) => Err(Error::unsupported(
-                "a group-local argument of a native kernel",
-                "a device with work-groups",
-            )),
-        }
+    fn done(&self) -> Done {
+        Done { domain: self.domain, profile: None }
     }
 }
 
-impl Queue for HostQueue {
+fn volatile(memory: &HostMemory) -> VolatileBytes<'_> {
+    // SAFETY: it has so many bytes, mapped for as long as it is borrowed.
+    unsafe { VolatileBytes::new(memory.pointer(), memory.bytes()) }
+}
+
+fn native_arg(arg: TypedArg<'_, HostMemory>) -> Result<NativeArg<'_>> {
+    match arg {
+        TypedArg::Memory(memory, access, bytes) => Ok(NativeArg::Buffer {
+            pointer: memory.pointer().as_ptr(),
+            bytes,
+            writes: access.writes(),
+        }),
+        TypedArg::Bytes(bytes) => Ok(NativeArg::Value(bytes)),
+        TypedArg::Local(_) => Err(Error::unsupported(
+            "a group-local argument of a native kernel",
+            "a device with work-groups",
+        )),
+    }
+}
+
+// SAFETY: work is over when a call returns, and stays inside the ranges that it is given.
+unsafe impl TypedQueue for HostQueue {
+    type Types = HostBackend;
+
     fn domain(&self) -> Domain {
         self.domain
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
     }
 
     fn runs_at_once(&self) -> bool {
         true
     }
 
-    fn mark(&self) -> Result<Arc<dyn Event>> {
+    fn mark(&self) -> Result<Done> {
         Ok(self.done())
     }
 
-    fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()> {
-        events.iter().try_for_each(|event| event.wait(self.post.limit()))
+    /// Those of any device: the calling thread waits.
+    fn wait_for(&self, events: Events<'_, Self>) -> Result<()> {
+        events.untyped().iter().try_for_each(|event| event.wait(self.post.limit()))
     }
 
     fn host_signal(&self) -> Result<Box<dyn HostSignal>> {
         Err(Error::unsupported(
-            format!("a host signal on {API}"),
+            format!("a host signal on {}", self.info.name),
             "a queue that runs behind the caller's back",
         ))
     }
 
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn reside(&self, memory: &dyn Memory, _to: AccessState) -> Result<bool> {
-        self.memory(memory).map(|_| false)
-    }
-
     unsafe fn read(
         &self,
-        from: &dyn Memory,
+        from: &HostMemory,
         offset: usize,
         into: *mut u8,
         bytes: usize,
-    ) -> Result<Arc<dyn Event>> {
-        let source = self.volatile(from)?;
-        checks::range(from.bytes(), offset, bytes)?;
-        checks::host_pointer(into, bytes)?;
-        if bytes > 0 {
-            // SAFETY: the caller vouches for so many bytes, and that they are this call's alone.
-            source.read(offset, unsafe { std::slice::from_raw_parts_mut(into, bytes) })?;
-        }
+    ) -> Result<Done> {
+        // SAFETY: the caller vouches for so many bytes, and that they are this call's alone.
+        volatile(from).read(offset, unsafe { std::slice::from_raw_parts_mut(into, bytes) })?;
         Ok(self.done())
     }
 
     unsafe fn write(
         &self,
-        to: &dyn Memory,
+        to: &HostMemory,
         offset: usize,
         from: *const u8,
         bytes: usize,
-    ) -> Result<Arc<dyn Event>> {
-        let target = self.volatile(to)?;
-        checks::range(to.bytes(), offset, bytes)?;
-        checks::host_pointer(from, bytes)?;
-        if bytes > 0 {
-            // SAFETY: the caller vouches for so many bytes, and that nothing writes them meanwhile.
-            target.write(offset, unsafe { std::slice::from_raw_parts(from, bytes) })?;
-        }
+    ) -> Result<Done> {
+        // SAFETY: the caller vouches for so many bytes, and that nothing writes them meanwhile.
+        volatile(to).write(offset, unsafe { std::slice::from_raw_parts(from, bytes) })?;
         Ok(self.done())
     }
 
-    fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
-        let target = self.volatile(memory)?;
-        let range = checks::fill(memory.bytes(), offset, bytes, pattern)?;
-        target.fill(range.start, range.len(), pattern)
+    fn fill(&self, memory: &HostMemory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        volatile(memory).fill(offset, bytes, pattern)
     }
 
     fn copy(
         &self,
-        from: &dyn Memory,
-        from_offset: usize,
-        to: &dyn Memory,
-        to_offset: usize,
+        (from, from_offset): (&HostMemory, usize),
+        (to, to_offset): (&HostMemory, usize),
         bytes: usize,
     ) -> Result<()> {
-        let source = checks::range(from.bytes(), from_offset, bytes)?;
-        let target = checks::range(to.bytes(), to_offset, bytes)?;
-        if self.memory(from)?.pointer() == self.memory(to)?.pointer() {
-            checks::apart(source.start, target.start, bytes)?;
-        }
-        let (from, to) = (self.volatile(from)?, self.volatile(to)?);
-        to.copy_from(target.start, &from, source.start, bytes)
+        volatile(to).copy_from(to_offset, &volatile(from), from_offset, bytes)
     }
 
     unsafe fn launch(
         &self,
-        kernel: &dyn Kernel,
+        kernel: &HostKernel,
         grid: &Grid,
-        args: &[Arg<'_>],
-        after: &[Arc<dyn Event>],
+        args: Args<'_, Self>,
+        after: Events<'_, Self>,
         wants_event: bool,
-    ) -> Result<Option<Arc<dyn Event>>> {
-        let HostKernel(code) =
-            kernel.as_any().downcast_ref().ok_or_else(|| Error::ForeignContext {
-                have: format!("{kernel:?}"),
-                want: format!("a kernel of {API}"),
-            })?;
-        code.check(grid, args.len())?;
+    ) -> Result<Option<Done>> {
+        kernel.check(grid)?;
         let (mut few, mut many) = ([NativeArg::Value(&[]); FEW], Vec::new());
         let room = match few.get_mut(..args.len()) {
             Some(room) => room,
@@ -193,17 +169,13 @@ impl Queue for HostQueue {
                 &mut many[..]
             }
         };
-        for (to, arg) in room.iter_mut().zip(args) {
-            *to = self.native_arg(arg)?;
+        for (to, arg) in room.iter_mut().zip(args.iter()) {
+            *to = native_arg(arg?)?;
         }
         self.wait_for(after)?;
         // SAFETY: the memories behind the arguments are borrowed for this call, and the caller holds
         // views of them as their accesses say.
-        let run = || unsafe { code.run(grid, room) };
+        let run = || unsafe { kernel.run(grid, room) };
         if wants_event { self.timed(run).map(Some) } else { run().map(|()| None) }
-    }
-
-    fn raw(&self) -> usize {
-        0
     }
 }

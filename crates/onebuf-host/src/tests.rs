@@ -180,3 +180,27 @@ fn events_are_over_and_host_signals_are_not_there() {
     queue.wait_for(&[event]).unwrap();
     assert!(matches!(queue.host_signal().err(), Some(Error::Unsupported { .. })));
 }
+
+#[cfg(not(miri))]
+#[test]
+fn wrong_arguments_are_refused_alike_by_every_backend() {
+    use onebuf_hal::{
+        fake::{FakeConfig, FakeDevice},
+        testing::misuse::Mixed,
+    };
+
+    let source = program("touch", |_| Ok(()));
+    let hosts = [7, 8].map(|domain| HostDevice::new(Domain(domain)));
+    let fakes = [9, 10].map(|domain| {
+        FakeDevice::new(FakeConfig { domain: Domain(domain), ..FakeConfig::default() })
+    });
+    let mixed = |device, twin, stranger| Mixed {
+        device,
+        twin: Some(twin),
+        stranger,
+        source: &source,
+        kernel: "touch",
+    };
+    mixed(&hosts[0], &hosts[1], &fakes[0]).check();
+    mixed(&fakes[0], &fakes[1], &hosts[0]).check();
+}

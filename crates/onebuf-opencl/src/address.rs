@@ -16,7 +16,7 @@ use onebuf_experimental::placement::{self, ROCR};
 use onebuf_hal::{
     self as hal, Access, AddressFrom, AddressRange, AddressSpace, AllocSpec, Arg, DeviceInfo,
     DeviceKind, Error, Grid, HostAccess, HostRange, MemoryKind, Program as _, Result, Source,
-    locks::Arc,
+    locks::Arc, typed::TypedMemory,
 };
 use onebuf_sys::{ClStatus, opencl::consts as cl};
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub(super) fn of(memory: &Memory, queue: &Queue) -> Result<u64> {
     let program = Program::build(context.clone(), &Source { texts, ..Source::default() })?;
     let kernel = program.kernel(NAME, 2)?;
     let grid = Grid { dims: 1, global: [1; 3], local: None, offset: [0; 3] };
-    let all = hal::Memory::bytes(memory);
+    let all = memory.bytes();
     let args = [Arg::Memory(&told, access, bytes), Arg::Memory(memory, memory.access(), all)];
     // SAFETY: the text above writes eight bytes of the first, and touches nothing of the second.
     unsafe { hal::Queue::launch(queue, &*kernel, &grid, &args, &[], false) }?;

@@ -1,8 +1,12 @@
 //! OpenCL as a backend.
 
-use super::{API, OPENCL_C, discover, foreign::Library};
+use super::{
+    API, Device, OPENCL_C, discover, event::Event, foreign::Library, kernel::Kernel,
+    memory::Memory, program::Program, queue::Queue, semaphore::Semaphore,
+};
 use onebuf_hal::{
     Api, Backend, Discovered, DriverLibrary, Language, Search, Unavailable, locks::Arc,
+    typed::ApiTypes,
 };
 
 /// Every OpenCL platform of this machine.
@@ -31,4 +35,14 @@ unsafe impl Backend for OpenClBackend {
         let library = Arc::new(Library { cl: found.cl, devices: found.devices });
         Ok(Discovered { library: Some(library), ..discovered })
     }
+}
+
+impl ApiTypes for OpenClBackend {
+    type Device = Device;
+    type Memory = Memory;
+    type Queue = Queue;
+    type Event = Event;
+    type Program = Program;
+    type Kernel = Kernel;
+    type Semaphore = Semaphore;
 }

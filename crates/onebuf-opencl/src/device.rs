@@ -1,7 +1,7 @@
 //! A device, and the one context that everything made for it belongs to.
 
 use super::{
-    conv,
+    OpenClBackend, conv,
     conv::Version,
     graphics::{self, Tie},
     ids::Ids,
@@ -12,9 +12,10 @@ use super::{
     semaphore::Semaphore,
 };
 use onebuf_hal::{
-    self as hal, Access, AllocSpec, ContextHandles, DeviceInfo, Domain, Error, Export,
-    LayeredHandles, PhysicalId, QueueOrder, QueueSpec, Result, Source, checks,
+    self as hal, Access, AddressRange, AllocSpec, ContextHandles, DeviceInfo, Domain, Error,
+    FdRange, HostRange, LayeredHandles, ObjectRange, PhysicalId, QueueSpec, Result, Source, checks,
     locks::{Arc, Mutex, lock},
+    typed::TypedDevice,
     watchdog::Post,
 };
 use onebuf_sys::{
@@ -66,12 +67,6 @@ impl Driver {
         {
             tracing::warn!(device = %self.info.name, "{call}: {status}");
         }
-    }
-
-    /// Whether objects of that domain may meet this device's.
-    #[inline]
-    pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
-        checks::same_domain(what, domain, self.domain, &self.info)
     }
 
     /// Something that is not of this device's context.
@@ -226,14 +221,12 @@ impl Device {
             Which::ForeignDevice(_) => None,
         }
     }
-
-    /// Before the driver is asked: clover accepts any size and fails at the first use.
-    fn check_bytes(&self, bytes: usize) -> Result<()> {
-        checks::bytes(&self.driver.info, bytes)
-    }
 }
 
-impl hal::Device for Device {
+// SAFETY: everything made of it keeps its context; an import keeps its owner until the driver has let go of it.
+unsafe impl TypedDevice for Device {
+    type Types = OpenClBackend;
+
     fn info(&self) -> &DeviceInfo {
         &self.driver.info
     }
@@ -260,41 +253,31 @@ impl hal::Device for Device {
         self.chip_beneath(context)
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
-        checks::allocation(&self.driver.info, spec, contents)?;
-        Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Memory> {
+        Memory::allocate(self.context()?, spec, contents)
     }
 
-    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn hal::Memory>> {
-        match export {
-            Export::Host(range) => {
-                self.check_bytes(range.bytes)?;
-                Ok(Arc::new(Memory::import(self.context()?, range, access)?))
-            }
-            Export::Fd(range) => {
-                range.check_for(&self.driver.info)?;
-                self.check_bytes(range.allocation_bytes)?;
-                Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
-            }
-            Export::Address(range) => {
-                self.check_bytes(range.bytes)?;
-                super::address::check(&self.driver, range)?;
-                Ok(Arc::new(Memory::at_address(self.context()?, range, access)))
-            }
-            Export::Object(object) => {
-                object.check_for(&self.driver.info)?;
-                self.check_bytes(object.bytes)?;
-                Ok(Arc::new(Memory::import_object(self.context()?, object, access)?))
-            }
-            Export::Peer(_) | Export::Ipc(_) => {
-                let what = format!("{} on {}", export.name(), self.driver.info.name);
-                Err(Error::unsupported(what, "host pages or a descriptor"))
-            }
-        }
+    fn import_host(&self, pages: &HostRange, access: Access) -> Result<Memory> {
+        Memory::import(self.context()?, pages, access)
     }
 
-    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn hal::Semaphore>> {
-        Ok(Arc::new(Semaphore::import(self.context()?, fd)?))
+    /// The driver imports the whole allocation; clover accepts any size and fails at the first use.
+    fn import_fd(&self, range: &FdRange, access: Access) -> Result<Memory> {
+        checks::bytes(&self.driver.info, range.allocation_bytes)?;
+        Memory::import_fd(self.context()?, range, access)
+    }
+
+    fn import_address(&self, range: &AddressRange, access: Access) -> Result<Memory> {
+        super::address::check(&self.driver, range)?;
+        Ok(Memory::at_address(self.context()?, range, access))
+    }
+
+    fn import_object(&self, object: &ObjectRange, access: Access) -> Result<Memory> {
+        Memory::import_object(self.context()?, object, access)
+    }
+
+    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Semaphore> {
+        Semaphore::import(self.context()?, fd)
     }
 
     fn will_share_with(&self, other: &Arc<dyn hal::Device>) {
@@ -303,15 +286,12 @@ impl hal::Device for Device {
         }
     }
 
-    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {
-        if spec.order == QueueOrder::OutOfOrder && !self.driver.info.caps.out_of_order {
-            return Err(super::queue::no_out_of_order(&self.driver));
-        }
-        Ok(Arc::new(Queue::new(self.context()?, spec)?))
+    fn queue(&self, spec: QueueSpec) -> Result<Queue> {
+        Queue::new(self.context()?, spec)
     }
 
-    fn build(&self, source: &Source) -> Result<Arc<dyn hal::Program>> {
-        Ok(Arc::new(Program::build(self.context()?, source)?))
+    fn build(&self, source: &Source) -> Result<Program> {
+        Program::build(self.context()?, source)
     }
 
     fn compiles(&self) -> bool {

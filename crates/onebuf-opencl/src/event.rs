@@ -172,7 +172,7 @@ impl Signal {
 }
 
 /// A point in a queue.
-pub(super) struct Event {
+pub struct Event {
     raw: RawEvent,
     /// Whether its queue was flushed since: without that, rusticl runs nothing and the event never
     /// completes (by the specification none needs to).
@@ -184,7 +184,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    pub fn new(queue: Arc<RawQueue>, raw: ClEvent) -> Event {
+    pub(super) fn new(queue: Arc<RawQueue>, raw: ClEvent) -> Event {
         let behind = queue.host_signals.pending();
         let raw = RawEvent { queue, raw, behind };
         let flushed = AtomicBool::new(false);
@@ -196,7 +196,7 @@ impl Event {
     ///
     /// # Safety
     /// A live event of the queue's context.
-    pub unsafe fn retained(
+    pub(super) unsafe fn retained(
         queue: Arc<RawQueue>,
         raw: ClEvent,
         by_host: bool,
@@ -210,7 +210,7 @@ impl Event {
         Ok(Event { raw, flushed, by_host, signal: Mutex::new(None) })
     }
 
-    pub fn driver(&self) -> &Arc<Driver> {
+    pub(super) fn driver(&self) -> &Arc<Driver> {
         self.raw.driver()
     }
 
@@ -235,7 +235,7 @@ impl Event {
     }
 
     /// Whether it belongs to that queue.
-    pub fn is_of(&self, queue: &RawQueue) -> bool {
+    pub(super) fn is_of(&self, queue: &RawQueue) -> bool {
         !self.by_host && self.raw.queue.raw == queue.raw
     }
 
@@ -283,7 +283,8 @@ impl Event {
     }
 }
 
-impl hal::Event for Event {
+// SAFETY: it is over when the driver says that the command is, and no sooner.
+unsafe impl hal::Event for Event {
     fn domain(&self) -> Domain {
         self.raw.driver().domain
     }

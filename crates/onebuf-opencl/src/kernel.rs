@@ -5,6 +5,7 @@ use super::{
     conv::Version,
     device::Driver,
     event::Event,
+    memory::Memory,
     program::RawProgram,
     query,
     queue::Queue,
@@ -13,8 +14,9 @@ use super::{
 };
 use bytemuck::Pod;
 use onebuf_hal::{
-    self as hal, Arg, Caps, Domain, Error, Grid, Result,
+    self as hal, Caps, Domain, Error, Grid, Result,
     locks::{Arc, AtomicU64, Ordering},
+    typed::{Args, Events, TypedArg, TypedMemory},
 };
 use onebuf_sys::{
     ClStatus,
@@ -27,7 +29,7 @@ const FORM_ARGS: usize = u64::BITS as usize;
 
 /// One kernel of a program.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub struct Kernel {
     program: Arc<RawProgram>,
     /// The program's, here so that a launch need not follow three pointers for it.
     domain: Domain,
@@ -76,7 +78,7 @@ fn ask<T: Pod>(driver: &Driver, kernel: ClKernel, what: u32) -> T {
 
 impl Kernel {
     /// Looks a kernel up and compares the number of its parameters.
-    pub fn new(program: &Arc<RawProgram>, name: &str, parameters: usize) -> Result<Kernel> {
+    pub(super) fn new(program: &Arc<RawProgram>, name: &str, parameters: usize) -> Result<Kernel> {
         let (driver, first) = (&program.context.driver, RawKernel::new(program, name)?);
         check_parameters(driver, name, first.raw, parameters)?;
         let (limits, domain) = (Limits::ask(driver, first.raw), driver.domain);
@@ -110,23 +112,24 @@ impl Kernel {
         queue: &Queue,
         slot: &mut Slot,
         form: u64,
-        args: &[Arg<'_>],
+        args: Args<'_, Queue>,
         unknown: &mut bool,
     ) -> Result<Option<u64>> {
         let mut local = 0u64;
         for (index, arg) in args.iter().enumerate() {
-            let to = match arg {
-                Arg::Memory(memory, access, _) => {
-                    let memory = queue.for_launch(*memory, *access)?;
+            let arg = arg?;
+            let to = match &arg {
+                TypedArg::Memory(memory, access, _) => {
+                    memory.start_launch(&queue.raw, access.writes())?;
                     let is_svm = matches!(memory.place, Place::Svm { .. });
                     if is_svm != has_svm(form, index) && index < FORM_ARGS {
-                        return form_of(queue, args).map(Some);
+                        return form_of(args).map(Some);
                     }
                     *unknown |= is_svm && memory.is_unknown();
                     Setting::Memory(memory.id, &memory.place)
                 }
-                Arg::Bytes(bytes) => Setting::Value(bytes),
-                Arg::Local(bytes) => {
+                TypedArg::Bytes(bytes) => Setting::Value(bytes),
+                TypedArg::Local(bytes) => {
                     local = local.saturating_add(*bytes as u64);
                     check_local(self, local, &queue.raw.driver().info.caps)?;
                     Setting::Local(*bytes)
@@ -134,7 +137,7 @@ impl Kernel {
             };
             if !slot.has(index, &to) {
                 // SAFETY: the caller's promise; the memory is of this context.
-                unsafe { self.change(queue, slot, index, to, arg) }?;
+                unsafe { self.change(queue, slot, index, to, &arg) }?;
             }
         }
         Ok(None)
@@ -149,7 +152,7 @@ impl Kernel {
         slot: &mut Slot,
         index: usize,
         to: Setting<'_>,
-        arg: &Arg<'_>,
+        arg: &TypedArg<'_, Memory>,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
         let set = unsafe { slot.set(&queue.raw.driver().cl, index, &to) };
@@ -157,13 +160,33 @@ impl Kernel {
     }
 
     #[cold]
-    fn refused(&self, call: &'static str, status: ClStatus, index: usize, arg: &Arg<'_>) -> Error {
+    fn refused(
+        &self,
+        call: &'static str,
+        status: ClStatus,
+        index: usize,
+        arg: &TypedArg<'_, Memory>,
+    ) -> Error {
         let which = format!("argument {index} of kernel `{}` ({})", self.name, described(arg));
         conv::argument(call, status, &which, &self.driver().info.name)
     }
 }
 
-impl hal::Kernel for Kernel {}
+impl hal::Kernel for Kernel {
+    #[inline]
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[inline]
+    fn parameters(&self) -> usize {
+        self.parameters
+    }
+}
 
 fn check_parameters(driver: &Driver, name: &str, kernel: ClKernel, declared: usize) -> Result<()> {
     let takes = query::value::<u32>(|n, at, len| {
@@ -179,13 +202,13 @@ fn check_parameters(driver: &Driver, name: &str, kernel: ClKernel, declared: usi
     )))
 }
 
-fn described(arg: &Arg<'_>) -> String {
+fn described(arg: &TypedArg<'_, Memory>) -> String {
     match arg {
-        Arg::Memory(memory, access, _) => {
+        TypedArg::Memory(memory, access, _) => {
             format!("memory of {} bytes for {access}", memory.bytes())
         }
-        Arg::Bytes(bytes) => format!("a value of {} bytes", bytes.len()),
-        Arg::Local(bytes) => format!("{bytes} bytes of local memory"),
+        TypedArg::Bytes(bytes) => format!("a value of {} bytes", bytes.len()),
+        TypedArg::Local(bytes) => format!("{bytes} bytes of local memory"),
     }
 }
 
@@ -195,22 +218,15 @@ fn described(arg: &Arg<'_>) -> String {
 /// The kernel stays inside the memories given and does to each only what its access says.
 pub(super) unsafe fn launch(
     queue: &Queue,
-    kernel: &dyn hal::Kernel,
+    kernel: &Kernel,
     grid: &Grid,
-    args: &[Arg<'_>],
-    after: &[Arc<dyn hal::Event>],
+    args: Args<'_, Queue>,
+    after: Events<'_, Queue>,
     wants_event: bool,
-) -> Result<Option<Arc<dyn hal::Event>>> {
+) -> Result<Option<Event>> {
     let driver = queue.raw.driver();
-    let own = kernel.as_any().downcast_ref::<Kernel>();
-    let Some(kernel) = own.filter(|own| own.domain == driver.domain) else {
-        return Err(driver.foreign("a kernel", own.map(|own| own.domain)));
-    };
     let plain = grid.is_plain();
     let group = kernel.group(grid, plain, driver)?;
-    if kernel.parameters != args.len() {
-        return Err(miscounted(kernel, args.len()));
-    }
     let (mut form, mut unknown) = (kernel.form.load(Ordering::Relaxed), false);
     let slot = loop {
         let mut slot = kernel.slots.take(form, || kernel.slot())?;
@@ -236,7 +252,8 @@ pub(super) unsafe fn launch(
     if event.is_err() {
         outlive(queue, args);
     }
-    Ok(wants_event.then_some(event? as _))
+    let event = event?;
+    Ok(wants_event.then_some(event))
 }
 
 /// A launch whose arguments are set; its slot is held.
@@ -277,16 +294,16 @@ impl Enqueue<'_> {
     /// # Safety
     /// As [`launch`].
     #[inline(never)]
-    unsafe fn with_event(&self, after: &[Arc<dyn hal::Event>]) -> Result<Arc<Event>> {
+    unsafe fn with_event(&self, after: Events<'_, Queue>) -> Result<Event> {
         let (queue, mut event) = (self.queue, ClEvent::NULL);
         let waits = queue.waits(after)?;
         // SAFETY: the caller's promise.
         unsafe { self.now(&waits, &raw mut event) }?;
         queue.waited(after);
-        let event = Arc::new(queue.raw.event("clEnqueueNDRangeKernel", event)?);
+        let event = queue.raw.event("clEnqueueNDRangeKernel", event)?;
         if queue.raw.driver().quirks.reads_arguments_late {
             // Its arguments are the driver's until it is over.
-            hal::Event::wait(&*event, queue.raw.driver().post.limit())?;
+            hal::Event::wait(&event, queue.raw.driver().post.limit())?;
         }
         Ok(event)
     }
@@ -365,11 +382,11 @@ fn wrong_grid(grid: &Grid) -> Option<String> {
 
 /// Which arguments are SVM pointers, one bit each.
 #[cold]
-fn form_of(queue: &Queue, args: &[Arg<'_>]) -> Result<u64> {
+fn form_of(args: Args<'_, Queue>) -> Result<u64> {
     let mut form = 0;
     for (index, arg) in args.iter().enumerate().take(FORM_ARGS) {
-        if let Arg::Memory(memory, ..) = arg
-            && let Place::Svm { .. } = queue.own(*memory)?.place
+        if let TypedArg::Memory(memory, ..) = arg?
+            && let Place::Svm { .. } = memory.place
         {
             form |= 1 << index;
         }
@@ -384,20 +401,12 @@ fn has_svm(form: u64, index: usize) -> bool {
 
 /// A launch that could not be waited for may still use its memories.
 #[cold]
-fn outlive(queue: &Queue, args: &[Arg<'_>]) {
-    for arg in args {
-        if let Arg::Memory(memory, ..) = arg
-            && let Ok(memory) = queue.own(*memory)
-        {
+fn outlive(queue: &Queue, args: Args<'_, Queue>) {
+    for arg in args.iter() {
+        if let Ok(TypedArg::Memory(memory, ..)) = arg {
             memory.outlives(&queue.raw);
         }
     }
-}
-
-#[cold]
-fn miscounted(kernel: &Kernel, given: usize) -> Error {
-    let Kernel { name, parameters, .. } = kernel;
-    Error::invalid(format!("kernel `{name}` takes {parameters} arguments, {given} given"))
 }
 
 /// What the kernel has for itself is the compiler's affair, until an argument adds to it.

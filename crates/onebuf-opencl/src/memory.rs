@@ -1,6 +1,7 @@
 //! Memory: plain and mapped buffers, imported host pages, shared virtual memory, and parts of these.
 
 use super::{
+    OpenClBackend,
     access_state::{Now, State},
     address, conv,
     device::Context,
@@ -9,9 +10,10 @@ use super::{
     storage::{self, Address, Object, Place, Storage, Whole},
 };
 use onebuf_hal::{
-    self as hal, Access, AccessState, AddressFrom, AddressRange, AllocSpec, Domain, Error, Export,
-    FdRange, HostAccess, HostRange, MemoryKind, ObjectRange, RawHandle, Result, checks,
+    self as hal, Access, AccessState, AddressFrom, AddressRange, AllocSpec, DeviceInfo, Domain,
+    Error, Export, FdRange, HostAccess, HostRange, MemoryKind, ObjectRange, RawHandle, Result,
     locks::{Arc, AtomicU64, Mutex, lock},
+    typed::TypedMemory,
 };
 use onebuf_sys::opencl::ClBufferRegion;
 use std::{fmt, ptr::NonNull, sync::OnceLock, time::Duration};
@@ -46,12 +48,12 @@ pub(super) struct Inner {
 
 /// A device's memory, or a part of it, as the layers above hold it. An export holds the inner object.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub struct Memory {
     inner: Arc<Inner>,
     part: Option<Part>,
     /// By which a kernel remembers that its argument is this memory.
     pub id: u64,
-    pub place: Place,
+    pub(super) place: Place,
     pub domain: Domain,
     bytes: usize,
     access: Access,
@@ -68,7 +70,7 @@ struct Part {
 
 impl Memory {
     /// New memory in one of the device's memory kinds.
-    pub fn allocate(
+    pub(super) fn allocate(
         context: Arc<Context>,
         spec: &AllocSpec,
         contents: Option<&[u8]>,
@@ -79,7 +81,11 @@ impl Memory {
     }
 
     /// Somebody else's host pages.
-    pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
+    pub(super) fn import(
+        context: Arc<Context>,
+        range: &HostRange,
+        access: Access,
+    ) -> Result<Memory> {
         let storage = Storage::over(&context, range, access)?;
         let (bytes, memory_kind, host) =
             (range.bytes, MemoryKind::HostPages, HostAccess::default());
@@ -91,7 +97,11 @@ impl Memory {
     }
 
     /// Memory of another API or process. It is theirs until it was acquired.
-    pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
+    pub(super) fn import_fd(
+        context: Arc<Context>,
+        range: &FdRange,
+        access: Access,
+    ) -> Result<Memory> {
         let storage = Storage::behind(&context, range, access)?;
         let (bytes, memory_kind, host) =
             (range.bytes, MemoryKind::Exportable, HostAccess::default());
@@ -103,7 +113,7 @@ impl Memory {
     }
 
     /// A buffer of another API's, by the sharing calls for such. It is theirs until it was acquired.
-    pub fn import_object(
+    pub(super) fn import_object(
         context: Arc<Context>,
         object: &ObjectRange,
         access: Access,
@@ -121,7 +131,11 @@ impl Memory {
 
     /// Memory of another API at an address that kernels of this one use as it is. The driver does not know it, and its
     /// in-order queues drop the barrier between two kernels that use it: see [`Memory::is_unknown`].
-    pub fn at_address(context: Arc<Context>, range: &AddressRange, access: Access) -> Memory {
+    pub(super) fn at_address(
+        context: Arc<Context>,
+        range: &AddressRange,
+        access: Access,
+    ) -> Memory {
         let storage = Storage::at(range, access);
         let (bytes, memory_kind, host) = (range.bytes, MemoryKind::Device, HostAccess::default());
         let spec = AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None };
@@ -137,25 +151,14 @@ impl Memory {
         self.inner.theirs.is_some()
     }
 
-    /// Whether the driver's own calls know it.
-    pub fn check_known(&self) -> Result<()> {
-        match self.is_unknown() {
-            false => Ok(()),
-            true => Err(Error::unsupported(
-                "a read, write, fill or copy by opencl of memory that another API allocated",
-                "kernels, or a queue of the device that it was allocated on",
-            )),
-        }
-    }
-
     /// Somebody else's memory, as they made it.
-    pub fn wrap(context: Arc<Context>, storage: Storage, spec: &AllocSpec) -> Memory {
+    pub(super) fn wrap(context: Arc<Context>, storage: Storage, spec: &AllocSpec) -> Memory {
         let flags = storage.flags;
         Memory::whole(Inner::new(context, storage, spec), spec.access, flags)
     }
 
     /// A sub-buffer that somebody else made of this.
-    pub fn wrap_part(&self, object: Object, at: ClBufferRegion, access: Access) -> Memory {
+    pub(super) fn wrap_part(&self, object: Object, at: ClBufferRegion, access: Access) -> Memory {
         let (inner, place) = (self.inner.clone(), Place::Object(object.mem));
         let (id, domain) = (inner.context.new_id(), self.domain);
         let flags = self.flags & !conv::access(self.access) | conv::access(access);
@@ -189,20 +192,7 @@ impl Memory {
         Ok(Memory { inner, part, id, place, domain, bytes, access, flags })
     }
 
-    /// What `clCreateSubBuffer` wants and four runtimes do not check; the same for SVM.
-    fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
-        let align = self.inner.context.driver.info.caps.align_bytes;
-        let is_part = self.part.is_some();
-        let whole = checks::Whole { bytes: self.bytes, access: self.access, align, is_part };
-        whole.check_region(offset, bytes, access)
-    }
-
-    /// What kernels may do with it.
-    pub fn access(&self) -> Access {
-        self.access
-    }
-
-    pub fn context(&self) -> &Arc<Context> {
+    pub(super) fn context(&self) -> &Arc<Context> {
         &self.inner.context
     }
 
@@ -211,13 +201,8 @@ impl Memory {
         self.part.as_ref().map_or(0, |part| part.offset)
     }
 
-    pub fn reside(&self, queue: &Arc<RawQueue>, to: AccessState) -> Result<bool> {
+    pub(super) fn reside(&self, queue: &Arc<RawQueue>, to: AccessState) -> Result<bool> {
         self.inner.reside(queue, to)
-    }
-
-    /// Whether the two are of one whole.
-    pub fn shares(&self, other: &Memory) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Whether commands of the host's may write it.
@@ -225,21 +210,10 @@ impl Memory {
         self.inner.host.writes()
     }
 
-    /// Whether the range lies inside.
-    pub fn check_range(&self, offset: usize, bytes: usize) -> Result<()> {
-        checks::range(self.bytes, offset, bytes).map(drop)
-    }
-
-    /// Whether the buffer was made for what a kernel is about to do with it.
-    #[inline]
-    pub fn check_access(&self, access: Access) -> Result<()> {
-        checks::access(self.access, access)
-    }
-
     /// Notes that the queue is about to use it, and says whether it may. Takes no lock but the first
     /// time that a queue uses what must be remembered.
     #[inline]
-    pub fn start_use(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
+    pub(super) fn start_use(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
         self.inner.access_state.check_use(writes)?;
         self.inner.note_use(queue);
         Ok(())
@@ -247,28 +221,27 @@ impl Memory {
 
     /// The same for a launch. Where that is waited for there is nothing to remember, unless the wait fails.
     #[inline]
-    pub fn start_launch(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
+    pub(super) fn start_launch(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
+        if self.inner.access_state.is_acquired() && self.inner.knows(queue) {
+            return Ok(());
+        }
+        self.note_launch(queue, writes)
+    }
+
+    #[cold]
+    fn note_launch(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
         self.inner.access_state.check_use(writes)?;
         self.inner.note_launch(queue);
         Ok(())
     }
 
-    /// Whether a launch on the queue may use it so, with nothing left to note.
-    #[inline]
-    pub fn is_ready_for(&self, queue: &RawQueue, access: Access) -> bool {
-        self.domain == queue.driver().domain
-            && self.access.allows(access)
-            && self.inner.access_state.is_acquired()
-            && self.inner.knows(queue)
-    }
-
     /// The wait has failed: the launch may still run.
-    pub fn outlives(&self, queue: &Arc<RawQueue>) {
+    pub(super) fn outlives(&self, queue: &Arc<RawQueue>) {
         self.inner.note_use(queue);
     }
 
     /// Notes that the queue is about to use it, whatever for.
-    pub fn note_use(&self, queue: &Arc<RawQueue>) {
+    pub(super) fn note_use(&self, queue: &Arc<RawQueue>) {
         self.inner.note_use(queue);
     }
 
@@ -299,7 +272,36 @@ impl Memory {
     }
 }
 
-impl hal::Memory for Memory {
+// SAFETY: a mapped pointer is the driver's, valid until the unmap that `reside` enqueues; `Inner` keeps what it is of.
+unsafe impl TypedMemory for Memory {
+    type Types = OpenClBackend;
+
+    #[inline]
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.inner.context.driver.info
+    }
+
+    #[inline]
+    fn access(&self) -> Access {
+        self.access
+    }
+
+    fn allocation(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
+    fn start(&self) -> usize {
+        self.offset()
+    }
+
+    fn is_region(&self) -> bool {
+        self.part.is_some()
+    }
+
     fn retain(&self) -> Result<usize> {
         let Place::Object(mem) = self.place else {
             return Err(Error::unsupported(
@@ -338,14 +340,7 @@ impl hal::Memory for Memory {
         self.inner.access_state.get()
     }
 
-    fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
-        let driver = &self.inner.context.driver;
-        driver.same_domain("a queue", queue.domain())?;
-        let queue = queue.as_any().downcast_ref::<Queue>();
-        let queue = queue.ok_or_else(|| driver.foreign("a queue", None))?;
-        if self.part.is_some() {
-            return Err(Error::unsupported("the export of a region", "the whole memory"));
-        }
+    fn export(&self, queue: &Queue) -> Result<Export> {
         let pointer = match (self.inner.place, self.inner.memory_kind) {
             (_, MemoryKind::Device | MemoryKind::OnChip | MemoryKind::Exportable) => {
                 let needs = "mapped_device, fine_svm or coarse_svm memory";
@@ -358,14 +353,7 @@ impl hal::Memory for Memory {
         Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner }))
     }
 
-    fn export_address(&self, queue: &dyn hal::Queue) -> Result<AddressRange> {
-        let driver = &self.inner.context.driver;
-        driver.same_domain("a queue", queue.domain())?;
-        let queue = queue.as_any().downcast_ref::<Queue>();
-        let queue = queue.ok_or_else(|| driver.foreign("a queue", None))?;
-        if self.part.is_some() {
-            return Err(Error::unsupported("the export of a region", "the whole memory"));
-        }
+    fn export_address(&self, queue: &Queue) -> Result<AddressRange> {
         let owner: Owner = self.inner.clone();
         address::check_placed(&self.inner)?;
         let (address, from) = match self.inner.place {
@@ -379,9 +367,8 @@ impl hal::Memory for Memory {
         !self.is_unknown()
     }
 
-    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
-        self.check_part(offset, bytes, access)?;
-        Ok(Arc::new(self.part_at(offset, bytes, access)?))
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
+        self.part_at(offset, bytes, access)
     }
 
     fn raw(&self) -> RawHandle {

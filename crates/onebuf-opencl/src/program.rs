@@ -140,7 +140,7 @@ impl Drop for RawProgram {
 
 /// A program that was built.
 #[derive(Debug)]
-pub(super) struct Program {
+pub struct Program {
     raw: Arc<RawProgram>,
     log: String,
     of_binary: bool,
@@ -151,7 +151,7 @@ pub(super) struct Program {
 
 impl Program {
     /// Makes a program of the first form that the device takes, on the calling thread.
-    pub fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
+    pub(super) fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
         let text = source.text(OPENCL_C);
         if source.options.contains('\0') || text.is_some_and(|text| text.contains('\0')) {
             return Err(Error::invalid("a zero byte in a program's text or options"));

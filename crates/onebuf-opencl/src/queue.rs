@@ -1,18 +1,22 @@
 //! Queues: their order, their marks and barriers.
 
 use super::{
+    OpenClBackend,
     conv::Version,
     device::{Context, Driver},
     event::{COMMAND, Event},
     host_signal::HostSignal,
-    kernel,
+    kernel::{self, Kernel},
     memory::Memory,
-    semaphore, transfer,
+    semaphore::{self, Semaphore},
+    transfer,
 };
 use onebuf_hal::{
-    self as hal, Access, AccessState, Arg, Domain, Error, Grid, QueueOrder, QueueSpec, Result,
+    self as hal, AccessState, DeviceInfo, Domain, Error, Grid, QueueOrder, QueueSpec, Result,
+    dynamic,
     host_signals::HostSignals,
     locks::{Arc, AtomicBool, Ordering},
+    typed::{Args, Events, TypedQueue},
 };
 use onebuf_sys::{
     ClStatus,
@@ -267,116 +271,80 @@ fn before_2_0(context: &Context, spec: QueueSpec) -> Result<ClQueue> {
 fn refused(call: &'static str, status: ClStatus, order: QueueOrder, driver: &Driver) -> Error {
     match (status, order) {
         (ClStatus::INVALID_QUEUE_PROPERTIES | ClStatus::INVALID_VALUE, QueueOrder::OutOfOrder) => {
-            no_out_of_order(driver)
+            let what = format!("an out-of-order queue on {}", driver.info.name);
+            Error::unsupported(what, "CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE")
         }
         _ => super::conv::status(call, status, &driver.info.name),
     }
 }
 
-/// The device has no such queues.
-pub(super) fn no_out_of_order(driver: &Driver) -> Error {
-    let what = format!("an out-of-order queue on {}", driver.info.name);
-    Error::unsupported(what, "CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE")
-}
-
 /// A queue.
 #[derive(Debug)]
-pub(super) struct Queue {
-    pub raw: Arc<RawQueue>,
+pub struct Queue {
+    pub(super) raw: Arc<RawQueue>,
 }
 
 impl Queue {
-    pub fn new(context: Arc<Context>, spec: QueueSpec) -> Result<Queue> {
+    pub(super) fn new(context: Arc<Context>, spec: QueueSpec) -> Result<Queue> {
         Ok(Queue { raw: Arc::new(RawQueue::new(context, spec)?) })
     }
 
-    /// A memory of this queue's context.
-    #[inline]
-    pub fn own<'a>(&self, memory: &'a dyn hal::Memory) -> Result<&'a Memory> {
-        let driver = self.raw.driver();
-        let own = memory.as_any().downcast_ref::<Memory>();
-        let own = own.ok_or_else(|| driver.foreign("memory", None))?;
-        driver.same_domain("memory", own.domain)?;
-        Ok(own)
-    }
-
-    /// The same, about to be used by a launch.
-    #[inline]
-    pub fn for_launch<'a>(
-        &self,
-        memory: &'a dyn hal::Memory,
-        access: Access,
-    ) -> Result<&'a Memory> {
-        let own = memory.as_any().downcast_ref::<Memory>();
-        match own.filter(|own| own.is_ready_for(&self.raw, access)) {
-            Some(own) => Ok(own),
-            None => self.make_ready(memory, access),
-        }
-    }
-
-    #[cold]
-    fn make_ready<'a>(&self, memory: &'a dyn hal::Memory, access: Access) -> Result<&'a Memory> {
-        let own = self.own(memory)?;
-        own.check_access(access)?;
-        own.start_launch(&self.raw, access.writes())?;
-        Ok(own)
-    }
-
-    fn own_event<'a>(&self, event: &'a Arc<dyn hal::Event>) -> Result<&'a Event> {
-        let driver = self.raw.driver();
-        driver.same_domain("an event", event.domain())?;
-        let own = event.as_any().downcast_ref::<Event>();
-        own.ok_or_else(|| driver.foreign("an event", None))
-    }
-
     /// Events as a command's wait list, on their way and behind no host signal that has failed.
-    pub fn waits(&self, events: &[Arc<dyn hal::Event>]) -> Result<Vec<ClEvent>> {
+    pub fn waits(&self, events: Events<'_, Queue>) -> Result<Vec<ClEvent>> {
         let ready = |event: &Arc<dyn hal::Event>| {
             // Not kept: the wait list is read before the call returns.
-            if let Some(native) = event.native_in(hal::Queue::domain(self))? {
+            if let Some(native) = event.native_in(self.domain())? {
                 if self.raw.driver().quirks.waits_hang {
                     event.wait(self.raw.driver().post.limit())?;
                 }
                 return Ok(ClEvent(native as *mut c_void));
             }
-            let event = self.own_event(event)?;
+            let event = dynamic::own_event(self, &**event)?;
             self.raw.prepare(event)?;
             event.check_host_signals()?;
             Ok(event.handle())
         };
-        events.iter().map(ready).collect()
+        events.untyped().iter().map(ready).collect()
     }
 
     /// Later work is behind the host signals of what was waited for.
-    pub fn waited(&self, events: &[Arc<dyn hal::Event>]) {
-        let own = events.iter().filter_map(|event| self.own_event(event).ok());
+    pub fn waited(&self, events: Events<'_, Queue>) {
+        let own = events.iter().filter_map(Result::ok);
         own.for_each(|event| self.raw.host_signals.extend(event.behind()));
     }
 }
 
-impl hal::Queue for Queue {
+// SAFETY: the driver orders its work and keeps what that uses; memory that it does not keep notes its users.
+unsafe impl TypedQueue for Queue {
+    type Types = OpenClBackend;
+
+    #[inline]
     fn domain(&self) -> Domain {
         self.raw.driver().domain
     }
 
-    fn mark(&self) -> Result<Arc<dyn hal::Event>> {
-        Ok(Arc::new(self.raw.mark()?))
+    fn info(&self) -> &DeviceInfo {
+        &self.raw.driver().info
+    }
+
+    fn mark(&self) -> Result<Event> {
+        self.raw.mark()
     }
 
     /// The event knows of the flush, and asks for no other.
-    fn mark_and_flush(&self) -> Result<Arc<dyn hal::Event>> {
+    fn mark_and_flush(&self) -> Result<Event> {
         let mark = self.raw.mark()?;
         mark.flush()?;
-        Ok(Arc::new(mark))
+        Ok(mark)
     }
 
-    fn watch(&self) -> Result<Arc<dyn hal::Event>> {
+    fn watch(&self) -> Result<Event> {
         let mark = self.raw.mark()?.without_host_signals();
         mark.flush()?;
-        Ok(Arc::new(mark))
+        Ok(mark)
     }
 
-    fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
+    fn wait_for(&self, events: Events<'_, Self>) -> Result<()> {
         let handles = self.waits(events)?;
         if !handles.is_empty() {
             self.raw.wait_list(&handles)?;
@@ -390,7 +358,7 @@ impl hal::Queue for Queue {
             let own = event.as_any().downcast_ref::<Event>();
             return own.is_some_and(|own| own.is_of(&self.raw));
         }
-        let domain = hal::Queue::domain(self);
+        let domain = self.domain();
         event.domain() == domain || event.native_in(domain).is_ok_and(|native| native.is_some())
     }
 
@@ -402,16 +370,15 @@ impl hal::Queue for Queue {
         self.raw.host_signals.any()
     }
 
-    fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
-        self.own(memory)?.note_use(&self.raw);
-        Ok(())
+    fn note_use(&self, memory: &Memory) {
+        memory.note_use(&self.raw);
     }
 
-    fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+    fn signal(&self, semaphore: &Semaphore) -> Result<()> {
         semaphore::signal(&self.raw, semaphore)
     }
 
-    fn wait_signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+    fn wait_signal(&self, semaphore: &Semaphore) -> Result<()> {
         semaphore::wait(&self.raw, semaphore)
     }
 
@@ -419,68 +386,51 @@ impl hal::Queue for Queue {
         self.raw.flush()
     }
 
-    fn reside(&self, memory: &dyn hal::Memory, to: AccessState) -> Result<bool> {
-        self.own(memory)?.reside(&self.raw, to)
+    fn reside(&self, memory: &Memory, to: AccessState) -> Result<bool> {
+        memory.reside(&self.raw, to)
     }
 
     unsafe fn read(
         &self,
-        from: &dyn hal::Memory,
+        from: &Memory,
         offset: usize,
         into: *mut u8,
         bytes: usize,
-    ) -> Result<Arc<dyn hal::Event>> {
-        let from = self.own(from)?;
+    ) -> Result<Event> {
         // SAFETY: the caller's promise about `into`.
         let read = || unsafe { transfer::read(&self.raw, from, offset, into, bytes) };
-        Ok(Arc::new(self.raw.in_order(read)?))
+        self.raw.in_order(read)
     }
 
     unsafe fn write(
         &self,
-        to: &dyn hal::Memory,
+        to: &Memory,
         offset: usize,
         from: *const u8,
         bytes: usize,
-    ) -> Result<Arc<dyn hal::Event>> {
-        let to = self.own(to)?;
+    ) -> Result<Event> {
         // SAFETY: the caller's promise about `from`.
         let write = || unsafe { transfer::write(&self.raw, to, offset, from, bytes) };
-        Ok(Arc::new(self.raw.in_order(write)?))
+        self.raw.in_order(write)
     }
 
-    fn fill(
-        &self,
-        memory: &dyn hal::Memory,
-        offset: usize,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> Result<()> {
-        let memory = self.own(memory)?;
+    fn fill(&self, memory: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         self.raw.in_order(|| transfer::fill(&self.raw, memory, offset, bytes, pattern))
     }
 
-    fn copy(
-        &self,
-        from: &dyn hal::Memory,
-        from_offset: usize,
-        to: &dyn hal::Memory,
-        to_offset: usize,
-        bytes: usize,
-    ) -> Result<()> {
-        let (from, to) = (self.own(from)?, self.own(to)?);
-        let (from, to) = ((from, from_offset), (to, to_offset));
+    fn copy(&self, from: (&Memory, usize), to: (&Memory, usize), bytes: usize) -> Result<()> {
         self.raw.in_order(|| transfer::copy(&self.raw, from, to, bytes))
     }
 
+    #[inline]
     unsafe fn launch(
         &self,
-        kernel: &dyn hal::Kernel,
+        kernel: &Kernel,
         grid: &Grid,
-        args: &[Arg<'_>],
-        after: &[Arc<dyn hal::Event>],
+        args: Args<'_, Self>,
+        after: Events<'_, Self>,
         wants_event: bool,
-    ) -> Result<Option<Arc<dyn hal::Event>>> {
+    ) -> Result<Option<Event>> {
         // SAFETY: the caller's promise about the kernel.
         unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }
     }

@@ -22,14 +22,14 @@ pub(super) fn is_declared(info: &DeviceInfo) -> bool {
 
 /// A semaphore that is released once.
 #[derive(Debug)]
-pub(super) struct Semaphore {
+pub struct Semaphore {
     context: Arc<Context>,
     raw: ClSemaphore,
 }
 
 impl Semaphore {
     /// The descriptor stays the caller's: the driver gets a duplicate, which it owns once it succeeded.
-    pub fn import(context: Arc<Context>, fd: BorrowedFd<'_>) -> Result<Semaphore> {
+    pub(super) fn import(context: Arc<Context>, fd: BorrowedFd<'_>) -> Result<Semaphore> {
         let calls = calls(&context.driver)?;
         let fd = checks::duplicate(fd)?;
         let list = [
@@ -44,14 +44,6 @@ impl Semaphore {
         let raw = context.driver.check("clCreateSemaphoreWithPropertiesKHR", made)?;
         let _ = fd.into_raw_fd();
         Ok(Semaphore { context, raw })
-    }
-
-    /// One of the queue's context.
-    fn own<'s>(queue: &RawQueue, semaphore: &'s dyn hal::Semaphore) -> Result<&'s Semaphore> {
-        let driver = queue.driver();
-        driver.same_domain("a semaphore", semaphore.domain())?;
-        let own = semaphore.as_any().downcast_ref::<Semaphore>();
-        own.ok_or_else(|| driver.foreign("a semaphore", None))
     }
 }
 
@@ -79,13 +71,13 @@ fn calls(driver: &Driver) -> Result<&OpenClExt> {
 }
 
 /// Behind everything so far, also on an out-of-order queue; and flushed, since another API waits for it.
-pub(super) fn signal(queue: &Arc<RawQueue>, semaphore: &dyn hal::Semaphore) -> Result<()> {
-    let (own, calls) = (Semaphore::own(queue, semaphore)?, calls(queue.driver())?);
+pub(super) fn signal(queue: &Arc<RawQueue>, semaphore: &Semaphore) -> Result<()> {
+    let calls = calls(queue.driver())?;
     queue.in_order(|| {
         let (none, no) = (ptr::null(), ptr::null_mut());
         // SAFETY: a live queue and a semaphore of its context; a binary one has no payload. No event is asked for.
         let enqueued = unsafe {
-            calls.enqueue_signal_semaphores(queue.raw, 1, &own.raw, ptr::null(), 0, none, no)
+            calls.enqueue_signal_semaphores(queue.raw, 1, &semaphore.raw, ptr::null(), 0, none, no)
         };
         queue.driver().check("clEnqueueSignalSemaphoresKHR", enqueued)
     })?;
@@ -93,13 +85,13 @@ pub(super) fn signal(queue: &Arc<RawQueue>, semaphore: &dyn hal::Semaphore) -> R
 }
 
 /// Before everything that follows, also on an out-of-order queue.
-pub(super) fn wait(queue: &Arc<RawQueue>, semaphore: &dyn hal::Semaphore) -> Result<()> {
-    let (own, calls) = (Semaphore::own(queue, semaphore)?, calls(queue.driver())?);
+pub(super) fn wait(queue: &Arc<RawQueue>, semaphore: &Semaphore) -> Result<()> {
+    let calls = calls(queue.driver())?;
     queue.in_order(|| {
         let (none, no) = (ptr::null(), ptr::null_mut());
         // SAFETY: as above.
         let enqueued = unsafe {
-            calls.enqueue_wait_semaphores(queue.raw, 1, &own.raw, ptr::null(), 0, none, no)
+            calls.enqueue_wait_semaphores(queue.raw, 1, &semaphore.raw, ptr::null(), 0, none, no)
         };
         queue.driver().check("clEnqueueWaitSemaphoresKHR", enqueued)
     })

@@ -1,4 +1,5 @@
-//! Copies that were asked for: reads, writes, fills, and between two memories of one device.
+//! Copies that were asked for: reads, writes, fills, and between two memories of one device. Ranges have been checked, and are
+//! not empty.
 
 use super::{
     conv::Version,
@@ -7,7 +8,7 @@ use super::{
     queue::RawQueue,
     storage::{Object, Place},
 };
-use onebuf_hal::{Memory as _, Result, checks, locks::Arc};
+use onebuf_hal::{Memory as _, Result, locks::Arc};
 use onebuf_sys::opencl::{ClMem, consts as cl};
 use std::{ffi::c_void, ptr};
 
@@ -25,12 +26,7 @@ pub(super) unsafe fn read(
     into: *mut u8,
     bytes: usize,
 ) -> Result<Event> {
-    from.check_range(offset, bytes)?;
-    from.check_known()?;
     from.start_use(queue, false)?;
-    if bytes == 0 {
-        return queue.mark();
-    }
     let (cl, no, none, into) = (&queue.driver().cl, cl::CL_FALSE, ptr::null(), into.cast());
     match from.place {
         // SAFETY: live objects of one context, a range that was checked, the caller's promise.
@@ -58,12 +54,7 @@ pub(super) unsafe fn write(
     from: *const u8,
     bytes: usize,
 ) -> Result<Event> {
-    to.check_range(offset, bytes)?;
-    to.check_known()?;
     to.start_use(queue, true)?;
-    if bytes == 0 {
-        return queue.mark();
-    }
     let (cl, no, none, from) = (&queue.driver().cl, cl::CL_FALSE, ptr::null(), from.cast());
     match to.place {
         // SAFETY: live objects of one context, a range that was checked, the caller's promise.
@@ -90,14 +81,7 @@ pub(super) fn fill(
     bytes: usize,
     pattern: &[u8],
 ) -> Result<()> {
-    memory.check_range(offset, bytes)?;
-    memory.check_known()?;
     memory.start_use(queue, true)?;
-    checks::fill(memory.bytes(), offset, bytes, pattern)?;
-    if bytes == 0 {
-        return Ok(());
-    }
-    let pattern = checks::shortest(pattern);
     let takes = pattern.len().is_power_of_two() && pattern.len() <= MAX_PATTERN;
     match memory.place {
         Place::Object(mem) if takes && queue.driver().version >= Version::V1_2 => {
@@ -195,18 +179,8 @@ pub(super) fn copy(
     (to, to_offset): (&Memory, usize),
     bytes: usize,
 ) -> Result<()> {
-    from.check_range(from_offset, bytes)?;
-    to.check_range(to_offset, bytes)?;
-    from.check_known()?;
-    to.check_known()?;
     from.start_use(queue, false)?;
     to.start_use(queue, true)?;
-    if bytes == 0 {
-        return Ok(());
-    }
-    if from.shares(to) {
-        checks::apart(from.offset() + from_offset, to.offset() + to_offset, bytes)?;
-    }
     if let (Place::Svm { pointer: a, .. }, Place::Svm { pointer: b, .. }) = (from.place, to.place) {
         // SAFETY: both ranges were checked.
         let (from, to) = unsafe { (a.void().byte_add(from_offset), b.void().byte_add(to_offset)) };

@@ -1,7 +1,12 @@
 //! Vulkan as a backend.
 
-use super::discover;
-use onebuf_hal::{Api, Backend, Discovered, DriverLibrary, Search, Unavailable, locks::Arc};
+use super::{
+    device::Device, discover, event::Event, kernel::Kernel, memory::Memory, program::Program,
+    queue::Queue, semaphore::Semaphore,
+};
+use onebuf_hal::{
+    Api, Backend, Discovered, DriverLibrary, Search, Unavailable, locks::Arc, typed::ApiTypes,
+};
 
 /// The devices of the Vulkan loader.
 #[derive(Clone, Copy, Debug)]
@@ -23,4 +28,14 @@ unsafe impl Backend for VulkanBackend {
         let discovered = Discovered::new(found.devices, "a Vulkan device", found.problems);
         Ok(Discovered { library: Some(Arc::new(found.loader)), ..discovered })
     }
+}
+
+impl ApiTypes for VulkanBackend {
+    type Device = Device;
+    type Memory = Memory;
+    type Queue = Queue;
+    type Event = Event;
+    type Program = Program;
+    type Kernel = Kernel;
+    type Semaphore = Semaphore;
 }

@@ -1,7 +1,7 @@
 //! A device, and the logical device that everything on it is made of.
 
 use super::{
-    conv,
+    VulkanBackend, conv,
     discover::Root,
     memory::Memory,
     program::Program,
@@ -9,16 +9,16 @@ use super::{
     semaphore::Semaphore,
 };
 use onebuf_hal::{
-    self as hal, Access, AllocSpec, DeviceInfo, Domain, Error, Export, QueueOrder, QueueSpec,
-    Result, SharedSemaphore, Source, checks,
+    Access, AllocSpec, DeviceInfo, Domain, Error, FdRange, HostRange, QueueSpec, Result, Source,
     locks::{Arc, AtomicU64, Mutex, Ordering, lock},
+    typed::TypedDevice,
     watchdog::Post,
 };
 use onebuf_sys::{
     VkRefused,
     vulkan::{self, vk},
 };
-use std::{ffi::CStr, fmt, sync::Weak};
+use std::{ffi::CStr, fmt, os::fd::OwnedFd, sync::Weak};
 
 /// More queues of one device than this help nobody.
 const MOST_LANES: u32 = 8;
@@ -70,18 +70,6 @@ impl Driver {
     #[inline]
     pub fn check<T>(&self, answer: Result<T, VkRefused>) -> Result<T> {
         answer.map_err(|refused| conv::refused(refused, &self.info.name))
-    }
-
-    /// Whether objects of that domain may meet this device's.
-    #[inline]
-    pub fn same_domain(&self, what: &str, domain: Domain) -> Result<()> {
-        checks::same_domain(what, domain, self.domain, &self.info)
-    }
-
-    /// Something that is not of this device.
-    #[cold]
-    pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
-        checks::foreign(what, domain, self.domain, &self.info)
     }
 }
 
@@ -288,13 +276,12 @@ impl Device {
             }),
         }
     }
-
-    fn check_bytes(&self, bytes: usize) -> Result<()> {
-        checks::bytes(&self.driver.info, bytes)
-    }
 }
 
-impl hal::Device for Device {
+// SAFETY: everything made of it keeps the logical device; an import keeps its owner with the block.
+unsafe impl TypedDevice for Device {
+    type Types = VulkanBackend;
+
     fn info(&self) -> &DeviceInfo {
         &self.driver.info
     }
@@ -303,47 +290,32 @@ impl hal::Device for Device {
         Some(&self.driver.post)
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
-        checks::allocation(&self.driver.info, spec, contents)?;
-        Ok(Arc::new(Memory::allocate(self.context()?, spec, contents)?))
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Memory> {
+        Memory::allocate(self.context()?, spec, contents)
     }
 
-    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn hal::Memory>> {
-        match export {
-            Export::Host(_) if !self.driver.info.caps.imports_host_pages => {
-                let what = format!("host pages on {}", self.driver.info.name);
-                Err(Error::unsupported(what, "a driver with VK_EXT_external_memory_host"))
-            }
-            Export::Host(range) => {
-                self.check_bytes(range.bytes)?;
-                Ok(Arc::new(Memory::import(self.context()?, range, access)?))
-            }
-            Export::Fd(range) => {
-                range.check_for(&self.driver.info)?;
-                self.check_bytes(range.bytes)?;
-                Ok(Arc::new(Memory::import_fd(self.context()?, range, access)?))
-            }
-            other => {
-                let what = format!("{} on {}", other.name(), self.driver.info.name);
-                Err(Error::unsupported(what, "host pages or a descriptor"))
-            }
-        }
+    fn import_host(&self, pages: &HostRange, access: Access) -> Result<Memory> {
+        Memory::import(self.context()?, pages, access)
     }
 
-    fn semaphore(&self) -> Result<SharedSemaphore> {
+    fn host_pages_need(&self) -> &'static str {
+        "a driver with VK_EXT_external_memory_host"
+    }
+
+    fn import_fd(&self, range: &FdRange, access: Access) -> Result<Memory> {
+        Memory::import_fd(self.context()?, range, access)
+    }
+
+    fn semaphore(&self) -> Result<(Semaphore, OwnedFd)> {
         Semaphore::shared(self.context()?)
     }
 
-    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {
-        if spec.order == QueueOrder::OutOfOrder {
-            let what = format!("an out-of-order queue on {}", self.driver.info.name);
-            return Err(Error::unsupported(what, "several in-order queues"));
-        }
-        Ok(Arc::new(Queue::new(self.context()?, spec.profiling)?))
+    fn queue(&self, spec: QueueSpec) -> Result<Queue> {
+        Queue::new(self.context()?, spec.profiling)
     }
 
-    fn build(&self, source: &Source) -> Result<Arc<dyn hal::Program>> {
-        Ok(Arc::new(Program::build(self.context()?, source)?))
+    fn build(&self, source: &Source) -> Result<Program> {
+        Program::build(self.context()?, source)
     }
 
     fn compiles(&self) -> bool {

@@ -7,8 +7,8 @@ use onebuf_hal::{
 use std::{fmt, time::Duration};
 
 /// A point in a queue.
-pub(super) struct Event {
-    pub queue: Arc<RawQueue>,
+pub struct Event {
+    pub(super) queue: Arc<RawQueue>,
     pub value: u64,
     /// On a profiled queue, when its launch ran.
     ticks: Option<Ticks>,
@@ -17,7 +17,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    pub fn new(queue: Arc<RawQueue>, value: u64, ticks: Option<Ticks>) -> Event {
+    pub(super) fn new(queue: Arc<RawQueue>, value: u64, ticks: Option<Ticks>) -> Event {
         let behind = queue.host_signals.pending();
         Event { queue, value, ticks, behind }
     }
@@ -64,7 +64,8 @@ impl Event {
     }
 }
 
-impl hal::Event for Event {
+// SAFETY: it is over when the timeline has come so far and what was read has landed.
+unsafe impl hal::Event for Event {
     fn domain(&self) -> Domain {
         self.driver().domain
     }

@@ -10,9 +10,10 @@ use super::{
     spirv::{Module, Takes},
 };
 use onebuf_hal::{
-    self as hal, Arg, Error, Grid, Result,
+    self as hal, Arg, Domain, Error, Grid, Result,
     locks::Arc,
     shaders::{self, Values},
+    typed::{Args, Events, TypedArg, TypedQueue},
 };
 use onebuf_sys::vulkan::vk;
 use std::{collections::BTreeMap, ffi::CString};
@@ -133,16 +134,13 @@ impl RawKernel {
     /// The buffers of a launch by binding, after everything about them was checked.
     fn buffers<'a>(
         &self,
-        queue: &Queue,
-        args: &[Arg<'a>],
+        args: Args<'a, Queue>,
     ) -> Result<Vec<(u32, &'a Memory, vk::DescriptorBufferInfo)>> {
         let most = self.context.driver.limits.storage_bytes;
         let mut buffers = Vec::with_capacity(args.len());
-        for (place, arg) in (0..).zip(args) {
-            let Arg::Memory(memory, access, bytes) = arg else { continue };
-            let memory = queue.own(*memory)?;
-            memory.check_access(*access)?;
-            let binding = memory.binding(*bytes);
+        for (place, arg) in (0..).zip(args.iter()) {
+            let TypedArg::Memory(memory, _, bytes) = arg? else { continue };
+            let binding = memory.binding(bytes);
             match self.bindings.get(&place) {
                 // It does not use this argument.
                 None => continue,
@@ -214,11 +212,25 @@ impl Drop for RawKernel {
 
 /// A kernel.
 #[derive(Debug)]
-pub(super) struct Kernel {
-    pub raw: Arc<RawKernel>,
+pub struct Kernel {
+    pub(super) raw: Arc<RawKernel>,
 }
 
-impl hal::Kernel for Kernel {}
+impl hal::Kernel for Kernel {
+    #[inline]
+    fn domain(&self) -> Domain {
+        self.raw.context.driver.domain
+    }
+
+    fn name(&self) -> &str {
+        &self.raw.name
+    }
+
+    #[inline]
+    fn parameters(&self) -> usize {
+        self.raw.parameters
+    }
+}
 
 /// Enqueues a kernel.
 ///
@@ -226,25 +238,18 @@ impl hal::Kernel for Kernel {}
 /// The kernel stays inside the memories given and does to each only what its access says.
 pub(super) unsafe fn launch(
     queue: &Queue,
-    kernel: &dyn hal::Kernel,
+    kernel: &Kernel,
     grid: &Grid,
-    args: &[Arg<'_>],
-    after: &[Arc<dyn hal::Event>],
+    args: Args<'_, Queue>,
+    after: Events<'_, Queue>,
     wants_event: bool,
-) -> Result<Option<Arc<dyn hal::Event>>> {
-    let (raw, driver) = (&queue.raw, queue.raw.driver());
-    let own = kernel.as_any().downcast_ref::<Kernel>();
-    let kernel = &own.ok_or_else(|| driver.foreign("a kernel", None))?.raw;
-    driver.same_domain("a kernel", kernel.context.driver.domain)?;
-    if kernel.parameters != args.len() {
-        let (takes, given) = (kernel.parameters, args.len());
-        return Err(kernel.wrong(format!("it takes {takes} arguments, {given} given")));
-    }
-    let groups = shaders::groups(grid, kernel.group, driver.limits.groups)?;
-    let values = Values::of(args)?;
-    kernel.check_values(args, values.as_ref())?;
-    let buffers = kernel.buffers(queue, args)?;
-    queue.wait_for_all(after)?;
+) -> Result<Option<Event>> {
+    let (raw, kernel) = (&queue.raw, &kernel.raw);
+    let groups = shaders::groups(grid, kernel.group, raw.driver().limits.groups)?;
+    let values = Values::of(args.untyped())?;
+    kernel.check_values(args.untyped(), values.as_ref())?;
+    let buffers = kernel.buffers(args)?;
+    queue.wait_for(after)?;
     let launch = Launch { kernel, groups, buffers, values };
     let mut state = raw.lock();
     let ticks = launch.record(raw, &mut state, wants_event)?;
@@ -254,7 +259,7 @@ pub(super) unsafe fn launch(
     raw.flush(&mut state)?;
     let value = state.newest();
     drop(state);
-    Ok(Some(Arc::new(Event::new(raw.clone(), value, ticks))))
+    Ok(Some(Event::new(raw.clone(), value, ticks)))
 }
 
 /// A launch that was checked.

@@ -6,14 +6,15 @@
 //! it back at its end, so that between two batches it is always theirs.
 
 use super::{
+    VulkanBackend,
     block::{Block, BlockKind, HostAddress, Trouble},
     device::Context,
     queue::Queue,
     transfer,
 };
 use onebuf_hal::{
-    self as hal, Access, AccessState, AllocSpec, Domain, Error, Export, FdKind, FdRange, HostRange,
-    MemoryKind, RawHandle, Result, checks, locks::Arc,
+    self as hal, Access, AllocSpec, DeviceInfo, Domain, Error, Export, FdKind, FdRange, HostRange,
+    MemoryKind, RawHandle, Result, locks::Arc, typed::TypedMemory,
 };
 use onebuf_sys::vulkan::vk;
 use std::{
@@ -43,8 +44,8 @@ pub(super) struct Inner {
 
 /// A device's memory, or a part of it.
 #[derive(Debug)]
-pub(super) struct Memory {
-    pub inner: Arc<Inner>,
+pub struct Memory {
+    pub(super) inner: Arc<Inner>,
     /// Where a part begins; none for the whole.
     part: Option<usize>,
     pub domain: Domain,
@@ -54,7 +55,7 @@ pub(super) struct Memory {
 
 impl Memory {
     /// New memory in one of the device's memory kinds.
-    pub fn allocate(
+    pub(super) fn allocate(
         context: Arc<Context>,
         spec: &AllocSpec,
         contents: Option<&[u8]>,
@@ -84,7 +85,11 @@ impl Memory {
     }
 
     /// Somebody else's host pages.
-    pub fn import(context: Arc<Context>, range: &HostRange, access: Access) -> Result<Memory> {
+    pub(super) fn import(
+        context: Arc<Context>,
+        range: &HostRange,
+        access: Access,
+    ) -> Result<Memory> {
         let (device, driver) = (&context.table, &context.driver);
         let (block, start) = with_room(&context, range.bytes, || {
             let made = Block::of_pages(device, driver, range)?;
@@ -106,7 +111,11 @@ impl Memory {
     }
 
     /// Memory of another API or process.
-    pub fn import_fd(context: Arc<Context>, range: &FdRange, access: Access) -> Result<Memory> {
+    pub(super) fn import_fd(
+        context: Arc<Context>,
+        range: &FdRange,
+        access: Access,
+    ) -> Result<Memory> {
         let (device, driver) = (&context.table, &context.driver);
         let block = with_room(&context, range.bytes, || Block::of_fd(device, driver, range))?;
         let spec = imported(range.bytes, MemoryKind::Exportable);
@@ -114,7 +123,7 @@ impl Memory {
     }
 
     /// Memory of somebody else's, from that byte of the block's buffer on.
-    pub fn lent(
+    pub(super) fn lent(
         context: Arc<Context>,
         block: Block,
         start: usize,
@@ -130,7 +139,7 @@ impl Memory {
         Memory { inner: Arc::new(inner), part: None, domain, bytes, access }
     }
 
-    pub fn context(&self) -> &Arc<Context> {
+    pub(super) fn context(&self) -> &Arc<Context> {
         &self.inner.context
     }
 
@@ -139,15 +148,9 @@ impl Memory {
         (self.inner.start + self.part.unwrap_or(0)) as u64
     }
 
-    /// Whether the two are of one whole.
-    pub fn shares(&self, other: &Memory) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    /// Whether the range lies inside; and if so, where in the native buffer.
-    pub fn range(&self, offset: usize, bytes: usize) -> Result<u64> {
-        checks::range(self.bytes, offset, bytes)?;
-        Ok(self.at() + offset as u64)
+    /// Where in the native buffer that byte of it lies.
+    pub fn byte(&self, offset: usize) -> u64 {
+        self.at() + offset as u64
     }
 
     /// What a shader is given of it: the first so many bytes, in whole words.
@@ -155,19 +158,6 @@ impl Memory {
         let end = self.inner.block.as_ref().map_or(0, |block| block.bytes);
         let words = (bytes.next_multiple_of(4) as u64).min(end - self.at());
         vk::DescriptorBufferInfo::default().buffer(self.inner.buffer).offset(self.at()).range(words)
-    }
-
-    /// Whether it was made for what a kernel is about to do with it.
-    #[inline]
-    pub fn check_access(&self, access: Access) -> Result<()> {
-        checks::access(self.access, access)
-    }
-
-    fn check_part(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
-        let align = self.inner.context.driver.info.caps.align_bytes;
-        let is_part = self.part.is_some();
-        let whole = checks::Whole { bytes: self.bytes, access: self.access, align, is_part };
-        whole.check_region(offset, bytes, access)
     }
 }
 
@@ -192,7 +182,34 @@ fn with_room<T>(
     made.map_err(|trouble| trouble.error(&context.driver, bytes))
 }
 
-impl hal::Memory for Memory {
+// SAFETY: a block stays mapped at one address until `Inner` is freed; batches that use it keep that.
+unsafe impl TypedMemory for Memory {
+    type Types = VulkanBackend;
+
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.inner.context.driver.info
+    }
+
+    fn access(&self) -> Access {
+        self.access
+    }
+
+    fn allocation(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
+    fn start(&self) -> usize {
+        self.part.unwrap_or(0)
+    }
+
+    fn is_region(&self) -> bool {
+        self.part.is_some()
+    }
+
     fn bytes(&self) -> usize {
         self.bytes
     }
@@ -206,21 +223,7 @@ impl hal::Memory for Memory {
         self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.part.unwrap_or(0)) })
     }
 
-    fn needs_access_state(&self) -> bool {
-        false
-    }
-
-    fn access_state(&self) -> AccessState {
-        AccessState::Acquired
-    }
-
-    fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
-        let driver = &self.inner.context.driver;
-        driver.same_domain("a queue", queue.domain())?;
-        queue.as_any().downcast_ref::<Queue>().ok_or_else(|| driver.foreign("a queue", None))?;
-        if self.part.is_some() {
-            return Err(Error::unsupported("the export of a region", "the whole memory"));
-        }
+    fn export(&self, _queue: &Queue) -> Result<Export> {
         let Some(HostAddress(pointer)) = self.inner.host else {
             let needs = "mapped_device memory";
             return Err(Error::unsupported("the host's view of device memory", needs));
@@ -236,11 +239,10 @@ impl hal::Memory for Memory {
     fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
         let Inner { context, memory_kind, block, .. } = &*self.inner;
         let exports = context.driver.info.caps.exports.contains(&kind);
-        let made = *memory_kind == MemoryKind::Exportable && self.part.is_none();
+        let made = *memory_kind == MemoryKind::Exportable;
         let Some(block) = block.as_ref().filter(|_| made && exports) else {
             let what = format!("{memory_kind} memory as {kind}");
-            let needs =
-                "a whole memory that was allocated as exportable, and a driver that exports such";
+            let needs = "memory that was allocated as exportable, and a driver that exports such";
             return Err(Error::unsupported(what, needs));
         };
         let fd = context.driver.check(block.export(&context.table))?;
@@ -255,10 +257,9 @@ impl hal::Memory for Memory {
         Ok(FdRange { fd, kind, offset, bytes: self.bytes, allocation_bytes, memory_type })
     }
 
-    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
-        self.check_part(offset, bytes, access)?;
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
         let (inner, domain) = (self.inner.clone(), self.domain);
-        Ok(Arc::new(Memory { inner, part: Some(offset), domain, bytes, access }))
+        Ok(Memory { inner, part: Some(offset), domain, bytes, access })
     }
 
     fn raw(&self) -> RawHandle {

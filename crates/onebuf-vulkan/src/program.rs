@@ -11,7 +11,7 @@ use onebuf_sys::vulkan::vk;
 
 /// A program whose modules were looked at. Pipelines are made of them when a kernel is asked for.
 #[derive(Debug)]
-pub(super) struct Program {
+pub struct Program {
     context: Arc<Context>,
     modules: Vec<KernelModule>,
 }
@@ -26,7 +26,7 @@ struct KernelModule {
 
 impl Program {
     /// Makes a program of the first form that the device takes, on the calling thread.
-    pub fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
+    pub(super) fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
         let driver = &context.driver;
         let newest = newest_spirv(driver.limits.api);
         let modules = match source.module()? {

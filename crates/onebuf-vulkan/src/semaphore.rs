@@ -1,7 +1,7 @@
 //! Binary semaphores for other APIs of the chip: no other API makes any that all can import.
 
-use super::device::{Context, Driver};
-use onebuf_hal::{self as hal, Domain, Error, Result, SharedSemaphore, locks::Arc};
+use super::device::Context;
+use onebuf_hal::{self as hal, Domain, Error, Result, locks::Arc};
 use onebuf_sys::vulkan::vk;
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -9,14 +9,14 @@ const FD: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleType
 
 /// A semaphore that is destroyed once.
 #[derive(Debug)]
-pub(super) struct Semaphore {
+pub struct Semaphore {
     context: Arc<Context>,
-    raw: vk::Semaphore,
+    pub raw: vk::Semaphore,
 }
 
 impl Semaphore {
     /// A new one, not signalled, and its descriptor.
-    pub fn shared(context: Arc<Context>) -> Result<SharedSemaphore> {
+    pub(super) fn shared(context: Arc<Context>) -> Result<(Semaphore, OwnedFd)> {
         if !context.driver.info.caps.exports_semaphores {
             let what = format!("a semaphore of {} that others import", context.driver.info.name);
             return Err(Error::unsupported(what, "a driver with VK_KHR_external_semaphore_fd"));
@@ -27,19 +27,12 @@ impl Semaphore {
         let raw = context.driver.check(unsafe { context.table.create_semaphore(&info) })?;
         let own = Semaphore { context, raw };
         let fd = own.export()?;
-        Ok(SharedSemaphore { own: Arc::new(own), fd })
-    }
-
-    /// One of that device.
-    pub fn own(driver: &Driver, semaphore: &dyn hal::Semaphore) -> Result<vk::Semaphore> {
-        driver.same_domain("a semaphore", semaphore.domain())?;
-        let own = semaphore.as_any().downcast_ref::<Semaphore>();
-        own.map(|own| own.raw).ok_or_else(|| driver.foreign("a semaphore", None))
+        Ok((own, fd))
     }
 
     /// One for this device alone.
     #[cfg(all(test, feature = "glsl", not(onebuf_shuttle)))]
-    pub fn plain(context: Arc<Context>) -> Result<Semaphore> {
+    pub(super) fn plain(context: Arc<Context>) -> Result<Semaphore> {
         let info = vk::SemaphoreCreateInfo::default();
         // SAFETY: a live device.
         let raw = context.driver.check(unsafe { context.table.create_semaphore(&info) })?;

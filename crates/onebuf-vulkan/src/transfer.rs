@@ -2,7 +2,7 @@
 //!
 //! The caller's memory is nothing to the driver: bytes go through mapped memory of ours. They are brought
 //! there right before the batch is submitted, which may be long after the call where a host signal is before it;
-//! and from there when somebody finds that the batch is done.
+//! and from there when somebody finds that the batch is done. Ranges have been checked, and are not empty.
 
 use super::{
     batch::Carry,
@@ -11,7 +11,7 @@ use super::{
     memory::Memory,
     queue::{Queue, RawQueue, State},
 };
-use onebuf_hal::{self as hal, Error, Result, checks, locks::Arc};
+use onebuf_hal::{self as hal, Error, Result, locks::Arc};
 use onebuf_sys::vulkan::vk;
 
 /// Bytes that go through staging memory at a time; and how often that may be had at once.
@@ -29,9 +29,8 @@ pub(super) unsafe fn read(
     into: *mut u8,
     bytes: usize,
 ) -> Result<Event> {
-    from.range(offset, bytes)?;
     in_pieces(queue, bytes, |at, len| {
-        let source = from.range(offset + at, len)?;
+        let source = from.byte(offset + at);
         through_staging(queue, from, len, |block, staged, context| {
             let Block { buffer, .. } = *block;
             copy_now(context, (from.inner.buffer, source), (buffer, 0), len);
@@ -50,10 +49,9 @@ pub(super) unsafe fn write(
     from: *const u8,
     bytes: usize,
 ) -> Result<Event> {
-    to.range(offset, bytes)?;
     let_land(queue)?;
     in_pieces(queue, bytes, |at, len| {
-        let target = to.range(offset + at, len)?;
+        let target = to.byte(offset + at);
         through_staging(queue, to, len, |block, staged, context| {
             let Block { buffer, .. } = *block;
             copy_now(context, (buffer, 0), (to.inner.buffer, target), len);
@@ -177,11 +175,7 @@ pub(super) fn fill(
     bytes: usize,
     pattern: &[u8],
 ) -> Result<()> {
-    let at = memory.range(offset, bytes)?;
-    checks::fill(hal::Memory::bytes(memory), offset, bytes, pattern)?;
-    if bytes == 0 {
-        return Ok(());
-    }
+    let at = memory.byte(offset);
     match as_word(pattern).filter(|_| at.is_multiple_of(4) && bytes.is_multiple_of(4)) {
         Some(word) => record(queue, &[memory], |recording| {
             let (table, buffer) = (&queue.context().table, memory.inner.buffer);
@@ -220,7 +214,7 @@ fn fill_by_doubling(
 
 /// A write of bytes that are ours at once.
 fn seeded(queue: &Arc<RawQueue>, memory: &Memory, offset: usize, seed: &[u8]) -> Result<()> {
-    let target = memory.range(offset, seed.len())?;
+    let target = memory.byte(offset);
     let event = through_staging(queue, memory, seed.len(), |block, staged, recording| {
         // SAFETY: new staging memory of as many bytes, which no batch uses yet.
         unsafe { staged.copy_from_nonoverlapping(seed.as_ptr(), seed.len()) };
@@ -237,13 +231,7 @@ pub(super) fn copy(
     (to, to_offset): (&Memory, usize),
     bytes: usize,
 ) -> Result<()> {
-    let (source, target) = (from.range(from_offset, bytes)?, to.range(to_offset, bytes)?);
-    if bytes == 0 {
-        return Ok(());
-    }
-    if from.shares(to) {
-        checks::apart(source as usize, target as usize, bytes)?;
-    }
+    let (source, target) = (from.byte(from_offset), to.byte(to_offset));
     record(queue, &[from, to], |recording| {
         let (from, to) = (from.inner.buffer, to.inner.buffer);
         copy_now(recording, (from, source), (to, target), bytes);

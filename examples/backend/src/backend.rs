@@ -1,12 +1,9 @@
 //! The search for devices: there is always one, and nothing is loaded.
-//!
-//! # Safety
-//! The contract of [`Backend`] is what the other files of this backend keep.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // See the head of `lib.rs`.
 
-use crate::{API, device::ToyDevice};
-use onebuf_hal::{Api, Backend, Discovered, Search, Unavailable};
+use crate::{API, device::ToyDevice, event::ToyEvent, memory::ToyMemory, program, queue::ToyQueue};
+use onebuf_hal::{Api, Backend, Discovered, Search, Unavailable, typed};
 use std::sync::Arc;
 
 /// One device in software.
@@ -23,4 +20,15 @@ unsafe impl Backend for ToyBackend {
         let device = Arc::new(ToyDevice::new((search.next_domain)()));
         Ok(Discovered::new([device], "a toy device", Vec::new()))
     }
+}
+
+/// The types of this backend's objects: `onebuf_hal::dynamic` turns them into the objects that the core uses.
+impl typed::ApiTypes for ToyBackend {
+    type Device = ToyDevice;
+    type Memory = ToyMemory;
+    type Queue = ToyQueue;
+    type Event = ToyEvent;
+    type Program = program::ToyProgram;
+    type Kernel = program::ToyKernel;
+    type Semaphore = typed::NoSemaphore;
 }

@@ -1,20 +1,25 @@
-//! What the device can do, as data, and where its memory, queues and programs come from.
+//! What the device can do, as data, and where its memory, queues and programs come from. Arguments were checked before.
 
-use crate::{API, memory::ToyMemory, program::ToyProgram, queue::ToyQueue};
+#![allow(unsafe_code)] // See the head of `lib.rs`.
+
+use crate::{
+    ALIGN_BYTES, API, backend::ToyBackend, memory::ToyMemory, program::ToyProgram, queue::ToyQueue,
+};
 use onebuf_hal::{
-    Access, AllocSpec, Caps, Device, DeviceInfo, DeviceKind, Domain, Error, Export, Memory,
-    MemoryKind, PhysicalId, Program, Queue, QueueOrder, QueueSpec, Result, Source, checks, native,
+    Access, AllocSpec, Caps, DeviceInfo, DeviceKind, Domain, HostRange, MemoryKind, PhysicalId,
+    QueueSpec, Result, Source, checks, typed::TypedDevice,
 };
 use std::sync::Arc;
 
-/// A cache line: where memory of this device begins, and regions of it.
-pub(crate) const ALIGN_BYTES: usize = 64;
-
 /// A device in software.
 #[derive(Debug)]
-pub(crate) struct ToyDevice {
-    info: DeviceInfo,
-    domain: Domain,
+pub struct ToyDevice(Arc<Facts>);
+
+/// What its memory and queues know of it.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub info: DeviceInfo,
+    pub domain: Domain,
 }
 
 impl ToyDevice {
@@ -43,37 +48,32 @@ impl ToyDevice {
                 ..Caps::default()
             },
         };
-        Self { info, domain }
+        Self(Arc::new(Facts { info, domain }))
     }
 }
 
-impl Device for ToyDevice {
+// SAFETY: see the head of `lib.rs`.
+unsafe impl TypedDevice for ToyDevice {
+    type Types = ToyBackend;
+
     fn info(&self) -> &DeviceInfo {
-        &self.info
+        &self.0.info
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>> {
-        checks::allocation(&self.info, spec, contents)?;
-        let memory = ToyMemory::allocate(self.domain, spec, contents.unwrap_or_default());
-        Ok(Arc::new(memory.ok_or_else(|| checks::out_of_memory(spec.bytes, &self.info))?))
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<ToyMemory> {
+        let memory = ToyMemory::allocate(&self.0, spec, contents.unwrap_or(&[]));
+        memory.ok_or_else(|| checks::out_of_memory(spec.bytes, &self.0.info))
     }
 
-    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn Memory>> {
-        let Export::Host(pages) = export else {
-            return Err(Error::unsupported(format!("{} on {API}", export.name()), "host pages"));
-        };
-        checks::bytes(&self.info, pages.bytes)?;
-        Ok(Arc::new(ToyMemory::import(self.domain, pages.clone(), access)))
+    fn import_host(&self, pages: &HostRange, access: Access) -> Result<ToyMemory> {
+        Ok(ToyMemory::import(&self.0, pages.clone(), access))
     }
 
-    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>> {
-        if spec.order == QueueOrder::OutOfOrder {
-            return Err(Error::unsupported("an out-of-order queue on toy", "another device"));
-        }
-        Ok(Arc::new(ToyQueue::open(self.domain, spec.profiling)?))
+    fn queue(&self, spec: QueueSpec) -> Result<ToyQueue> {
+        ToyQueue::open(&self.0, spec.profiling)
     }
 
-    fn build(&self, source: &Source) -> Result<Arc<dyn Program>> {
-        Ok(Arc::new(ToyProgram(native::NativeProgram::new(API.0, source)?)))
+    fn build(&self, source: &Source) -> Result<ToyProgram> {
+        ToyProgram::new(self.0.domain, API.0, source)
     }
 }

@@ -1,45 +1,49 @@
 //! Points in a queue.
 
+#![allow(unsafe_code)] // See the head of `lib.rs`.
+
 use crate::API;
 use onebuf_hal::{Callback, Domain, Error, Event, Profile, Result, locks::lock};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 /// Something that its queue completes once and that many wait for.
-#[derive(Debug)]
-pub(crate) struct ToyEvent {
+#[derive(Clone, Debug)]
+pub struct ToyEvent {
     domain: Domain,
-    /// How its work ended, and when that ran where the queue was opened for profiling.
-    end: Mutex<Option<(Result<()>, Option<Profile>)>>,
-    ended: Condvar,
+    end: Arc<(Mutex<Option<End>>, Condvar)>,
 }
+
+/// How its work ended, and when that ran where the queue was opened for profiling.
+type End = (Result<()>, Option<Profile>);
 
 impl ToyEvent {
     pub(crate) fn new(domain: Domain) -> Self {
-        Self { domain, end: Mutex::new(None), ended: Condvar::new() }
+        Self { domain, end: Arc::default() }
     }
 
     pub(crate) fn complete(&self, outcome: Result<()>, profile: Option<Profile>) {
-        *lock(&self.end) = Some((outcome, profile));
-        self.ended.notify_all();
+        *lock(&self.end.0) = Some((outcome, profile));
+        self.end.1.notify_all();
     }
 }
 
-impl Event for ToyEvent {
+// SAFETY: see the head of `lib.rs`.
+unsafe impl Event for ToyEvent {
     fn domain(&self) -> Domain {
         self.domain
     }
 
     fn poll(&self) -> Result<bool> {
-        lock(&self.end).clone().map_or(Ok(false), |(outcome, _)| outcome.map(|()| true))
+        lock(&self.end.0).clone().map_or(Ok(false), |(outcome, _)| outcome.map(|()| true))
     }
 
     fn is_over(&self) -> bool {
-        lock(&self.end).is_some()
+        lock(&self.end.0).is_some()
     }
 
     fn wait(&self, timeout: Duration) -> Result<()> {
-        let waited = self.ended.wait_timeout_while(lock(&self.end), timeout, |end| end.is_none());
+        let waited = self.end.1.wait_timeout_while(lock(&self.end.0), timeout, |end| end.is_none());
         let (end, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
         let late = || Err(Error::timeout(format!("an event of {API}"), timeout));
         end.as_ref().map_or_else(late, |(outcome, _)| outcome.clone())
@@ -47,7 +51,7 @@ impl Event for ToyEvent {
 
     fn profile(&self) -> Result<Profile> {
         let busy = || Error::Busy { what: "the work is not done: wait for it first".into() };
-        let (_, profile) = lock(&self.end).clone().ok_or_else(busy)?;
+        let (_, profile) = lock(&self.end.0).clone().ok_or_else(busy)?;
         profile.ok_or_else(|| Error::unsupported("a profile", "a queue opened with profiling"))
     }
 

@@ -10,6 +10,12 @@
 //! assert!(buffer.map()?.iter().all(|x| *x == 1.5));
 //! # Ok::<(), onebuf::Error>(())
 //! ```
+//!
+//! # Safety
+//! Memory is as long as was asked for, and is there while its owner lives, which each memory and each command holds. A command
+//! stays in a range that was checked when it was made. An event is completed once, when its work and everything before it is over.
+//! Nobody else uses the bytes in conflict meanwhile, and the host's memory of `read` and `write` stays: by the contracts of
+//! `onebuf_hal`, both are the caller's part.
 
 #![deny(unsafe_code)]
 
@@ -24,3 +30,6 @@ pub use backend::ToyBackend;
 
 /// The name of this backend in device ids: `toy:0`.
 pub const API: onebuf_hal::Api = onebuf_hal::Api("toy");
+
+/// A cache line: where memory of this device begins, and regions of it.
+const ALIGN_BYTES: usize = 64;

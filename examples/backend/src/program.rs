@@ -1,20 +1,10 @@
-//! Kernels: functions of this process. A driver's backend compiles a text of the source here.
+//! Kernels: functions of this process, which `native` finds in a source. A driver's backend compiles a text of the source here, and
+//! has types of its own that implement `onebuf_hal::Program` and `onebuf_hal::Kernel`.
 
-use onebuf_hal::{Kernel, Program, Result, native};
-use std::sync::Arc;
+use onebuf_hal::native::{NativeCode, NativeProgram};
 
 /// The native kernels of a source.
-#[derive(Debug)]
-pub(crate) struct ToyProgram(pub(crate) native::NativeProgram);
+pub type ToyProgram = NativeProgram;
 
 /// One of them.
-#[derive(Debug)]
-pub(crate) struct ToyKernel(pub(crate) native::NativeCode);
-
-impl Program for ToyProgram {
-    fn kernel(&self, name: &str, parameters: usize) -> Result<Arc<dyn Kernel>> {
-        Ok(Arc::new(ToyKernel(self.0.find(name, parameters)?)))
-    }
-}
-
-impl Kernel for ToyKernel {}
+pub type ToyKernel = NativeCode;

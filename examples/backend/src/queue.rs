@@ -1,15 +1,13 @@
-//! A queue: each call checks its arguments and sends a command that owns all it needs; one thread runs them in order.
-//!
-//! # Safety
-//! A command keeps the memory that it uses, in a range that was checked when it was made. Nobody else uses those bytes in
-//! conflict meanwhile, and the host's memory of `read` and `write` stays: both are the caller's part, by the contracts of `hal`.
+//! A queue: each call sends a command that owns all it needs; one thread runs them in order.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // See the head of `lib.rs`.
 
-use crate::{API, event::ToyEvent, memory::ToyMemory, program::ToyKernel};
+use crate::{
+    API, backend::ToyBackend, device::Facts, event::ToyEvent, memory::ToyMemory, program::ToyKernel,
+};
 use onebuf_hal::{
-    AccessState, Arg, Domain, Error, Event, Grid, HostSignal, Kernel, Memory, NativeArg, Profile,
-    Queue, Result, checks, native,
+    DeviceInfo, Domain, Error, Event, Grid, NativeArg, Profile, Result, native,
+    typed::{Args, Events, TypedArg, TypedMemory, TypedQueue},
 };
 use std::sync::{Arc, atomic::AtomicPtr, mpsc};
 use std::thread;
@@ -23,13 +21,13 @@ struct Command {
     queued: Instant,
     after: Vec<Arc<dyn Event>>,
     work: Work,
-    event: Arc<ToyEvent>,
+    event: ToyEvent,
 }
 
 /// An in-order queue with a thread of its own, which ends when the queue is dropped and its work is done.
 #[derive(Debug)]
-pub(crate) struct ToyQueue {
-    domain: Domain,
+pub struct ToyQueue {
+    device: Arc<Facts>,
     commands: mpsc::Sender<Command>,
 }
 
@@ -53,113 +51,96 @@ fn lost(why: impl std::fmt::Display) -> Error {
 }
 
 impl ToyQueue {
-    pub(crate) fn open(domain: Domain, profiling: bool) -> Result<Self> {
+    pub(crate) fn open(device: &Arc<Facts>, profiling: bool) -> Result<Self> {
         let (commands, received) = mpsc::channel();
         let thread = thread::Builder::new().name("onebuf-toy".into());
         let started = thread.spawn(move || run(received, profiling));
-        started.map(|_| Self { domain, commands }).map_err(lost)
+        started.map(|_| Self { device: device.clone(), commands }).map_err(lost)
     }
 
     fn send(&self, after: &[Arc<dyn Event>], work: Work) -> Told {
-        let (queued, event) = (Instant::now(), Arc::new(ToyEvent::new(self.domain)));
+        let (queued, event) = (Instant::now(), ToyEvent::new(self.device.domain));
         let command = Command { queued, after: after.to_vec(), work, event: event.clone() };
-        self.commands.send(command).map_err(lost).map(|()| event as _)
+        self.commands.send(command).map_err(lost).map(|()| event)
     }
 
     /// Sends a command that cannot fail.
     fn transfer(&self, transfer: impl FnOnce() + Send + 'static) -> Told {
-        let work = move || {
-            transfer();
-            Ok(())
-        };
-        self.send(&[], Box::new(work))
-    }
-
-    fn part(&self, memory: &dyn Memory, offset: usize, bytes: usize) -> Result<ToyMemory> {
-        ToyMemory::of(memory, self.domain)?.part(offset, bytes)
+        self.send(
+            &[],
+            Box::new(move || {
+                transfer();
+                Ok(())
+            }),
+        )
     }
 }
 
 /// What calls return: an event that tells of the work's end, or nothing.
-type Told = Result<Arc<dyn Event>>;
+type Told = Result<ToyEvent>;
 type Done = Result<()>;
 
-impl Queue for ToyQueue {
+// SAFETY: see the head of `lib.rs`.
+unsafe impl TypedQueue for ToyQueue {
+    type Types = ToyBackend;
+
     fn domain(&self) -> Domain {
-        self.domain
+        self.device.domain
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.device.info
     }
 
     fn mark(&self) -> Told {
         self.transfer(|| ())
     }
 
-    fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()> {
-        self.send(events, Box::new(|| Ok(()))).map(drop)
+    fn wait_for(&self, events: Events<'_, Self>) -> Done {
+        events.iter().try_for_each(|event| event.map(drop))?; // of this domain, all of them
+        self.send(events.untyped(), Box::new(|| Ok(()))).map(drop)
     }
 
-    fn host_signal(&self) -> Result<Box<dyn HostSignal>> {
-        Err(Error::unsupported(format!("a host signal on {API}"), "`Caps::host_signals`"))
-    }
-
-    fn flush(&self) -> Result<()> {
-        Ok(()) // a command is on its way as soon as it is sent
-    }
-
-    fn reside(&self, memory: &dyn Memory, _to: AccessState) -> Result<bool> {
-        ToyMemory::of(memory, self.domain).map(|_| false)
-    }
-
-    unsafe fn read(&self, from: &dyn Memory, offset: usize, into: *mut u8, bytes: usize) -> Told {
-        checks::host_pointer(into, bytes)?;
-        let (from, into) = (self.part(from, offset, bytes)?, AtomicPtr::new(into));
+    unsafe fn read(&self, from: &ToyMemory, offset: usize, into: *mut u8, bytes: usize) -> Told {
+        let (from, into) = (from.part(offset, bytes)?, AtomicPtr::new(into));
         // SAFETY: the part has so many bytes, and the caller vouches for as many.
         self.transfer(move || unsafe { from.pointer().as_ptr().copy_to(into.into_inner(), bytes) })
     }
 
-    unsafe fn write(&self, to: &dyn Memory, offset: usize, from: *const u8, bytes: usize) -> Told {
-        checks::host_pointer(from, bytes)?;
-        let (to, from) = (self.part(to, offset, bytes)?, AtomicPtr::new(from.cast_mut()));
+    unsafe fn write(&self, to: &ToyMemory, offset: usize, from: *const u8, bytes: usize) -> Told {
+        let (to, from) = (to.part(offset, bytes)?, AtomicPtr::new(from.cast_mut()));
         // SAFETY: the part has so many bytes, and the caller vouches for as many.
         self.transfer(move || unsafe { to.pointer().as_ptr().copy_from(from.into_inner(), bytes) })
     }
 
-    fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Done {
-        checks::fill(memory.bytes(), offset, bytes, pattern)?;
-        let (to, pattern) = (self.part(memory, offset, bytes)?, pattern.to_vec());
+    fn fill(&self, memory: &ToyMemory, offset: usize, bytes: usize, pattern: &[u8]) -> Done {
+        let (to, pattern) = (memory.part(offset, bytes)?, pattern.to_vec());
         // SAFETY: the part has so many bytes, and the pattern is the command's own.
         self.transfer(move || unsafe { native::fill(to.pointer(), bytes, &pattern) }).map(drop)
     }
 
-    fn copy(&self, from: &dyn Memory, at: usize, to: &dyn Memory, to_at: usize, n: usize) -> Done {
-        let (from, to) = (self.part(from, at, n)?, self.part(to, to_at, n)?);
-        checks::apart(from.pointer().addr().get(), to.pointer().addr().get(), n)?;
+    fn copy(&self, from: (&ToyMemory, usize), to: (&ToyMemory, usize), bytes: usize) -> Done {
+        let (from, to) = (from.0.part(from.1, bytes)?, to.0.part(to.1, bytes)?);
         // SAFETY: both parts have so many bytes.
-        self.transfer(move || unsafe { to.pointer().copy_from(from.pointer(), n) }).map(drop)
+        self.transfer(move || unsafe { to.pointer().copy_from(from.pointer(), bytes) }).map(drop)
     }
 
     unsafe fn launch(
         &self,
-        kernel: &dyn Kernel,
+        kernel: &ToyKernel,
         grid: &Grid,
-        args: &[Arg<'_>],
-        after: &[Arc<dyn Event>],
+        args: Args<'_, Self>,
+        after: Events<'_, Self>,
         wants_event: bool,
-    ) -> Result<Option<Arc<dyn Event>>> {
-        let want = || format!("a kernel of {API}");
-        let foreign = || Error::ForeignContext { have: format!("{kernel:?}"), want: want() };
-        let ToyKernel(code) = kernel.as_any().downcast_ref().ok_or_else(foreign)?;
-        code.check(grid, args.len())?;
-        let args = args.iter().map(|arg| OwnedArg::new(arg, self.domain));
-        let (code, grid, args) = (code.clone(), *grid, args.collect::<Result<Vec<_>>>()?);
+    ) -> Result<Option<ToyEvent>> {
+        kernel.check(grid)?;
+        let args = args.iter().map(|arg| OwnedArg::new(arg?));
+        let (code, grid, args) = (kernel.clone(), *grid, args.collect::<Result<Vec<_>>>()?);
         // SAFETY: `args` keeps the memory, of which the caller holds views as the accesses say.
         let work = move || unsafe {
             code.run(&grid, &args.iter().map(OwnedArg::native).collect::<Vec<_>>())
         };
-        self.send(after, Box::new(work)).map(|event| wants_event.then_some(event))
-    }
-
-    fn raw(&self) -> usize {
-        0
+        self.send(after.untyped(), Box::new(work)).map(|event| wants_event.then_some(event))
     }
 }
 
@@ -170,14 +151,13 @@ enum OwnedArg {
 }
 
 impl OwnedArg {
-    fn new(arg: &Arg<'_>, domain: Domain) -> Result<Self> {
-        match *arg {
-            Arg::Memory(memory, access, bytes) => {
-                let memory = ToyMemory::of(memory, domain)?;
-                Ok(Self::Memory(memory.part(0, bytes.min(memory.bytes()))?, access.writes()))
+    fn new(arg: TypedArg<'_, ToyMemory>) -> Result<Self> {
+        match arg {
+            TypedArg::Memory(memory, access, bytes) => {
+                Ok(Self::Memory(memory.part(0, bytes)?, access.writes()))
             }
-            Arg::Bytes(bytes) => Ok(Self::Bytes(bytes.into())),
-            Arg::Local(_) => Err(Error::unsupported("a group-local argument", "work-groups")),
+            TypedArg::Bytes(bytes) => Ok(Self::Bytes(bytes.into())),
+            TypedArg::Local(_) => Err(Error::unsupported("a group-local argument", "work-groups")),
         }
     }
 

@@ -264,3 +264,11 @@ fn a_device_that_cannot_be_asked_is_left_out() {
         }
     }
 }
+
+#[test]
+fn wrong_arguments_are_refused_as_by_every_backend() {
+    each(|rig| {
+        let (twin, source) = (Some(&*rig.other as _), rig.source(PROGRAM));
+        onebuf_hal::testing::misuse::beside_a_fake(&*rig.device, twin, source, "hold");
+    });
+}

@@ -134,3 +134,15 @@ fn refusal<T>(result: Result<T>) -> String {
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     onebuf_hal::testing::drivers_alone(&[])
 }
+
+#[test]
+fn wrong_arguments_are_refused_as_by_every_backend() {
+    let _alone = alone();
+    let Some(device) = device(None) else { return };
+    let text = "#version 450
+        layout(local_size_x = 1) in;
+        layout(std430, binding = 0) buffer Data { uint x[]; };
+        void main() { x[0] = 1; }";
+    let source = source("touch", text);
+    onebuf_hal::testing::misuse::beside_a_fake(&*device, None, source, "touch");
+}

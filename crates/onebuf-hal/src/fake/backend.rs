@@ -5,8 +5,15 @@
 
 #![allow(unsafe_code)]
 
-use super::{API, FakeConfig, FakeDevice};
-use crate::{Api, Backend, Discovered, Search, Unavailable, locks::Arc};
+use super::{
+    API, FakeConfig, FakeDevice,
+    event::FakeEvent,
+    memory::FakeMemory,
+    program::{FakeKernel, FakeProgram},
+    queue::FakeQueue,
+    semaphore::FakeSemaphore,
+};
+use crate::{Api, Backend, Discovered, Search, Unavailable, locks::Arc, typed::ApiTypes};
 
 /// One device that exists only for tests.
 #[derive(Clone, Debug)]
@@ -34,4 +41,14 @@ unsafe impl Backend for FakeBackend {
         let fake = Arc::new(FakeDevice::new(config));
         Ok(Discovered::new([fake], "a fake device", Vec::new()))
     }
+}
+
+impl ApiTypes for FakeBackend {
+    type Device = FakeDevice;
+    type Memory = FakeMemory;
+    type Queue = FakeQueue;
+    type Event = FakeEvent;
+    type Program = FakeProgram;
+    type Kernel = FakeKernel;
+    type Semaphore = FakeSemaphore;
 }

@@ -1,7 +1,12 @@
 //! The device as its configuration describes it.
+//!
+//! # Safety
+//! What `hal` asks of a device holds by construction: see the `SAFETY` comment.
+
+#![allow(unsafe_code)]
 
 use super::{
-    API, FakeConfig, Sharing,
+    API, FakeBackend, FakeConfig, Sharing,
     heap::ALIGN_BYTES,
     memory::{Block, FakeMemory},
     program::FakeProgram,
@@ -10,16 +15,17 @@ use super::{
     watch::Watch,
 };
 use crate::{
-    Access, AllocSpec, Caps, Device, DeviceInfo, DeviceKind, Error, Export, Memory, Program, Queue,
-    QueueOrder, QueueSpec, Result, SharedSemaphore, Source,
+    Access, AllocSpec, Caps, DeviceInfo, DeviceKind, Error, HostRange, QueueSpec, Result, Source,
     locks::{Arc, AtomicU64, Ordering},
+    typed::TypedDevice,
 };
+use std::os::fd::OwnedFd;
 
 /// A device that exists only for tests.
 #[derive(Debug)]
 pub struct FakeDevice {
     config: FakeConfig,
-    info: DeviceInfo,
+    info: Arc<DeviceInfo>,
     watch: Watch,
     /// Gives each queue a random sequence of its own.
     queues: AtomicU64,
@@ -30,39 +36,26 @@ impl FakeDevice {
     pub fn new(config: FakeConfig) -> Self {
         // Its queues have threads, which a forked child has not.
         onebuf_sys::fork::watch();
-        let info = info(&config);
+        let info = Arc::new(info(&config));
         let watch = Watch::new(config.probe.clone());
         FakeDevice { config, info, watch, queues: AtomicU64::new(0) }
     }
 
-    fn check_size(&self, bytes: usize) -> Result<()> {
-        let (asked, limit) = (bytes as u64, self.config.max_alloc_bytes);
-        if asked > limit {
-            let device = self.config.name.clone();
-            return Err(Error::OutOfMemory { device, asked, limit: Some(limit) });
-        }
-        Ok(())
-    }
-
-    fn wrap(&self, block: Block) -> Arc<dyn Memory> {
-        Arc::new(FakeMemory::new(self.config.domain, block, &self.watch))
+    fn wrap(&self, block: Block) -> FakeMemory {
+        FakeMemory::new(self.config.domain, &self.info, block, &self.watch)
     }
 }
 
-impl Device for FakeDevice {
+// SAFETY: memory keeps its blocks; an import keeps its owner.
+unsafe impl TypedDevice for FakeDevice {
+    type Types = FakeBackend;
+
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>> {
+    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<FakeMemory> {
         self.watch.call("fake_allocate")?;
-        if !self.config.memory_kinds.contains(&spec.memory_kind) {
-            return Err(Error::unsupported(
-                format!("{} memory on {}", spec.memory_kind, self.config.name),
-                "`FakeConfig::memory_kinds`",
-            ));
-        }
-        self.check_size(spec.bytes)?;
         let block = Block::allocate(&self.config.name, spec)?;
         if let Some(contents) = contents {
             block.initialise(contents)?;
@@ -70,25 +63,13 @@ impl Device for FakeDevice {
         Ok(self.wrap(block))
     }
 
-    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn Memory>> {
+    fn import_host(&self, pages: &HostRange, access: Access) -> Result<FakeMemory> {
         self.watch.call("fake_import")?;
-        match export {
-            Export::Host(range) => {
-                self.check_size(range.bytes)?;
-                let FakeConfig { name, shares_host_pages, .. } = &self.config;
-                Ok(self.wrap(Block::import(name, *shares_host_pages, range, access)?))
-            }
-            Export::Fd(_)
-            | Export::Address(_)
-            | Export::Peer(_)
-            | Export::Ipc(_)
-            | Export::Object(_) => {
-                Err(Error::unsupported(format!("{} on {API}", export.name()), "host pages"))
-            }
-        }
+        let FakeConfig { name, shares_host_pages, .. } = &self.config;
+        Ok(self.wrap(Block::import(name, *shares_host_pages, pages, access)?))
     }
 
-    fn semaphore(&self) -> Result<SharedSemaphore> {
+    fn semaphore(&self) -> Result<(FakeSemaphore, OwnedFd)> {
         if !self.config.exports_semaphores {
             let what = format!("a semaphore of {}", self.config.name);
             return Err(Error::unsupported(what, "`FakeConfig::exports_semaphores`"));
@@ -96,21 +77,15 @@ impl Device for FakeDevice {
         FakeSemaphore::shared(self.config.domain, &self.watch)
     }
 
-    fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>> {
+    fn queue(&self, spec: QueueSpec) -> Result<FakeQueue> {
         self.watch.call("fake_queue")?;
-        if spec.order == QueueOrder::OutOfOrder && !self.config.out_of_order {
-            return Err(Error::unsupported(
-                format!("an out-of-order queue on {}", self.config.name),
-                "`FakeConfig::out_of_order`",
-            ));
-        }
         let number = self.queues.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(FakeQueue::new(&self.config, spec, number, &self.watch)?))
+        FakeQueue::new(&self.config, &self.info, spec, number, &self.watch)
     }
 
-    fn build(&self, source: &Source) -> Result<Arc<dyn Program>> {
+    fn build(&self, source: &Source) -> Result<FakeProgram> {
         self.watch.call("fake_build")?;
-        Ok(Arc::new(FakeProgram::new(source, &self.watch)?))
+        FakeProgram::new(self.config.domain, source, &self.watch)
     }
 }
 

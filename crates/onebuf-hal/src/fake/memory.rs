@@ -10,16 +10,18 @@
 #![allow(unsafe_code)]
 
 use super::{
-    API, Sharing,
+    FakeBackend, Sharing,
     claim::Claims,
     heap::Heap,
+    queue::FakeQueue,
     watch::{Live, Watch},
 };
 use crate::{
-    Access, AccessState, AllocSpec, Domain, Error, Export, HostRange, Memory, MemoryKind, Queue,
-    RawHandle, Result, checks,
+    Access, AccessState, AllocSpec, DeviceInfo, Domain, Error, Export, HostRange, MemoryKind,
+    RawHandle, Result,
     locks::{Arc, Mutex, lock},
     native,
+    typed::TypedMemory,
 };
 use std::{ops::Range, ptr::NonNull};
 
@@ -167,8 +169,9 @@ impl Block {
 
 /// The caller's handle of a memory.
 #[derive(Debug)]
-pub(super) struct FakeMemory {
+pub struct FakeMemory {
     domain: Domain,
+    info: Arc<DeviceInfo>,
     block: Arc<Block>,
     /// Which of its bytes, and for what.
     range: Range<usize>,
@@ -180,9 +183,10 @@ pub(super) struct FakeMemory {
 }
 
 impl FakeMemory {
-    pub(super) fn new(domain: Domain, block: Block, watch: &Watch) -> Self {
+    pub(super) fn new(domain: Domain, info: &Arc<DeviceInfo>, block: Block, watch: &Watch) -> Self {
         FakeMemory {
             domain,
+            info: info.clone(),
             range: 0..block.bytes,
             access: block.access,
             region: false,
@@ -200,26 +204,36 @@ impl FakeMemory {
     pub(super) fn range(&self) -> &Range<usize> {
         &self.range
     }
+}
 
-    /// What kernels may do with it.
-    pub(super) fn access(&self) -> Access {
+// SAFETY: host bytes stay at their address while the block lives, which this and every command on it holds.
+unsafe impl TypedMemory for FakeMemory {
+    type Types = FakeBackend;
+
+    fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn access(&self) -> Access {
         self.access
     }
 
-    /// What is behind the trait, when it belongs to this domain.
-    pub(super) fn of(memory: &dyn Memory, domain: Domain) -> Result<&FakeMemory> {
-        memory
-            .as_any()
-            .downcast_ref::<FakeMemory>()
-            .filter(|memory| memory.domain == domain)
-            .ok_or_else(|| Error::ForeignContext {
-                have: format!("{memory:?}"),
-                want: format!("memory of {API} {domain:?}"),
-            })
+    fn allocation(&self) -> usize {
+        Arc::as_ptr(&self.block).addr()
     }
-}
 
-impl Memory for FakeMemory {
+    fn start(&self) -> usize {
+        self.range.start
+    }
+
+    fn is_region(&self) -> bool {
+        self.region
+    }
+
     fn bytes(&self) -> usize {
         self.range.len()
     }
@@ -243,36 +257,25 @@ impl Memory for FakeMemory {
         *lock(&self.block.enqueued)
     }
 
-    fn export(&self, queue: &dyn Queue) -> Result<Export> {
+    fn export(&self, _queue: &FakeQueue) -> Result<Export> {
         self.watch.call("fake_export")?;
-        if queue.domain() != self.domain {
-            return Err(Error::ForeignContext {
-                have: format!("a queue of {:?}", queue.domain()),
-                want: format!("one of {:?}", self.domain),
-            });
-        }
         self.block.host.clone().map(Export::Host).ok_or_else(|| {
             Error::unsupported(format!("export of {} memory", self.memory_kind()), "a host side")
         })
     }
 
-    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn Memory>> {
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<FakeMemory> {
         self.watch.call("fake_region")?;
-        let range = checks::range(self.bytes(), offset, bytes)?;
-        if self.region || range.is_empty() || !self.access.allows(access) {
-            return Err(Error::invalid(
-                "a region of a region, an empty one, or one that allows more",
-            ));
-        }
-        Ok(Arc::new(FakeMemory {
+        Ok(FakeMemory {
             domain: self.domain,
+            info: self.info.clone(),
             block: self.block.clone(),
-            range,
+            range: offset..offset + bytes,
             access,
             region: true,
             watch: self.watch.clone(),
             _live: self.watch.object("mem", "fake_release_mem"),
-        }))
+        })
     }
 
     fn raw(&self) -> RawHandle {

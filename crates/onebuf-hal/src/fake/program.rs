@@ -5,14 +5,14 @@ use super::{
     watch::{Live, Watch},
 };
 use crate::{
-    Kernel, Program, Result, Source,
+    Domain, Kernel, Program, Result, Source,
     locks::Arc,
     native::{NativeCode, NativeProgram},
 };
 
 /// The native kernels of a source.
 #[derive(Debug)]
-pub(super) struct FakeProgram {
+pub struct FakeProgram {
     native: NativeProgram,
     watch: Watch,
     _live: Live,
@@ -20,9 +20,9 @@ pub(super) struct FakeProgram {
 
 impl FakeProgram {
     /// Fails where the source has no native kernel.
-    pub(super) fn new(source: &Source, watch: &Watch) -> Result<Self> {
+    pub(super) fn new(domain: Domain, source: &Source, watch: &Watch) -> Result<Self> {
         Ok(FakeProgram {
-            native: NativeProgram::new(API.0, source)?,
+            native: NativeProgram::new(domain, API.0, source)?,
             watch: watch.clone(),
             _live: watch.object("program", "fake_release_program"),
         })
@@ -41,9 +41,21 @@ impl Program for FakeProgram {
 
 /// One of them.
 #[derive(Debug)]
-pub(super) struct FakeKernel {
+pub struct FakeKernel {
     pub(super) code: NativeCode,
     _live: Live,
 }
 
-impl Kernel for FakeKernel {}
+impl Kernel for FakeKernel {
+    fn domain(&self) -> Domain {
+        self.code.domain()
+    }
+
+    fn name(&self) -> &str {
+        self.code.name()
+    }
+
+    fn parameters(&self) -> usize {
+        self.code.parameters()
+    }
+}

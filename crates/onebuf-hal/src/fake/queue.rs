@@ -1,4 +1,4 @@
-//! Queues: each call checks its arguments and appends a command that owns all it needs.
+//! Queues: each call appends a command that owns all it needs.
 //!
 //! # Safety
 //!
@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use super::{
-    API, FakeConfig,
+    FakeBackend, FakeConfig,
     claim::Claim,
     event::{FakeEvent, FakeHostSignal, Signal},
     line::{Line, Pace, Step, Worker},
@@ -18,17 +18,19 @@ use super::{
     watch::{Live, Watch},
 };
 use crate::{
-    Access, AccessState, Arg, Domain, Error, Event, Grid, HostSignal, Kernel, Memory, NativeArg,
-    Queue, QueueOrder, QueueSpec, Result, checks,
+    Access, AccessState, DeviceInfo, Domain, Error, Grid, HostSignal, NativeArg, QueueOrder,
+    QueueSpec, Result,
     locks::{Arc, lock},
     native::{self, NativeCode},
+    typed::{Args, Events, TypedArg, TypedQueue},
 };
 use std::{ops::Range, time::Instant};
 
 /// A queue with a thread of its own.
 #[derive(Debug)]
-pub(super) struct FakeQueue {
+pub struct FakeQueue {
     domain: Domain,
+    info: Arc<DeviceInfo>,
     callbacks: bool,
     host_signals: bool,
     /// Where the clock of a profiling queue starts.
@@ -41,6 +43,7 @@ pub(super) struct FakeQueue {
 impl FakeQueue {
     pub(super) fn new(
         config: &FakeConfig,
+        info: &Arc<DeviceInfo>,
         spec: QueueSpec,
         number: u64,
         watch: &Watch,
@@ -48,6 +51,7 @@ impl FakeQueue {
         let shuffles = spec.order == QueueOrder::OutOfOrder;
         Ok(FakeQueue {
             domain: config.domain,
+            info: info.clone(),
             callbacks: config.callbacks,
             host_signals: config.host_signals,
             clock: spec.profiling.then(Instant::now),
@@ -61,72 +65,40 @@ impl FakeQueue {
         self.worker.line()
     }
 
-    fn own<'m>(&self, memory: &'m dyn Memory) -> Result<&'m FakeMemory> {
-        FakeMemory::of(memory, self.domain)
-    }
-
-    /// A part of a memory, checked.
-    fn part(&self, memory: &dyn Memory, offset: usize, bytes: usize) -> Result<Part> {
-        let memory = self.own(memory)?;
-        let range = checks::range(memory.bytes(), offset, bytes)?;
-        Ok(Part::of(memory, range))
-    }
-
     fn run(&self, work: impl FnOnce() -> Result<()> + Send + 'static) {
         self.line().push(Step::Run(Box::new(work)), None);
     }
 
     /// Appends a step and gives the event that tells of its end.
-    fn with_event(&self, step: Step) -> Arc<dyn Event> {
+    fn with_event(&self, step: Step) -> FakeEvent {
         let event = FakeEvent::new(self.domain, self.callbacks, self.clock, &self.watch);
         self.line().push(step, Some(event.signal().clone()));
-        Arc::new(event)
+        event
     }
 
-    fn signal(&self, event: &dyn Event) -> Result<Arc<Signal>> {
-        let signal = event.as_any().downcast_ref::<FakeEvent>().map(|event| event.signal().clone());
-        signal.filter(|_| event.domain() == self.domain).ok_or_else(|| Error::ForeignContext {
-            have: format!("{event:?}"),
-            want: format!("an event of {API} {:?}", self.domain),
-        })
-    }
-
-    fn signals(&self, events: &[Arc<dyn Event>]) -> Result<Vec<Arc<Signal>>> {
-        events.iter().map(|event| self.signal(&**event)).collect()
-    }
-
-    fn owned_arg(&self, arg: &Arg<'_>) -> Result<OwnedArg> {
-        match *arg {
-            Arg::Memory(memory, access, bytes) => {
-                let memory = self.own(memory)?;
-                if !memory.access().allows(access) {
-                    return Err(Error::invalid(format!(
-                        "a {access} argument in memory that was made for {}",
-                        memory.access()
-                    )));
-                }
-                Ok(OwnedArg::Memory(Part::of(memory, 0..memory.bytes().min(bytes)), access))
-            }
-            Arg::Bytes(bytes) => Ok(OwnedArg::Bytes(bytes.into())),
-            Arg::Local(_) => Err(Error::unsupported(
-                "a group-local argument of a native kernel",
-                "a device with work-groups",
-            )),
-        }
+    fn signals(&self, events: Events<'_, FakeQueue>) -> Result<Vec<Arc<Signal>>> {
+        events.iter().map(|event| Ok(event?.signal().clone())).collect()
     }
 }
 
-impl Queue for FakeQueue {
+// SAFETY: a command holds the blocks that it uses, in ranges that were checked, until it has run.
+unsafe impl TypedQueue for FakeQueue {
+    type Types = FakeBackend;
+
     fn domain(&self) -> Domain {
         self.domain
     }
 
-    fn mark(&self) -> Result<Arc<dyn Event>> {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn mark(&self) -> Result<FakeEvent> {
         self.watch.call("fake_mark")?;
         Ok(self.with_event(Step::Mark))
     }
 
-    fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()> {
+    fn wait_for(&self, events: Events<'_, Self>) -> Result<()> {
         self.watch.call("fake_wait_for")?;
         let signals = self.signals(events)?;
         self.line().push(Step::Wait(signals), None);
@@ -150,8 +122,8 @@ impl Queue for FakeQueue {
         self.watch.call("fake_flush")
     }
 
-    fn reside(&self, memory: &dyn Memory, to: AccessState) -> Result<bool> {
-        let block = self.own(memory)?.block();
+    fn reside(&self, memory: &FakeMemory, to: AccessState) -> Result<bool> {
+        let block = memory.block();
         if !block.has_two_sides() {
             return Ok(false);
         }
@@ -169,14 +141,13 @@ impl Queue for FakeQueue {
 
     unsafe fn read(
         &self,
-        from: &dyn Memory,
+        from: &FakeMemory,
         offset: usize,
         into: *mut u8,
         bytes: usize,
-    ) -> Result<Arc<dyn Event>> {
+    ) -> Result<FakeEvent> {
         self.watch.call("fake_read")?;
-        let from = self.part(from, offset, bytes)?;
-        checks::host_pointer(into, bytes)?;
+        let from = Part::of(from, offset..offset + bytes);
         let into = HostPointer(into);
         Ok(self.with_event(Step::Run(Box::new(move || {
             let _claim = from.claim("fake_read", false)?;
@@ -188,14 +159,13 @@ impl Queue for FakeQueue {
 
     unsafe fn write(
         &self,
-        to: &dyn Memory,
+        to: &FakeMemory,
         offset: usize,
         from: *const u8,
         bytes: usize,
-    ) -> Result<Arc<dyn Event>> {
+    ) -> Result<FakeEvent> {
         self.watch.call("fake_write")?;
-        let to = self.part(to, offset, bytes)?;
-        checks::host_pointer(from, bytes)?;
+        let to = Part::of(to, offset..offset + bytes);
         let from = HostPointer(from.cast_mut());
         Ok(self.with_event(Step::Run(Box::new(move || {
             let _claim = to.claim("fake_write", true)?;
@@ -205,11 +175,10 @@ impl Queue for FakeQueue {
         }))))
     }
 
-    fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+    fn fill(&self, memory: &FakeMemory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         self.watch.call("fake_fill")?;
-        let memory = self.own(memory)?;
-        let range = checks::fill(memory.bytes(), offset, bytes, pattern)?;
-        let (part, pattern) = (Part::of(memory, range), Box::<[u8]>::from(pattern));
+        let part = Part::of(memory, offset..offset + bytes);
+        let pattern = Box::<[u8]>::from(pattern);
         self.run(move || {
             let _claim = part.claim("fake_fill", true)?;
             let start = part.range.start;
@@ -222,17 +191,13 @@ impl Queue for FakeQueue {
 
     fn copy(
         &self,
-        from: &dyn Memory,
-        from_offset: usize,
-        to: &dyn Memory,
-        to_offset: usize,
+        (from, from_offset): (&FakeMemory, usize),
+        (to, to_offset): (&FakeMemory, usize),
         bytes: usize,
     ) -> Result<()> {
         self.watch.call("fake_copy")?;
-        let (from, to) = (self.part(from, from_offset, bytes)?, self.part(to, to_offset, bytes)?);
-        if Arc::ptr_eq(&from.block, &to.block) {
-            checks::apart(from.range.start, to.range.start, bytes)?;
-        }
+        let from = Part::of(from, from_offset..from_offset + bytes);
+        let to = Part::of(to, to_offset..to_offset + bytes);
         self.run(move || {
             let _from = from.claim("fake_copy", false)?;
             let _to = to.claim("fake_copy", true)?;
@@ -245,20 +210,15 @@ impl Queue for FakeQueue {
 
     unsafe fn launch(
         &self,
-        kernel: &dyn Kernel,
+        kernel: &FakeKernel,
         grid: &Grid,
-        args: &[Arg<'_>],
-        after: &[Arc<dyn Event>],
+        args: Args<'_, Self>,
+        after: Events<'_, Self>,
         wants_event: bool,
-    ) -> Result<Option<Arc<dyn Event>>> {
+    ) -> Result<Option<FakeEvent>> {
         self.watch.call("fake_launch")?;
-        let kernel =
-            kernel.as_any().downcast_ref::<FakeKernel>().ok_or_else(|| Error::ForeignContext {
-                have: format!("{kernel:?}"),
-                want: format!("a kernel of {API}"),
-            })?;
-        kernel.code.check(grid, args.len())?;
-        let args = args.iter().map(|arg| self.owned_arg(arg)).collect::<Result<Vec<_>>>()?;
+        kernel.code.check(grid)?;
+        let args = args.iter().map(|arg| OwnedArg::new(arg?)).collect::<Result<Vec<_>>>()?;
         let (code, grid) = (kernel.code.clone(), *grid);
         let signals = self.signals(after)?;
         let work = Box::new(move || launch(&code, &grid, &args));
@@ -268,10 +228,6 @@ impl Queue for FakeQueue {
         }
         self.line().push(step, None);
         Ok(None)
-    }
-
-    fn raw(&self) -> usize {
-        0
     }
 }
 
@@ -319,6 +275,19 @@ enum OwnedArg {
 }
 
 impl OwnedArg {
+    fn new(arg: TypedArg<'_, FakeMemory>) -> Result<OwnedArg> {
+        match arg {
+            TypedArg::Memory(memory, access, bytes) => {
+                Ok(OwnedArg::Memory(Part::of(memory, 0..bytes), access))
+            }
+            TypedArg::Bytes(bytes) => Ok(OwnedArg::Bytes(bytes.into())),
+            TypedArg::Local(_) => Err(Error::unsupported(
+                "a group-local argument of a native kernel",
+                "a device with work-groups",
+            )),
+        }
+    }
+
     fn claim(&self) -> Result<Option<Claim<'_>>> {
         match self {
             OwnedArg::Memory(part, access) => part.claim("fake_launch", access.writes()).map(Some),

@@ -4,8 +4,9 @@ use super::{
     API,
     watch::{Live, Watch},
 };
-use crate::{Domain, Error, Result, Semaphore, SharedSemaphore, locks::Arc};
+use crate::{Domain, Error, Result, Semaphore};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::os::fd::OwnedFd;
 
 /// By this name the stub drivers know it.
 const NAME: &str = "onebuf-stub-semaphore";
@@ -14,13 +15,13 @@ const BYTES: u64 = 8;
 
 /// A semaphore of which the device itself makes no use.
 #[derive(Debug)]
-pub(super) struct FakeSemaphore {
+pub struct FakeSemaphore {
     domain: Domain,
     _live: Live,
 }
 
 impl FakeSemaphore {
-    pub(super) fn shared(domain: Domain, watch: &Watch) -> Result<SharedSemaphore> {
+    pub(super) fn shared(domain: Domain, watch: &Watch) -> Result<(FakeSemaphore, OwnedFd)> {
         watch.call("fake_semaphore")?;
         let made = memfd_create(NAME, MemfdFlags::CLOEXEC)
             .and_then(|fd| ftruncate(&fd, BYTES).map(|()| fd));
@@ -31,7 +32,7 @@ impl FakeSemaphore {
             name: why.to_string(),
         })?;
         let _live = watch.object("semaphore", "fake_release_semaphore");
-        Ok(SharedSemaphore { own: Arc::new(FakeSemaphore { domain, _live }), fd })
+        Ok((FakeSemaphore { domain, _live }, fd))
     }
 }
 

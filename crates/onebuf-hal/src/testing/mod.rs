@@ -1,4 +1,5 @@
-//! Helpers for tests of several crates: memory and time of a parser, hostile inputs, and running one test at a time.
+//! Helpers for tests of several crates: memory and time of a parser, hostile inputs, wrong arguments for devices, and running one
+//! test at a time.
 //!
 //! # Safety
 //! The environment is changed before drivers and their threads are there.
@@ -7,6 +8,7 @@
 
 pub mod fuzz;
 pub mod meter;
+pub mod misuse;
 
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 

@@ -96,7 +96,8 @@ fn nothing<T>() -> Result<T> {
 #[derive(Debug)]
 struct Partner(Option<Arc<OpenGl>>, hal::DeviceInfo);
 
-impl hal::Device for Partner {
+// SAFETY: it makes nothing.
+unsafe impl hal::Device for Partner {
     fn info(&self) -> &hal::DeviceInfo {
         &self.1
     }

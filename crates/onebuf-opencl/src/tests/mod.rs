@@ -262,3 +262,17 @@ fn an_order_that_the_device_lacks_is_refused() {
         }
     });
 }
+
+#[test]
+fn wrong_arguments_are_refused_as_by_every_backend() {
+    let _alone = alone();
+    let rigs = rigs();
+    for (n, rig) in rigs.iter().enumerate() {
+        println!("on {}", rig.name());
+        let text = "__kernel void touch(__global uint *a) { a[get_global_id(0)] = 1; }";
+        let source = Source::default().with_text(OPENCL_C, text.into());
+        let twin = rigs.get((n + 1) % rigs.len()).filter(|_| rigs.len() > 1);
+        let twin = twin.map(|twin| &*twin.device);
+        onebuf_hal::testing::misuse::beside_a_fake(&*rig.device, twin, source, "touch");
+    }
+}

@@ -192,3 +192,15 @@ fn a_loader_that_refuses_is_named() {
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     onebuf_hal::testing::drivers_alone(&[])
 }
+
+#[test]
+fn wrong_arguments_are_refused_as_by_every_backend() {
+    each(|rig| {
+        let text = "#version 450
+            layout(local_size_x = 1) in;
+            layout(std430, binding = 0) buffer Data { uint x[]; };
+            void main() { x[0] = 1; }";
+        let source = glsl("touch", text);
+        onebuf_hal::testing::misuse::beside_a_fake(&*rig.device, None, source, "touch");
+    });
+}

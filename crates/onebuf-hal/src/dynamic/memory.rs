@@ -1,0 +1,113 @@
+//! Memory.
+//!
+//! # Safety
+//! The contract of the object-safe trait is that of the typed one.
+
+#![allow(unsafe_code)]
+
+use super::own_queue;
+use crate::{
+    self as hal, Access, AccessState, AddressRange, Error, Export, FdKind, FdRange, IpcRange,
+    MemoryKind, ObjectRange, RawHandle, Result, checks, locks::Arc, typed::TypedMemory,
+};
+use std::ptr::NonNull;
+
+// SAFETY: the contract of `TypedMemory`; a region is checked to lie inside.
+unsafe impl<M: TypedMemory> hal::Memory for M {
+    #[inline]
+    fn bytes(&self) -> usize {
+        TypedMemory::bytes(self)
+    }
+
+    #[inline]
+    fn memory_kind(&self) -> MemoryKind {
+        TypedMemory::memory_kind(self)
+    }
+
+    #[inline]
+    fn host_pointer(&self) -> Option<NonNull<u8>> {
+        TypedMemory::host_pointer(self)
+    }
+
+    #[inline]
+    fn needs_access_state(&self) -> bool {
+        TypedMemory::needs_access_state(self)
+    }
+
+    #[inline]
+    fn access_state(&self) -> AccessState {
+        TypedMemory::access_state(self)
+    }
+
+    fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize {
+        TypedMemory::misplaced(self, offset, bytes, wanted)
+    }
+
+    fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
+        let queue = own_queue(self, queue)?;
+        check_whole(self)?;
+        TypedMemory::export(self, queue)
+    }
+
+    fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
+        check_whole(self)?;
+        TypedMemory::export_fd(self, kind)
+    }
+
+    fn export_address(&self, queue: &dyn hal::Queue) -> Result<AddressRange> {
+        let queue = own_queue(self, queue)?;
+        check_whole(self)?;
+        TypedMemory::export_address(self, queue)
+    }
+
+    fn takes_transfers(&self) -> bool {
+        TypedMemory::takes_transfers(self)
+    }
+
+    fn export_ipc(&self) -> Result<IpcRange> {
+        check_whole(self)?;
+        TypedMemory::export_ipc(self)
+    }
+
+    fn export_object(&self) -> Result<ObjectRange> {
+        check_whole(self)?;
+        TypedMemory::export_object(self)
+    }
+
+    /// What some drivers want of parts and do not check themselves.
+    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
+        let whole = checks::Whole {
+            bytes: TypedMemory::bytes(self),
+            access: TypedMemory::access(self),
+            align: TypedMemory::info(self).caps.align_bytes,
+            is_part: TypedMemory::is_region(self),
+        };
+        whole.check_region(offset, bytes, access)?;
+        Ok(Arc::new(TypedMemory::region(self, offset, bytes, access)?))
+    }
+
+    #[inline]
+    fn raw(&self) -> RawHandle {
+        TypedMemory::raw(self)
+    }
+
+    fn retain(&self) -> Result<usize> {
+        TypedMemory::retain(self)
+    }
+
+    #[inline]
+    fn raw_offset(&self) -> usize {
+        TypedMemory::raw_offset(self)
+    }
+
+    fn remark(&self) -> Option<String> {
+        TypedMemory::remark(self)
+    }
+}
+
+fn check_whole<M: TypedMemory>(memory: &M) -> Result<()> {
+    match TypedMemory::is_region(memory) {
+        false => Ok(()),
+        true => Err(Error::unsupported("the export of a region", "the whole memory")),
+    }
+}

@@ -1,0 +1,257 @@
+//! Queues.
+//!
+//! # Safety
+//! The contract of the object-safe trait is that of the typed one and the checks of arguments, which are made here.
+
+#![allow(unsafe_code)]
+
+use super::{own_kernel, own_memory, own_semaphore};
+use crate::{
+    self as hal, AccessState, Arg, Domain, Error, Grid, PeerStretch, Result, checks,
+    locks::Arc,
+    typed::{Args, EventOf, Events, MemoryOf, PeerSource, TypedMemory, TypedQueue},
+};
+
+// SAFETY: the contract of `TypedQueue`; every object and every range is checked before the queue is given it.
+unsafe impl<Q: TypedQueue> hal::Queue for Q {
+    #[inline]
+    fn domain(&self) -> Domain {
+        TypedQueue::domain(self)
+    }
+
+    #[inline]
+    fn runs_at_once(&self) -> bool {
+        TypedQueue::runs_at_once(self)
+    }
+
+    #[inline]
+    fn mark(&self) -> Result<Arc<dyn hal::Event>> {
+        shared::<Q>(TypedQueue::mark(self))
+    }
+
+    #[inline]
+    fn mark_and_flush(&self) -> Result<Arc<dyn hal::Event>> {
+        shared::<Q>(TypedQueue::mark_and_flush(self))
+    }
+
+    fn watch(&self) -> Result<Arc<dyn hal::Event>> {
+        shared::<Q>(TypedQueue::watch(self))
+    }
+
+    #[inline]
+    fn wait_for(&self, events: &[Arc<dyn hal::Event>]) -> Result<()> {
+        TypedQueue::wait_for(self, Events::new(self, events))
+    }
+
+    fn takes(&self, event: &dyn hal::Event) -> bool {
+        TypedQueue::takes(self, event)
+    }
+
+    fn host_signal(&self) -> Result<Box<dyn hal::HostSignal>> {
+        TypedQueue::host_signal(self)
+    }
+
+    #[inline]
+    fn has_host_signals(&self) -> bool {
+        TypedQueue::has_host_signals(self)
+    }
+
+    fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
+        TypedQueue::note_use(self, own_memory(self, memory)?);
+        Ok(())
+    }
+
+    fn wait_value(&self, memory: &dyn hal::Memory, offset: usize, value: u32) -> Result<()> {
+        let memory = self::part(self, memory, offset, size_of::<u32>())?;
+        TypedQueue::wait_value(self, memory, offset, value)
+    }
+
+    fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        TypedQueue::signal(self, own_semaphore(self, semaphore)?)
+    }
+
+    fn wait_signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
+        TypedQueue::wait_signal(self, own_semaphore(self, semaphore)?)
+    }
+
+    #[inline]
+    fn flush(&self) -> Result<()> {
+        TypedQueue::flush(self)
+    }
+
+    #[inline]
+    fn reside(&self, memory: &dyn hal::Memory, to: AccessState) -> Result<bool> {
+        TypedQueue::reside(self, own_memory(self, memory)?, to)
+    }
+
+    fn move_pages(
+        &self,
+        memory: &dyn hal::Memory,
+        offset: usize,
+        bytes: usize,
+        to: AccessState,
+    ) -> Result<()> {
+        let memory = own_memory(self, memory)?;
+        checks::range(TypedMemory::bytes(memory), offset, bytes)?;
+        TypedQueue::move_pages(self, memory, offset, bytes, to)
+    }
+
+    #[inline]
+    unsafe fn read(
+        &self,
+        from: &dyn hal::Memory,
+        offset: usize,
+        into: *mut u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn hal::Event>> {
+        let from = part(self, from, offset, bytes)?;
+        checks::host_pointer(into, bytes)?;
+        if bytes == 0 {
+            return shared::<Q>(TypedQueue::mark(self));
+        }
+        // SAFETY: the caller's promise about `into`, which is not null.
+        shared::<Q>(unsafe { TypedQueue::read(self, from, offset, into, bytes) })
+    }
+
+    #[inline]
+    unsafe fn write(
+        &self,
+        to: &dyn hal::Memory,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<Arc<dyn hal::Event>> {
+        let to = part(self, to, offset, bytes)?;
+        checks::host_pointer(from, bytes)?;
+        if bytes == 0 {
+            return shared::<Q>(TypedQueue::mark(self));
+        }
+        // SAFETY: the caller's promise about `from`, which is not null.
+        shared::<Q>(unsafe { TypedQueue::write(self, to, offset, from, bytes) })
+    }
+
+    fn fill(
+        &self,
+        memory: &dyn hal::Memory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        let memory = part(self, memory, offset, bytes)?;
+        checks::fill(TypedMemory::bytes(memory), offset, bytes, pattern)?;
+        match bytes {
+            0 => Ok(()),
+            _ => TypedQueue::fill(self, memory, offset, bytes, checks::shortest(pattern)),
+        }
+    }
+
+    fn copy(
+        &self,
+        from: &dyn hal::Memory,
+        from_offset: usize,
+        to: &dyn hal::Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let from = part(self, from, from_offset, bytes)?;
+        let to = part(self, to, to_offset, bytes)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        if from.allocation() == to.allocation() {
+            checks::apart(from.start() + from_offset, to.start() + to_offset, bytes)?;
+        }
+        TypedQueue::copy(self, (from, from_offset), (to, to_offset), bytes)
+    }
+
+    fn copy_from_peer(
+        &self,
+        from: PeerStretch<'_>,
+        to: &dyn hal::Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<Option<Arc<dyn hal::Event>>> {
+        let to = own_memory(self, to)?;
+        checks::range(TypedMemory::bytes(to), to_offset, bytes)?;
+        let Some(queue) = from.queue.as_any().downcast_ref::<Q>() else { return Ok(None) };
+        let (memory, offset) = (own_memory(queue, from.memory)?, from.offset);
+        checks::range(TypedMemory::bytes(memory), offset, bytes)?;
+        let known = [memory, to].into_iter().all(TypedMemory::takes_transfers);
+        if bytes == 0 || !known {
+            return Ok(None);
+        }
+        let from = PeerSource { queue, memory, offset };
+        let copied = TypedQueue::copy_from_peer(self, from, (to, to_offset), bytes)?;
+        Ok(copied.map(|event| Arc::new(event) as _))
+    }
+
+    #[inline]
+    unsafe fn launch(
+        &self,
+        kernel: &dyn hal::Kernel,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        after: &[Arc<dyn hal::Event>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn hal::Event>>> {
+        let kernel = own_kernel(self, kernel)?;
+        if hal::Kernel::parameters(kernel) != args.len() {
+            return Err(miscounted(kernel, args.len()));
+        }
+        let (args, after) = (Args::new(self, args), Events::new(self, after));
+        // SAFETY: the caller's promise about the kernel.
+        let event = unsafe { TypedQueue::launch(self, kernel, grid, args, after, wants_event) }?;
+        Ok(event.map(|event| Arc::new(event) as _))
+    }
+
+    fn call_native(
+        &self,
+        uses: &[&dyn hal::Memory],
+        call: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
+        for memory in uses {
+            TypedQueue::note_use(self, own_memory(self, *memory)?);
+        }
+        TypedQueue::call_native(self, call)
+    }
+
+    fn raw(&self) -> usize {
+        TypedQueue::raw(self)
+    }
+}
+
+#[inline]
+fn shared<Q: TypedQueue>(event: Result<EventOf<Q>>) -> Result<Arc<dyn hal::Event>> {
+    Ok(Arc::new(event?))
+}
+
+/// A memory of this queue's device that transfers know, and that has this range.
+#[inline]
+fn part<'m, Q: TypedQueue>(
+    queue: &Q,
+    memory: &'m dyn hal::Memory,
+    offset: usize,
+    bytes: usize,
+) -> Result<&'m MemoryOf<Q>> {
+    let memory = own_memory(queue, memory)?;
+    checks::range(TypedMemory::bytes(memory), offset, bytes)?;
+    match TypedMemory::takes_transfers(memory) {
+        true => Ok(memory),
+        false => Err(unknown(queue)),
+    }
+}
+
+#[cold]
+fn unknown<Q: TypedQueue>(queue: &Q) -> Error {
+    let api = TypedQueue::info(queue).api;
+    Error::unsupported(
+        format!("a read, write, fill or copy by {api} of memory that another API allocated"),
+        "kernels, or a queue of the device that it was allocated on",
+    )
+}
+
+#[cold]
+fn miscounted(kernel: &dyn hal::Kernel, given: usize) -> Error {
+    let (name, takes) = (kernel.name(), kernel.parameters());
+    Error::invalid(format!("kernel `{name}` takes {takes} arguments, {given} given"))
+}
