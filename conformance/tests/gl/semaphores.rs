@@ -246,3 +246,42 @@ fn real_drivers_wait_on_the_device() {
         note("skip: no chip here joins OpenGL to another API by semaphores");
     }
 }
+
+/// OpenGL, and whatever else on its chip sees one memory by descriptors, in turns: any two of them may follow each other.
+#[test]
+fn every_api_of_a_real_chip_takes_its_turn() {
+    let _alone = alone();
+    let hub = onebuf::builder().verdicts(Default::default()).timeout(SECONDS).build().unwrap();
+    let Some(gl) = gl_of(&hub) else { return };
+    let (topology, chip) = (hub.topology(), gl.info().physical);
+    let sees = |home: &Device, other: &Device| {
+        let routes = topology.between(home.index(), other.index());
+        home.index() == other.index() || routes.iter().any(|r| r.kind == RouteKind::OpaqueFd)
+    };
+    let on_chip = |device: &Device| {
+        let info = device.info();
+        info.physical.same_chip(&chip) && info.caps.imports_semaphores
+    };
+    let devices: Vec<_> = hub.devices().into_iter().filter(on_chip).collect();
+    let home = devices.iter().find(|home| devices.iter().all(|other| sees(home, other)));
+    let Some(home) = home.filter(|_| devices.len() > 2) else {
+        return note("skip: no chip here with OpenGL and two other APIs that import semaphores");
+    };
+    let sides: Vec<_> = devices.iter().map(|device| Side::open(device).unwrap()).collect();
+    let builder = hub.buffer::<u32>(N).shared_with(&devices).allocate_on(home);
+    let buffer = builder.route(RouteKind::OpaqueFd).trust_declared(true).build().unwrap();
+    let mut model = random_words(3, N);
+    buffer.write(&model).unwrap();
+    let (mut used, mut at) = (Vec::new(), 0);
+    for turn in 0..240 {
+        sides[at].step(&buffer, Step::nth(turn)).unwrap();
+        used.push(buffer.fence().unwrap().sync_method());
+        // Each follows each, itself excepted.
+        at = (at + 1 + turn as usize / sides.len() % (sides.len() - 1)) % sides.len();
+    }
+    (0..240).for_each(|turn| step_model(&mut model, Step::nth(turn)));
+    assert_same(&buffer.to_vec().unwrap(), &model, "by semaphores, in turns");
+    let known = [SyncMethod::SameQueue, SyncMethod::Semaphore];
+    assert!(used.iter().all(|used| known.contains(used)), "{used:?}");
+    note(&format!("{devices:?}: 240 turns by semaphores, allocated on {home}"));
+}

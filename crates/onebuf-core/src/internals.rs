@@ -21,7 +21,7 @@ pub use crate::{
     hub::WeakHub,
     observe::{Began, Tracer},
     program::{check_graft_target, graft_first, graft_spirv, is_built_on},
-    sync::{Pair, Terms, either_way},
+    sync::declared as declared_sync_methods,
     verdicts::GRAFT,
 };
 

@@ -6,7 +6,7 @@
 
 use crate::{
     route::{are_apart, is_host, serves, zero_copy_by_contract},
-    sync::{self, Pair, Terms},
+    sync,
     topology::{DeviceIx, Route, State, Topology},
 };
 use onebuf_hal::{
@@ -460,9 +460,7 @@ impl<'t> Planner<'t> {
 
     /// The best sync method that joins the two, to the home or from it.
     fn sync_method(&self, from: DeviceIx, to: DeviceIx, route: &Route) -> SyncMethod {
-        let pair = Pair::between(self.topology, to, from).over(Some(route));
-        let terms = if self.request.trust_declared { Terms::DECLARED } else { Terms::PROVEN };
-        sync::either_way(pair, terms).next().unwrap_or(SyncMethod::HostWait)
+        sync::planned(self.topology, [from, to], Some(route), self.request.trust_declared)
     }
 
     fn base_device(&self, route: &Route) -> String {

@@ -7,7 +7,7 @@ use super::subject::{Page, Side, Step, Unit, step_model};
 use bytemuck::Pod;
 use onebuf_core::{
     Buffer, BufferBuilder, Hub,
-    internals::{Pair, Terms, either_way},
+    internals::declared_sync_methods,
     topology::{Envelope, State, Verdict},
 };
 use onebuf_graft::NEVER_RUN;
@@ -263,11 +263,9 @@ impl<'e> Experiment<'e> {
 
     /// The next lower sync method across APIs.
     pub(super) fn lower(&self, sync_method: SyncMethod) -> Option<SyncMethod> {
-        let (from, to) = (self.from.device.index(), self.to.device.index());
-        let topology = self.hub.topology();
-        let route = topology.between(from, to).iter().find(|route| route.kind == self.kind);
-        let pair = Pair::between(topology, to, from).over(route);
-        either_way(pair, Terms::DECLARED).find(|lower| *lower > sync_method)
+        let ends = [&self.from, &self.to].map(|side| side.device.index());
+        let mut tried = declared_sync_methods(self.hub.topology(), ends, self.kind);
+        tried.find(|lower| *lower > sync_method)
     }
 
     /// Tests sizes, sub-ranges, two buffers at once, and many hand-overs.

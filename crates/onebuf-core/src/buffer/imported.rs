@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Hub,
     plan::{Hop, Plan, Score},
-    sync::{self, Pair, Terms},
+    sync,
     topology::{DeviceIx, Route, State},
 };
 use onebuf_hal::{
@@ -49,10 +49,9 @@ fn plan_imported(hub: &Hub, shape: &Shape, sort: Option<FdKind>) -> Plan {
             () => (RouteKind::Staged, false, "by contract: copies through the host"),
         };
         let known = topology.between(allocate_on, to).iter().find(|route| route.kind == kind);
-        let pair = Pair::between(topology, to, allocate_on).over(known);
         let sync = match to == allocate_on {
             true => SyncMethod::SameQueue,
-            false => sync::either_way(pair, Terms::PROVEN).next().unwrap_or(SyncMethod::HostWait),
+            false => sync::planned(topology, [allocate_on, to], known, shape.trust_declared),
         };
         let why = why.into();
         Hop { to, kind, sync, zero_copy: Some(zero_copy), why }

@@ -27,8 +27,9 @@ mod wait_value_words;
 
 use joiner::Join;
 pub(crate) use joiner::{Joiner, SyncTables};
-use policy::{Events, methods};
-pub use policy::{Pair, Terms, either_way};
+pub use policy::declared;
+use policy::{Events, Pair, methods};
+pub(crate) use policy::{Terms, planned};
 
 use onebuf_hal::{Event, Result, SyncMethod, locks::Arc};
 

@@ -9,7 +9,7 @@ use onebuf_hal::{DeviceInfo, RouteKind, SyncMethod};
 
 /// Two queues, as far as the choice of a method depends on them. One made of devices alone stands for any two queues of theirs.
 #[derive(Clone, Copy, Debug)]
-pub struct Pair<'t> {
+pub(crate) struct Pair<'t> {
     pub(crate) topology: &'t Topology,
     /// The device whose work is waited for.
     pub sender: DeviceIx,
@@ -96,7 +96,7 @@ impl<'t> Pair<'t> {
 
 /// What whoever joins two queues allows.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// No method better than this, across contexts.
     pub best: SyncMethod,
     /// Also methods that no experiment has proven: the caller vouches for them (`trust_declared`), or is the experiment.
@@ -139,9 +139,31 @@ pub(super) fn best(pair: Pair<'_>, terms: Terms) -> SyncMethod {
     methods(pair, terms).next().map_or(SyncMethod::HostWait, Method::word)
 }
 
-/// The methods that may join queues of two devices in one direction at least, best first: a plan names the first, and
-/// the doctor tries them all.
-pub fn either_way(pair: Pair<'_>, terms: Terms) -> impl Iterator<Item = SyncMethod> {
+/// The method that a plan names for a device that sees a buffer's home by this route: the best that joins the two in one direction
+/// at least. A caller that trusts what drivers declare needs no experiment.
+pub(crate) fn planned(
+    topology: &Topology,
+    [home, device]: [DeviceIx; 2],
+    route: Option<&Route>,
+    trusts: bool,
+) -> SyncMethod {
+    let terms = if trusts { Terms::DECLARED } else { Terms::PROVEN };
+    let pair = Pair::between(topology, device, home).over(route);
+    either_way(pair, terms).next().unwrap_or(SyncMethod::HostWait)
+}
+
+/// Every method that could join the two, proven or not, best first: what the doctor tries.
+pub fn declared(
+    topology: &Topology,
+    [home, device]: [DeviceIx; 2],
+    kind: RouteKind,
+) -> impl Iterator<Item = SyncMethod> {
+    let route = topology.between(home, device).iter().find(|route| route.kind == kind);
+    either_way(Pair::between(topology, device, home).over(route), Terms::DECLARED)
+}
+
+/// The methods that may join queues of two devices in one direction at least, best first.
+pub(super) fn either_way(pair: Pair<'_>, terms: Terms) -> impl Iterator<Item = SyncMethod> {
     let pairs = [pair, pair.back()];
     let allowed =
         move |method: &&'static dyn Method| pairs.iter().any(|pair| allows(*method, pair, terms));

@@ -184,7 +184,7 @@ fn a_plan_names_the_better_direction() {
         [HostWait, WaitValue]
     );
     for pair in [forth, back] {
-        let words: Vec<_> = super::either_way(pair, Terms::DECLARED).collect();
+        let words: Vec<_> = policy::either_way(pair, Terms::DECLARED).collect();
         assert_eq!(words, [WaitValue, HostWait]);
     }
 }
