@@ -1,7 +1,7 @@
-//! Addresses of memory that another API allocated, in the address space that kernels of both work in.
+//! Addresses of memory that another API allocated, in an address space that kernels of both APIs share.
 //!
-//! HIP's kernels and libraries use such an address as it is. HIP's *calls* do not know it: a fill is refused, a copy of
-//! two such addresses is made by the CPU, a question about it succeeds and says nothing. So none is ever made.
+//! HIP's kernels and libraries can use such an address. HIP's *calls* do not know it: a fill is refused, the CPU makes
+//! a copy between two such addresses, and a query succeeds without information. So no such call is ever made.
 
 use super::device::Context;
 use onebuf_experimental::{

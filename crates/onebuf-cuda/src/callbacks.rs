@@ -1,9 +1,8 @@
-//! Calling back when an event is reached.
+//! Callbacks when an event is reached.
 //!
-//! A host function runs when its stream comes to it; so each callback gets a stream of its own for as long as it
-//! is under way, which waits for the event alone: behind anything else it could wait for what it is to set
-//! free. In a context that has died host functions are not called at all, so a thread looks after those that
-//! are overdue.
+//! A host function runs when its stream reaches it. So each pending callback gets its own stream, which waits for the
+//! event alone: in another stream it could wait for the very work that it is to release. In a dead context host
+//! functions are not called at all, so a thread handles those that are overdue.
 
 use super::{deferred_free::is_pending, device::Context, queue::RawQueue};
 use onebuf_hal::{

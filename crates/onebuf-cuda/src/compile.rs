@@ -1,4 +1,4 @@
-//! Making a module's image of a program's text, by the compiler that comes as a library.
+//! Compiles a program's text to a module's image, by NVRTC or HIPRTC.
 
 use super::device::Driver;
 use onebuf_hal::{

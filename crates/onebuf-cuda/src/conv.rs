@@ -1,4 +1,4 @@
-//! Every number that means something else on the other side: statuses, addresses, grids.
+//! Conversion of numbers that have another meaning on the other side: statuses, addresses, grids.
 
 use onebuf_hal::{DeviceInfo, Error, Grid, PciAddress, checks};
 use onebuf_sys::{

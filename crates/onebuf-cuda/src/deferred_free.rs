@@ -1,7 +1,7 @@
-//! Freeing things behind the work that uses them, without waiting for it.
+//! Frees objects after the work that uses them, without waiting for it.
 //!
-//! The drivers' own frees wait for the device, some of them without an end. So a thing whose users are
-//! busy is put aside with an event of each, and freed by whoever passes by when those have been reached.
+//! The drivers' own frees wait for the device, some of them forever. So an object whose users are busy is stored with
+//! an event for each of them, and a later call frees it once those events are reached.
 
 use super::{device::Context, layered::Below, queue::RawQueue};
 use onebuf_hal::locks::{Arc, Mutex, Ordering, lock, thread};

@@ -1,4 +1,4 @@
-//! The library, its devices, and what each can do.
+//! Discovers the library, its devices, and their capabilities.
 
 use super::{
     address::Under,

@@ -1,4 +1,4 @@
-//! Events, and waiting that always ends.
+//! Events, and waiting with a timeout.
 
 use super::{
     callbacks, deferred_free::is_pending, device::Driver, layered::Below, queue::RawQueue,

@@ -1,8 +1,8 @@
-//! Buffers of OpenGL's in CUDA and HIP: registered once, mapped while this API has its turn.
+//! OpenGL buffers in CUDA and HIP: registered once, mapped while this API uses them.
 //!
-//! The calls are made on the thread where OpenGL's context is current; elsewhere drivers refuse them. Mapping orders the stream
-//! behind what OpenGL was asked for before, unmapping OpenGL behind the stream. While others only read, the buffer is
-//! mapped again behind their backs: there is no state in which both APIs read.
+//! The calls are made on the thread where OpenGL's context is current; elsewhere drivers refuse them. Mapping orders
+//! the stream after OpenGL's earlier calls, and unmapping orders OpenGL after the stream. While others only read, the
+//! buffer is mapped again without their knowledge: there is no state in which both APIs read.
 
 use super::{device::Context, queue::RawQueue};
 use onebuf_hal::{

@@ -1,7 +1,7 @@
-//! Host signals that the host opens: words of pinned memory that a stream waits for.
+//! Host signals: words of pinned memory that a stream waits for.
 //!
-//! Behind the wait the stream itself writes that it has passed, so that the word can serve again. A stream cannot
-//! be made to fail: where the host signal does, its work runs, and the events behind it [say so](Behind).
+//! After the wait the stream itself writes that it has passed, so that the word can be reused. A stream cannot be made
+//! to fail: if the host signal fails, its work runs, and the events after it [report the failure](onebuf_hal::host_signals::Behind).
 
 use super::{
     callbacks::CallbackStreams,

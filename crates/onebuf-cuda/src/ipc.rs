@@ -1,7 +1,7 @@
-//! Plain device memory in another process: by a handle, for memory that has no descriptor.
+//! Plain device memory in another process, by a handle: for memory that has no descriptor.
 //!
-//! A handle is of a whole allocation, and drivers cut small ones out of a block of two megabytes, which would be shown
-//! whole. So only whole blocks are exported.
+//! A handle covers a whole allocation, and drivers place small allocations in a block of two megabytes, which would be
+//! exposed whole. So only whole blocks are exported.
 
 use super::device::{Context, Driver};
 use onebuf_hal::{Error, IpcRange, Result};
@@ -21,7 +21,7 @@ pub(super) fn is_there(table: &CudaLike) -> bool {
         && table.has_address_range()
 }
 
-/// A handle of an allocation of so many bytes.
+/// A handle of an allocation of this many bytes.
 pub(super) fn export(context: &Context, at: DevicePtr, bytes: usize) -> Result<IpcRange> {
     let (driver, what) = (&context.driver, format!("{bytes} bytes in another process"));
     if !driver.info.caps.ipc {

@@ -1,10 +1,10 @@
 //! Kernels, and launching them.
 //!
-//! A work-item is a thread, a group is a block. The driver has no grids of any size as OpenCL has: there
-//! are whole groups only, so the groups have to divide the work-items evenly. Group-local arguments are no
-//! parameters here: their sum is the launch's dynamic shared memory, which a kernel finds as its one
-//! `extern __shared__` array, each argument's part aligned to 16 bytes behind the one before. A kernel that
-//! was compiled for another API says by its [`Packing`] what it wants instead.
+//! A work-item is a thread, a group is a block. Unlike OpenCL the driver launches whole groups only, so groups must
+//! divide the work-items evenly. Group-local arguments are not parameters here: their sum is the launch's dynamic
+//! shared memory, which a kernel accesses as its one `extern __shared__` array, with each argument's part aligned to 16
+//! bytes after the previous one. The [`Packing`] of a kernel that was compiled for another API says what it needs
+//! instead.
 
 use super::{
     conv,

@@ -1,10 +1,10 @@
-//! A runtime over OpenCL (chipStar): what its streams and events are there.
+//! A runtime over OpenCL (chipStar): the OpenCL objects behind its streams and events.
 //!
-//! A stream is a `cl_command_queue` of the runtime's, in order: what is enqueued there directly is in order with HIP's
-//! work. So a stream waits for an event of OpenCL's by a barrier in that queue. The runtime's own call that makes a HIP event
-//! of a `cl_event` is not used: `hipStreamWaitEvent` takes such an event for one that was never recorded, and succeeds without
-//! waiting. The other way round a recorded event *is* a `cl_event`, which OpenCL's queues wait for; no reference of ours is ever
-//! added to it, because the runtime releases it once too often when the HIP event goes.
+//! A stream is an in-order `cl_command_queue` of the runtime: what is enqueued there directly is ordered with HIP's
+//! work. So a stream waits for an OpenCL event by a barrier in that queue. The runtime's own call that makes a HIP
+//! event of a `cl_event` is not used: `hipStreamWaitEvent` treats such an event as never recorded, and succeeds without
+//! waiting. In the other direction a recorded event *is* a `cl_event`, which OpenCL's queues can wait for; onebuf never
+//! adds a reference to it, because the runtime releases it once too often when the HIP event is destroyed.
 
 use super::{discover::Asked, event::Event, queue::RawQueue};
 use onebuf_hal::{

@@ -1,33 +1,32 @@
 //! CUDA and HIP: one backend over two symbol tables.
 //!
-//! Each device is used in its primary context, the one that runtime-API code and vendor libraries use
-//! too, so that their pointers and ours meet. Every entry makes it current on the calling thread and puts
-//! back what was current before: any thread may call, and no embedding program notices.
+//! Each device is used in its primary context, which runtime-API code and vendor libraries use too, so that pointers
+//! can be exchanged. Every entry makes it current on the calling thread and restores what was current before: any
+//! thread may call, and an embedding program is not affected.
 //!
 //! | file | what |
 //! |---|---|
-//! | `backend` | what the hub is given |
-//! | `discover` | the library, its devices, and what each can do |
-//! | `device` | the device, its context, being current |
-//! | `memory`, `pins` | device memory, pinned memory, registered host pages; who pinned what |
-//! | `managed` | memory of both, whose pages are moved by calls |
-//! | `vmm`, `external` | memory that others import by a descriptor, and theirs |
+//! | `backend` | the entry point for the hub |
+//! | `discover` | the library, its devices, and their capabilities |
+//! | `device` | the device, its context, making it current |
+//! | `memory`, `pins` | device memory, pinned memory, registered host pages; the record of pinned pages |
+//! | `managed` | managed memory, whose pages are moved by calls |
+//! | `vmm`, `external` | exportable memory, and imported memory, by descriptors |
 //! | `address` | addresses that another API's kernels use, too; on AMD confirmed by `onebuf-experimental::rocr` |
-//! | `peers`, `ipc` | memory of other devices, reached or copied; memory of other processes |
-//! | `graphics` | buffers of OpenGL's, registered and mapped in turn |
-//! | `users`, `deferred_free` | which streams use a thing, and freeing it behind them without waiting |
+//! | `peers`, `ipc` | memory of other devices, accessed or copied; memory of other processes |
+//! | `graphics` | OpenGL buffers, registered and mapped in turn |
+//! | `users`, `deferred_free` | which streams use an object, and freeing it after them without waiting |
 //! | `queue`, `event`, `transfer` | streams, events, copies |
-//! | `host_signal`, `callbacks` | waiting for what the host opens; calling the host back |
-//! | `semaphore` | signals to other APIs on the chip, and from them |
-//! | `program`, `compile` | modules, and the compilers that make them of text |
+//! | `host_signal`, `callbacks` | waiting for the host; calling the host back |
+//! | `semaphore` | semaphores shared with other APIs on the chip |
+//! | `program`, `compile` | modules, and the compilers that make them from text |
 //! | `kernel` | launching |
-//! | `conv` | every number that means something else elsewhere |
+//! | `conv` | conversion of all numbers that have another meaning elsewhere |
 //!
 //! # Safety
 //!
-//! Every handle is owned by exactly one struct, which keeps its context alive and releases it once; so a
-//! handle that can be reached is alive. What the driver may still be using is freed behind events of
-//! every stream that used it.
+//! Every handle is owned by exactly one struct, which keeps its context alive and releases it once; so a reachable
+//! handle is alive. What the driver may still be using is freed after events of every stream that used it.
 
 mod address;
 mod backend;

@@ -1,7 +1,7 @@
-//! Managed memory of chips with memory of their own: one address for host and kernels, and pages that calls move.
+//! Managed memory of chips with their own memory: one address for host and kernels, and pages that calls move.
 //!
-//! Left alone its pages would go to whoever touches them, some at a time and without a word. So whoever takes over has them
-//! moved first, in order with a stream, and what is on which side is known here.
+//! Uncontrolled, its pages would move on access, some at a time and silently. So a hand-over moves them first, in order
+//! with a stream, and this module records which side has which pages.
 
 use super::{device::Context, queue::RawQueue};
 use onebuf_hal::{

@@ -1,7 +1,7 @@
-//! Two devices of one library: memory of the one for kernels of the other, and copies between them.
+//! Two devices of one library: kernels of one on memory of the other, and copies between them.
 //!
-//! Access is enabled by the first memory that needs it, and stays: the contexts are the primary ones, and whoever
-//! else uses them may rely on it by then.
+//! Access is enabled for the first memory that needs it, and stays enabled: the contexts are the primary ones, and
+//! other code may rely on it by then.
 
 use super::{
     device::{Context, Driver},

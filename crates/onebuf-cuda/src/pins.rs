@@ -1,8 +1,8 @@
-//! Which host memory is pinned in this process, and by whom.
+//! Records which host memory is pinned in this process, and by how many users.
 //!
-//! Pinning is a matter of the process and of no one context: pages that are pinned for one device are
-//! refused a second time for another. So all devices of a library share this book. Its lock is held over
-//! the driver's call, or a page could be pinned again between its count and its release.
+//! Pinning is per process, not per context: pages pinned for one device cannot be pinned again for another. So all
+//! devices of a library share this record. Its lock is held over the driver's call, so that a page cannot be pinned
+//! again between its count and its release.
 
 use super::device::{Context, Driver};
 use onebuf_hal::{

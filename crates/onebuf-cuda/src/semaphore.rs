@@ -1,4 +1,4 @@
-//! Semaphores that another API made: imported by a descriptor, signalled and waited on in streams. CUDA's alone: HIP's
+//! Semaphores that another API created: imported by a descriptor, signalled and waited on in streams. CUDA only: HIP's
 //! calls of that name do not work on Linux.
 
 use super::{device::Context, queue::RawQueue};

@@ -1,8 +1,9 @@
-//! Copies that were asked for: reads, writes, fills, and between two memories of one device.
+//! Requested copies: reads, writes, fills, and between two memories of one device.
 //!
-//! The drivers take pinned host memory at once, and the rest in their own time: a copy of ordinary memory
-//! may wait inside the call for all that was enqueued before, without an end. So that is waited for here
-//! first, with one; what the driver then does takes as long as the copy. Ranges have been checked, and are not empty.
+//! The drivers copy pinned host memory asynchronously. A copy of ordinary memory may block inside the call until
+//! everything enqueued before is done, without a timeout. So onebuf first waits for that, with a timeout; the call then
+//! takes only as long as the copy.
+//! Ranges have been checked, and are not empty.
 
 use super::{
     device::Context,
@@ -26,7 +27,7 @@ const SEED_BYTES: usize = 4096;
 /// The context is current.
 ///
 /// # Safety
-/// `into` is valid for writes of `bytes`, and nobody else's, until the event completes.
+/// `into` is valid for writes of `bytes`, and not used otherwise, until the event completes.
 pub(super) unsafe fn read(
     queue: &Arc<RawQueue>,
     from: &Memory,
@@ -46,7 +47,7 @@ pub(super) unsafe fn read(
 /// The context is current.
 ///
 /// # Safety
-/// `from` is valid for reads of `bytes`, and written by nobody, until the event completes.
+/// `from` is valid for reads of `bytes`, and not written, until the event completes.
 pub(super) unsafe fn write(
     queue: &Arc<RawQueue>,
     to: &Memory,

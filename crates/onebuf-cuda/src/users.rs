@@ -1,4 +1,4 @@
-//! The streams that may be using a thing.
+//! The streams that may be using an object.
 
 use super::queue::RawQueue;
 use onebuf_hal::locks::{Arc, AtomicU64, Mutex, Ordering, lock};

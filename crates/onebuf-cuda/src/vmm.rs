@@ -1,6 +1,6 @@
-//! Memory of its own address range, that others can import: the drivers' virtual memory management.
+//! Memory with its own address range that others can import: the drivers' virtual memory management.
 //!
-//! Such memory comes in large pages, two megabytes mostly, so that an export never shows what lies beside.
+//! Such memory consists of large pages, usually two megabytes, so that an export never exposes neighbouring memory.
 
 use super::device::{Context, Driver};
 use onebuf_hal::{Error, FdKind, FdRange, Result, locks::Arc};

@@ -1,4 +1,4 @@
-//! What a context says of its device.
+//! The properties of a device, as its context reports them.
 
 use super::{habits::Habits, semaphore};
 use onebuf_hal::{Api, Caps, DeviceInfo, DeviceKind, FdKind, MemoryKind, PhysicalId, checks};

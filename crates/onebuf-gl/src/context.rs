@@ -1,4 +1,4 @@
-//! A device's own context: the one stream of work that all its queues are.
+//! A device's own context: one stream of work, shared by all its queues.
 
 use super::{device::Driver, event::Event, stage::Stage};
 use onebuf_hal::{
@@ -40,7 +40,7 @@ enum Place {
     Theirs(Inline),
 }
 
-/// A context of somebody else's, used on their thread and nowhere else.
+/// A foreign context, used only on its owner's thread.
 #[derive(Debug)]
 struct Inline {
     thread: ThreadId,

@@ -1,4 +1,4 @@
-//! Every number that means something else on the other side: statuses and grids.
+//! Conversion of numbers that have another meaning on the other side: statuses and grids.
 
 use onebuf_hal::{DeviceInfo, Error, Grid, checks};
 use onebuf_sys::gl::{GlRefused, GlStatus};

@@ -1,4 +1,4 @@
-//! The library and its devices.
+//! Discovers the library and its devices.
 
 use super::{
     asked::{Asked, Unfit, ask},

@@ -1,4 +1,4 @@
-//! Events, and waiting that always ends.
+//! Events, and waiting with a timeout.
 
 use super::context::{Context, reached};
 use onebuf_hal::{

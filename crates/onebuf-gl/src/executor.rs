@@ -1,8 +1,8 @@
-//! A thread that runs what others hand to it, one after the other.
+//! A thread that runs what others pass to it, one call after another.
 //!
-//! What is handed over may borrow: whoever hands it over does not go on before it has run, or was taken
-//! back. It can be taken back while it waits for its turn, so that a thread which is stuck in a driver
-//! stops nobody else for longer than a timeout. What has begun cannot, here as on any thread.
+//! A passed call may borrow: the caller does not continue before the call has run or was withdrawn. It can be withdrawn
+//! while it waits for its turn, so that a thread which is stuck in a driver blocks others at most for a timeout. A call
+//! that has begun cannot be withdrawn.
 
 use onebuf_hal::{Error, Result, watchdog::Post};
 use std::{

@@ -1,4 +1,4 @@
-//! Contexts and buffers that somebody else made.
+//! Foreign contexts and buffers.
 
 use super::{
     asked::{Asked, Unfit, ask},
@@ -16,14 +16,14 @@ use onebuf_hal::{
 use onebuf_sys::gl::{EglContext, Gl, GlRefused, consts};
 use std::any::Any;
 
-/// A context that somebody else made, and ours that shares with it. Keeps ours.
+/// A foreign context, and onebuf's context that shares its objects. Keeps the latter alive.
 #[derive(Debug)]
 pub struct ForeignDevice {
     ours: Arc<Context>,
     theirs: EglContext,
 }
 
-/// What a buffer of somebody else's is.
+/// Properties of a foreign buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     /// `GL_BUFFER_SIZE`.

@@ -1,8 +1,8 @@
-//! How buffers are mapped: by what they are for, by what is wished of them, and by whose driver it is.
+//! How buffers are mapped: by their use, by the request, and by the driver's vendor.
 //!
-//! A map that stays is either coherent, so that each side's writes are the other's without a call, or
-//! flushed: then the host's writes are handed over explicitly. What a driver does best with is data here
-//! and nothing more; `ONEBUF_GL_MAPPING` (`coherent` or `flushed`) overrides it.
+//! A persistent map is either coherent, so that each side's writes are visible to the other without a call, or flushed:
+//! then the host's writes are handed over explicitly. The preference of each driver is only data here;
+//! `ONEBUF_GL_MAPPING` (`coherent` or `flushed`) overrides it.
 
 use onebuf_hal::{Access, Hint, HostAccess};
 use onebuf_sys::gl::consts;

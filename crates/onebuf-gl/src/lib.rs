@@ -1,31 +1,31 @@
 //! OpenGL: contexts without a window, buffers that stay mapped, compute shaders.
 //!
-//! A context is current on one thread at a time, and being made current costs. So each device's own context
-//! lives on a thread of its own, and calls are handed to it: any thread may call, and what an embedding
-//! program has current on its threads stays so.
+//! A context is current on one thread at a time, and making it current is expensive. So each device's own context lives
+//! on its own thread, and calls are passed to it: any thread may call, and an embedding program's current contexts are
+//! not affected.
 //!
 //! | file | what |
 //! |---|---|
-//! | `executor` | the thread, and handing calls to it |
+//! | `executor` | the thread, and passing calls to it |
 //! | `stage` | a context that is current on such a thread |
-//! | `backend` | what the hub is given |
-//! | `discover`, `asked` | the library, its devices, and what each can do |
+//! | `backend` | the entry point for the hub |
+//! | `discover`, `asked` | the library, its devices, and their capabilities |
 //! | `device` | the device, its context |
-//! | `habits` | how buffers are mapped, by what they are for and by vendor |
-//! | `memory` | buffers, mapped or not; host pages and descriptors of others |
-//! | `foreign` | contexts and buffers that somebody else made |
+//! | `habits` | how buffers are mapped, by use and by vendor |
+//! | `memory` | buffers, mapped or not; imported host pages and descriptors |
+//! | `foreign` | foreign contexts and buffers |
 //! | `queue`, `event`, `transfer` | the one stream of a context, fences, copies |
 //! | `semaphore` | semaphores of another API, signalled and waited on |
 //! | `program`, `kernel` | compute shaders, and launching them |
-//! | `conv` | every number that means something else elsewhere |
+//! | `conv` | conversion of all numbers that have another meaning elsewhere |
 //!
 //! # Safety
 //!
-//! OpenGL's functions are called on the thread where the context is current, and nowhere else: only
-//! `stage::Stage::run` and `stage::Stage::post` give out the table; and for a context of somebody else's
-//! `context::Context::run`, which looks first whether that one is current. Every object is owned by exactly one struct, which keeps
-//! its context alive and deletes it once; so a name that can be reached is alive. OpenGL itself keeps what
-//! work still uses; host pages, which it does not own, are kept behind a fence.
+//! OpenGL's functions are called only on the thread where the context is current: only `stage::Stage::run` and
+//! `stage::Stage::post` give out the table; and for a foreign context `context::Context::run`, which first checks that
+//! it is current. Every object is owned by exactly one struct, which keeps its context alive and deletes it once; so a
+//! reachable name is alive. OpenGL itself keeps what work still uses; host pages, which it does not own, are kept until
+//! a fence.
 
 mod asked;
 mod backend;

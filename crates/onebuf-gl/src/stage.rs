@@ -1,4 +1,4 @@
-//! A context that is current on a thread of its own.
+//! A context that is current on its own thread.
 
 use super::{conv, executor::Executor};
 use onebuf_hal::{ContextHandles, Result, locks::Arc, watchdog::Post};

@@ -1,8 +1,8 @@
-//! Copies that were asked for: reads, writes, fills, and between two memories of one device.
+//! Requested copies: reads, writes, fills, and between two memories of one device.
 //!
-//! OpenGL reads into host memory at once, after whatever was enqueued before, however long that takes. So
-//! that is waited for here first, with an end. Writes take what they are given with them. Ranges have been checked, and are not
-//! empty.
+//! OpenGL reads into host memory synchronously, after whatever was enqueued before, however long that takes. So onebuf
+//! first waits for that, with a timeout. Writes copy their data.
+//! Ranges have been checked, and are not empty.
 
 use super::{
     context::Context,
@@ -37,7 +37,7 @@ impl Place {
 /// Copies to the host.
 ///
 /// # Safety
-/// `into` is valid for writes of so many bytes, and touched by nobody.
+/// `into` is valid for writes of this many bytes, and not touched otherwise.
 pub(super) unsafe fn read(
     context: &Arc<Context>,
     from: &Memory,
@@ -95,7 +95,7 @@ unsafe fn read_aside(gl: &Gl, at: isize, bytes: isize, into: Place) -> Result<()
 /// Copies from the host; `from` has been read when this returns.
 ///
 /// # Safety
-/// `from` is valid for reads of so many bytes, and written by nobody.
+/// `from` is valid for reads of this many bytes, and not written otherwise.
 pub(super) unsafe fn write(
     context: &Arc<Context>,
     to: &Memory,

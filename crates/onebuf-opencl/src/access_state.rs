@@ -1,8 +1,8 @@
-//! Who may use memory now, and the map and unmap commands that change it.
+//! The access state of memory, and the map and unmap commands that change it.
 //!
-//! Acquired is unmapped; shared_read is mapped for reading; released is mapped for reading and writing. Imported
-//! memory is acquired and released instead. The state is changed only after the driver took the command,
-//! so that a failure leaves it true.
+//! Acquired is unmapped; shared_read is mapped for reading; released is mapped for reading and writing. Imported memory
+//! is acquired and released instead. The state changes only after the driver accepted the command, so that a failure
+//! leaves it true.
 
 use super::{
     conv, graphics,

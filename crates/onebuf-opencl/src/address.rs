@@ -1,4 +1,4 @@
-//! Memory by the address that kernels see: another API's in our kernels, and ours for another API's.
+//! Memory by the address that kernels see: another API's memory in OpenCL kernels, and OpenCL memory for another API.
 //!
 //! AMD's OpenCL and HIP share one address space. What onebuf assumes about it is experimental, never run on hardware, and lives in
 //! [`onebuf_experimental::placement`].

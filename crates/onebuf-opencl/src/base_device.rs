@@ -1,5 +1,5 @@
-//! Being what another API's runtime is built on: then its context is this device's own, so that queues of both can wait for
-//! each other's events.
+//! A device that another API's runtime is built on. The device then uses the runtime's context, so that queues of both
+//! can wait for each other's events.
 
 use super::{
     device::{Context, Device},

@@ -1,4 +1,4 @@
-//! A program's binaries, of ours and of others'.
+//! The binaries of a program, onebuf's or foreign.
 
 use super::{conv, query};
 use onebuf_hal::{Error, Result};
@@ -33,7 +33,7 @@ pub(super) unsafe fn of(cl: &OpenCl, program: ClProgram) -> Result<Vec<Vec<u8>>,
     Ok(binaries)
 }
 
-/// The intermediate language of a program that somebody else made from it; none for others.
+/// The intermediate language of a foreign program that was built from one; none for others.
 ///
 /// # Safety
 /// Null, or a live program.
@@ -54,7 +54,7 @@ pub unsafe fn intermediate(cl: &OpenCl, raw: usize) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// The binaries of a program that somebody else built; those of devices for which it is not built are empty.
+/// The binaries of a program that other code built; those of devices for which it is not built are empty.
 ///
 /// # Safety
 /// Null, or a live program.

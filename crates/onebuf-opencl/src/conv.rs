@@ -1,4 +1,4 @@
-//! Every number that means something else on the other side: statuses, flags, versions.
+//! Conversion of numbers that have another meaning on the other side: statuses, flags, versions.
 
 use super::API;
 use onebuf_hal::{

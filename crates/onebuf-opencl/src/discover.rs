@@ -1,4 +1,4 @@
-//! Which platforms and devices there are, and what each can do.
+//! Discovers platforms and devices, and their capabilities.
 
 use super::{
     API, address,

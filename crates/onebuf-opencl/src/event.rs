@@ -1,4 +1,4 @@
-//! Events, and waiting that always ends.
+//! Events, and waiting with a timeout.
 
 use super::{conv, device::Driver, query, queue::RawQueue};
 use onebuf_hal::{

@@ -1,7 +1,7 @@
-//! Objects that somebody else made: what they are, and holding on to them while they are used.
+//! Foreign objects: queries, and keeping them alive while they are used.
 //!
-//! Handles come in as integers and are the caller's promise: a driver cannot tell a wrong one from a right
-//! one without following it. Null is told here, because not every driver looks.
+//! Handles come in as integers, and the caller guarantees that they are valid: a driver cannot detect an invalid one
+//! without dereferencing it. Null is rejected here, because not every driver checks.
 
 use super::{
     conv,
@@ -252,7 +252,7 @@ pub unsafe fn event(cl: &OpenCl, raw: usize) -> Result<(usize, Option<usize>)> {
     Ok((asked.value(cl::CL_EVENT_CONTEXT, info)?, Some(queue).filter(|queue| *queue != 0)))
 }
 
-/// A context that somebody else made, as one device sees it. Keeps it.
+/// A foreign context, as one device sees it. Keeps it.
 #[derive(Debug)]
 pub struct ForeignDevice {
     context: Arc<Context>,
@@ -297,7 +297,7 @@ pub struct Library {
     pub devices: Vec<Arc<Device>>,
 }
 
-/// A context that somebody else made, while it is used.
+/// A foreign context, while it is used.
 #[derive(Debug)]
 pub struct Adopted {
     /// In the context's order.
@@ -490,7 +490,7 @@ impl Device {
     }
 }
 
-/// A part that somebody else made of a memory that was wrapped.
+/// A foreign sub-buffer of memory that is wrapped.
 ///
 /// # Safety
 /// A live sub-buffer of it with that offset, size and access.

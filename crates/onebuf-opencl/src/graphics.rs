@@ -1,9 +1,9 @@
-//! Sharing with OpenGL by `cl_khr_gl_sharing`: a context that is made with OpenGL's, and buffers that OpenGL made.
+//! Sharing with OpenGL by `cl_khr_gl_sharing`: a context that is created with OpenGL's, and OpenGL's buffers.
 //!
-//! Objects are made, acquired and released for OpenGL on the thread where its context is current: some drivers want that, and those
-//! with `cl_khr_gl_event` order by it. The others order nothing. So whoever hands over has waited for OpenGL's work before an acquire, and waits for the
-//! release before OpenGL goes on. While others only read, the buffer is acquired again behind their backs: there is no state in
-//! which both APIs read.
+//! Objects are created, acquired and released on the thread where OpenGL's context is current: some drivers require
+//! that, and those with `cl_khr_gl_event` order by it. The others order nothing. So a hand-over waits for OpenGL's work
+//! before an acquire, and for the release before OpenGL continues. While others only read, the buffer is acquired again
+//! without their knowledge: there is no state in which both APIs read.
 
 use super::{
     device::{Context, Device, Driver},

@@ -1,8 +1,8 @@
-//! Host signals that the host opens.
+//! Host signals, which are user events.
 //!
-//! Drivers differ in how the work behind one learns that it failed: rusticl 22.3 completes a marker behind
-//! a failed user event as if nothing had happened, PoCL
-//! [must not be told](super::quirks::Quirks::cannot_fail_host_signals) at all. So [events ask](Behind) themselves.
+//! Drivers differ in how waiting work learns that a user event failed: rusticl 22.3 completes a marker after a failed
+//! user event as if nothing had happened, and on PoCL it [must not
+//! fail](super::quirks::Quirks::cannot_fail_host_signals) at all. So [events check](Behind) host signals themselves.
 
 use super::{
     conv,

@@ -1,4 +1,4 @@
-//! What the objects of one context are known by, whichever of its devices they are for.
+//! Ids of the objects of one context, for all of its devices.
 
 use super::{kernel::Kernel, quirks::Quirks};
 use onebuf_hal::locks::{Arc, AtomicU64, Mutex, Ordering, lock};

@@ -1,34 +1,33 @@
-//! OpenCL 1.1 to 3.x, through whatever loader or driver is installed.
+//! OpenCL 1.1 to 3.x, through the installed loader or driver.
 //!
-//! One `cl_context` per device, made when it is first needed: AMD's runtime turns coarse SVM into host
-//! memory in a context of several devices. Every call that is younger than OpenCL 1.1 is gated on the
-//! version of platform *and* device, because the ICD loader exports calls that an old driver lacks
-//! (clover is 1.1) and then jumps through null.
+//! One `cl_context` per device, created when it is first needed: AMD's runtime turns coarse SVM into host memory in a
+//! context of several devices. Every function newer than OpenCL 1.1 is gated on the version of platform *and* device,
+//! because the ICD loader exports functions that an old driver lacks (clover is 1.1) and then jumps through null.
 //!
 //! | file | what |
 //! |---|---|
-//! | `backend` | what the hub is given |
-//! | `discover` | platforms and devices, and what each can do |
-//! | `device`, `ids` | the device, its context; what the context's objects are known by |
-//! | `memory`, `storage` | memory and its parts; what the driver makes, and how it is freed |
-//! | `access_state`, `owner` | who may use memory now; what an import keeps alive |
+//! | `backend` | the entry point for the hub |
+//! | `discover` | platforms and devices, and their capabilities |
+//! | `device`, `ids` | the device, its context; ids of the context's objects |
+//! | `memory`, `storage` | memory and its regions; driver allocations, and how they are freed |
+//! | `access_state`, `owner` | the access state; what an import keeps alive |
 //! | `queue`, `transfer` | work, and copies |
-//! | `address` | memory by the address that kernels see: another API's, and ours for that |
-//! | `graphics` | buffers of OpenGL's, in a context that is made for that |
-//! | `base_device` | being what another API's runtime is built on |
-//! | `foreign` | objects that somebody else made: what they are, and holding on to them |
-//! | `event`, `host_signal` | how far the work is, and what it waits for |
-//! | `program`, `log`, `binaries` | compiling, the compiler's log, and what it made |
+//! | `address` | memory by the address that kernels see, of another API and for another API |
+//! | `graphics` | OpenGL buffers, in a context created for them |
+//! | `base_device` | a device that another API's runtime is built on |
+//! | `foreign` | foreign objects: queries, and keeping them alive |
+//! | `event`, `host_signal` | completion of work, and what it waits for |
+//! | `program`, `log`, `binaries` | compiling, the compiler's log, and its binaries |
 //! | `kernel`, `slots` | launching; the `cl_kernel`s that threads set arguments of |
-//! | `conv` | every number that means something else elsewhere |
-//! | `query` | the one way to ask the driver for a value |
-//! | `quirks` | drivers that must be handled with care |
+//! | `conv` | conversion of all numbers that have another meaning elsewhere |
+//! | `query` | queries of the driver |
+//! | `quirks` | driver bugs that need special handling |
 //!
 //! # Safety
 //!
-//! Every handle is owned by exactly one struct, which keeps its context alive and releases it once, in
-//! `Drop`; so a handle that can be reached is alive. A callback's user data is a box that the driver
-//! gives back exactly once, or that is taken back when registering fails.
+//! Every handle is owned by exactly one struct, which keeps its context alive and releases it once, in `Drop`; so a
+//! reachable handle is alive. A callback's user data is a box that the driver returns exactly once, or that is freed if
+//! registering fails.
 
 mod access_state;
 mod address;

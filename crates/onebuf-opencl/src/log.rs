@@ -1,4 +1,4 @@
-//! A compiler's log, with the source lines that it speaks of.
+//! A compiler's log, with the source lines that it refers to.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,8 @@
-//! What keeps imported host pages mapped, until the driver has let go of them.
+//! Keeps imported host pages mapped until the driver has released them.
 //!
-//! Releasing a `cl_mem` does not destroy it while commands use it (nor, on rusticl, while a kernel has
-//! it as an argument), so the pages' owner waits for the driver's destructor callback. It is not dropped
-//! *inside* that callback: the owner may be another OpenCL memory, whose release would re-enter a driver
-//! that holds its locks.
+//! Releasing a `cl_mem` does not destroy it while commands use it (nor, on rusticl, while a kernel has it as an
+//! argument), so the owner of the pages is kept until the driver's destructor callback. It is not dropped *inside* that
+//! callback: the owner may be another OpenCL memory, whose release would re-enter a driver that holds its locks.
 
 use super::{device::Context, queue::RawQueue};
 use onebuf_hal::{

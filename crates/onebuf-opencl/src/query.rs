@@ -1,4 +1,4 @@
-//! Asking the driver for a value: every `clGet…Info` has the same three arguments at its end.
+//! Queries of the driver: every `clGet…Info` has the same three arguments at its end.
 
 use bytemuck::Pod;
 use onebuf_sys::ClStatus;

@@ -1,4 +1,4 @@
-//! What drivers do against the specification, where it would end in undefined behaviour or a wrong refusal.
+//! Driver bugs that would cause undefined behaviour or a wrong refusal.
 
 /// What a driver is known to do wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

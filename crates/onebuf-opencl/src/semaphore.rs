@@ -1,4 +1,4 @@
-//! Semaphores that another API made: imported by a descriptor, signalled and waited on in queues.
+//! Semaphores that another API created: imported by a descriptor, signalled and waited on in queues.
 
 use super::{
     device::{Context, Driver},

@@ -1,9 +1,9 @@
 //! The `cl_kernel`s behind one kernel.
 //!
-//! Arguments are a `cl_kernel`'s state, and setting them is the one thing in OpenCL that two threads must
-//! not do at once. So each launch has a `cl_kernel` to itself from its first argument to its enqueue:
-//! the first that nobody has, or a new one. Since every thread looks from the front, there are never
-//! more of a form than threads that launched at the same time.
+//! Arguments are the state of a `cl_kernel`, and setting them is the only operation in OpenCL that two threads must not
+//! do at once. So each launch has exclusive use of a `cl_kernel` from its first argument to its enqueue: the first free
+//! one, or a new one. Since every thread searches from the front, there are never more of them than threads that
+//! launched at the same time.
 
 use super::{conv, device::Driver, program::RawProgram, storage::Place};
 use onebuf_hal::{

@@ -1,4 +1,4 @@
-//! What the driver allocates, how it is made, and how it is freed behind the work that uses it.
+//! Driver allocations: how they are created, and freed after the work that uses them.
 
 use super::{
     address, conv, conv::Version, device::Context, graphics, owner::Custody, queue::RawQueue,

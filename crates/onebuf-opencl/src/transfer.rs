@@ -1,5 +1,5 @@
-//! Copies that were asked for: reads, writes, fills, and between two memories of one device. Ranges have been checked, and are
-//! not empty.
+//! Requested copies: reads, writes, fills, and between two memories of one device.
+//! Ranges have been checked, and are not empty.
 
 use super::{
     conv::Version,
@@ -18,7 +18,7 @@ const MAX_PATTERN: usize = 128;
 const CHUNK: usize = 1 << 20;
 
 /// # Safety
-/// `into` is valid for writes of `bytes`, and nobody else's, until the event completes.
+/// `into` is valid for writes of `bytes`, and not used otherwise, until the event completes.
 pub(super) unsafe fn read(
     queue: &Arc<RawQueue>,
     from: &Memory,
@@ -46,7 +46,7 @@ pub(super) unsafe fn read(
 }
 
 /// # Safety
-/// `from` is valid for reads of `bytes`, and written by nobody, until the event completes.
+/// `from` is valid for reads of `bytes`, and not written, until the event completes.
 pub(super) unsafe fn write(
     queue: &Arc<RawQueue>,
     to: &Memory,

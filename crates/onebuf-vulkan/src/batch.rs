@@ -1,4 +1,4 @@
-//! Batches: commands that are given to the driver together, and everything that they use.
+//! Batches: commands that are submitted together, and everything that they use.
 
 use super::{
     block::{Block, BlockKind},

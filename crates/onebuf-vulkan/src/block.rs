@@ -1,5 +1,5 @@
-//! One allocation: a buffer, the memory under it, and where the host sees it. Freed by hand, by whoever
-//! knows that nothing uses it any more.
+//! One allocation: a buffer, its memory, and its host mapping. It is freed explicitly, by the code that knows that
+//! nothing uses it any more.
 
 use super::{conv, device::Driver, duplicate::close_if_same, foreign::Under};
 use onebuf_hal::{Error, FdRange, HostAccess, HostRange, Result};
@@ -369,7 +369,7 @@ fn words(bytes: usize) -> u64 {
     bytes.next_multiple_of(4) as u64
 }
 
-/// What a buffer of somebody else's needs of its memory.
+/// What a foreign buffer needs of its memory.
 pub(super) fn needs_of(device: &Device, buffer: vk::Buffer) -> vk::MemoryRequirements {
     // SAFETY: whoever gave it promised that it is a live buffer of this device.
     unsafe { device.raw().get_buffer_memory_requirements(buffer) }

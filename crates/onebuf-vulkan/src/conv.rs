@@ -1,4 +1,4 @@
-//! Every number that means something else on the other side: statuses, versions, addresses.
+//! Conversion of numbers that have another meaning on the other side: statuses, versions, addresses.
 
 use onebuf_hal::{DeviceInfo, DeviceKind, Error, PciAddress, checks};
 use onebuf_sys::{VkRefused, vulkan::vk};

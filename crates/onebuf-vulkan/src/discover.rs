@@ -1,4 +1,4 @@
-//! The loader, its devices, and what each can do.
+//! Discovers the loader, its devices, and their capabilities.
 
 use super::{
     conv,

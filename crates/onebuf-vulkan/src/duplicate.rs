@@ -1,7 +1,8 @@
-//! A duplicate of a descriptor that a driver was given, and did not take.
+//! A duplicate of a descriptor that was passed to a driver, which did not take it over.
 //!
-//! By the specification it stays ours when an import fails. llvmpipe's driver and NVIDIA's have closed it by then, and its number
-//! may already be another's: of the driver itself, which opens files of its own. So it is only closed where it is still the same.
+//! By the specification it stays the caller's if an import fails. llvmpipe's driver and NVIDIA's have closed it by
+//! then, and its number may already be reused, also by the driver itself. So it is only closed if it is still the same
+//! file.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -16,8 +17,8 @@ pub(super) fn close_if_same(number: RawFd, ours: &OwnedFd) {
     }
 }
 
-/// Whether the two are one open file; not where nobody can tell: one descriptor that stays open is better than closing
-/// somebody else's.
+/// Whether the two are one open file. False if that cannot be determined: leaving one descriptor open is better than closing
+/// an unrelated one.
 fn is_same(number: RawFd, ours: &OwnedFd) -> bool {
     // SAFETY: five numbers; nothing is changed.
     let compared = unsafe {

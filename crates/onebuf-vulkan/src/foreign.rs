@@ -1,4 +1,4 @@
-//! Logical devices that somebody else made, and their buffers.
+//! Foreign logical devices, and their buffers.
 
 use super::{
     block::{Block, HostAddress, Theirs, Trouble, needs_of},
@@ -12,9 +12,9 @@ use onebuf_hal::{
 use onebuf_sys::vulkan::{vk, vk::Handle};
 use std::{any::Any, ptr::NonNull};
 
-/// Somebody else's device: live handles of the loader that was loaded, and outliving all that is made of them. Nobody
-/// else gives work to those queues meanwhile; the extensions are those that the device was made with, and timeline semaphores
-/// are among its features.
+/// A foreign device: live handles of the loaded loader, which outlive everything made of them. Nothing else submits work to
+/// those queues meanwhile; the extensions are those that the device was created with, and its features include timeline
+/// semaphores.
 #[derive(Clone, Debug)]
 pub struct Handles {
     /// `VkInstance`.
@@ -31,7 +31,7 @@ pub struct Handles {
     pub extensions: Vec<String>,
 }
 
-/// A logical device that somebody else made. Keeps what we made of it.
+/// A foreign logical device. Keeps what we made of it.
 #[derive(Debug)]
 pub struct ForeignDevice(Arc<Context>);
 
@@ -90,7 +90,7 @@ impl Device {
     }
 }
 
-/// Memory that somebody else allocated.
+/// Foreign memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Under {
     /// Its handle.
@@ -153,7 +153,7 @@ impl Under {
     }
 }
 
-/// A buffer of somebody else's, what is known of the memory under it, and which bytes of it are meant.
+/// A foreign buffer, what is known of the memory under it, and which bytes of it are meant.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
     /// Null: one of ours is made over the memory.

@@ -1,6 +1,6 @@
-//! Host signals that the host opens: the batches behind one are held back until then.
+//! Host signals: batches that wait for one are held back until it is released.
 //!
-//! Work cannot be made to fail: where the host signal does, it runs, and the events behind it say so.
+//! Work cannot be made to fail: if the host signal fails, the work runs, and the events after it report the failure.
 
 use super::{batch::Latch, queue::RawQueue};
 use onebuf_hal::{self as hal, Result, host_signals::Outcome, locks::Arc};

@@ -1,28 +1,28 @@
 //! Vulkan: compute shaders on buffers, and memory that every other API of the chip can import.
 //!
-//! Each of our queues has a timeline of its own. Commands are recorded into a batch; the batch is given to
-//! the driver when somebody asks for its end, and keeps what it uses until then.
+//! Each onebuf queue has its own timeline. Commands are recorded into a batch; the batch is submitted on request, and
+//! keeps what it uses alive until it is done.
 //!
 //! | file | what |
 //! |---|---|
-//! | `backend` | what the hub is given |
-//! | `discover` | the loader, its devices, and what each can do |
-//! | `device` | the device, and the logical device that everything is made of |
-//! | `block`, `duplicate` | one allocation: made, imported, exported, freed; descriptors that a driver did not take |
-//! | `memory` | memory as others know it, and parts of it |
-//! | `foreign` | logical devices and buffers that somebody else made |
-//! | `timeline`, `batch`, `work`, `queue` | how far a queue is, commands with what they use, handing them over |
+//! | `backend` | the entry point for the hub |
+//! | `discover` | the loader, its devices, and their capabilities |
+//! | `device` | the device, and its logical device |
+//! | `block`, `duplicate` | one allocation: created, imported, exported, freed; descriptors that a driver did not take over |
+//! | `memory` | memory and its regions |
+//! | `foreign` | foreign logical devices and buffers |
+//! | `timeline`, `batch`, `work`, `queue` | progress of a queue, commands with what they use, submission |
 //! | `event`, `host_signal`, `transfer` | waiting, being held back, copies |
-//! | `semaphore` | what other APIs signal and wait on |
-//! | `glsl`, `spirv`, `program` | a text to a module, what a module says, the kernels of it |
+//! | `semaphore` | semaphores for other APIs |
+//! | `glsl`, `spirv`, `program` | compiling text to a module, reading a module, its kernels |
 //! | `kernel` | pipelines, and launching them |
-//! | `conv` | every number that means something else elsewhere |
+//! | `conv` | conversion of all numbers that have another meaning elsewhere |
 //!
 //! # Safety
 //!
-//! Every handle is owned by exactly one struct, which keeps its device alive and destroys it once; so a
-//! handle that can be reached is alive. What the driver may still be using is kept by the batch that uses
-//! it, which goes when the timeline has come so far.
+//! Every handle is owned by exactly one struct, which keeps its device alive and destroys it once; so a reachable
+//! handle is alive. What the driver may still be using is kept by the batch that uses it, which is freed when the
+//! timeline has reached its value.
 
 mod backend;
 mod batch;

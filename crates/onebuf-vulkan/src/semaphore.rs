@@ -1,4 +1,4 @@
-//! Binary semaphores for other APIs of the chip: no other API makes any that all can import.
+//! Binary semaphores for other APIs on the chip: only Vulkan creates semaphores that all of them can import.
 
 use super::device::Context;
 use onebuf_hal::{self as hal, Domain, Error, Result, locks::Arc};

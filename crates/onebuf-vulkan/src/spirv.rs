@@ -1,7 +1,7 @@
-//! What a SPIR-V module says of itself: its entries, their groups, its bindings.
+//! Reads a SPIR-V module: its entry points, their group sizes, its bindings.
 //!
-//! Drivers trust what they are given, so the module is walked here first: every instruction lies inside,
-//! and what is needed to launch a kernel of it is there.
+//! Drivers trust the module, so it is checked here first: every instruction is inside of the module, and it contains
+//! everything that is needed to launch a kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! A queue's timeline: how far it was given work, and how far it is.
+//! A queue's timeline: the submitted and the completed value.
 
 use super::device::Context;
 use onebuf_hal::{

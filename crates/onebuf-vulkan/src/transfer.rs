@@ -1,8 +1,9 @@
-//! Copies that were asked for: reads, writes, fills, and between two memories of one device.
+//! Requested copies: reads, writes, fills, and between two memories of one device.
 //!
-//! The caller's memory is nothing to the driver: bytes go through mapped memory of ours. They are brought
-//! there right before the batch is submitted, which may be long after the call where a host signal is before it;
-//! and from there when somebody finds that the batch is done. Ranges have been checked, and are not empty.
+//! The driver never accesses the caller's memory: bytes go through mapped memory of onebuf. They are copied there right
+//! before the batch is submitted, which may be long after the call if it waits for a host signal; and from there when
+//! the batch is found to be done.
+//! Ranges have been checked, and are not empty.
 
 use super::{
     batch::Carry,
@@ -21,7 +22,7 @@ const PIECES: usize = 2;
 const SEED_BYTES: usize = 4096;
 
 /// # Safety
-/// `into` is valid for writes of `bytes`, and nobody else's, until the event completes.
+/// `into` is valid for writes of `bytes`, and not used otherwise, until the event completes.
 pub(super) unsafe fn read(
     queue: &Arc<RawQueue>,
     from: &Memory,
@@ -41,7 +42,7 @@ pub(super) unsafe fn read(
 }
 
 /// # Safety
-/// `from` is valid for reads of `bytes`, and written by nobody, until the event completes.
+/// `from` is valid for reads of `bytes`, and not written, until the event completes.
 pub(super) unsafe fn write(
     queue: &Arc<RawQueue>,
     to: &Memory,

@@ -1,7 +1,7 @@
-//! What a queue was given: recorded into a batch, which is handed to the driver when somebody asks for its end.
+//! The work of a queue: recorded into a batch, which is submitted on request.
 //!
-//! Work behind a host signal is held back here and not by the driver: several of our queues may share one of its,
-//! and none may block another.
+//! Work that waits for a host signal is held back here and not by the driver: several queues of onebuf may share a
+//! native queue, and none may block another.
 
 use super::{
     batch::{Batch, Latch, Slot},
