@@ -272,11 +272,11 @@ unsafe impl TypedDevice for Device {
         Some(&self.driver.post)
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Memory> {
+    unsafe fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Memory> {
         Memory::allocate(self.context()?, spec, contents)
     }
 
-    fn import_host(&self, pages: &HostRange, access: Access) -> Result<Memory> {
+    unsafe fn import_host(&self, pages: &HostRange, access: Access) -> Result<Memory> {
         Memory::import(self.context()?, pages, access)
     }
 
@@ -285,24 +285,24 @@ unsafe impl TypedDevice for Device {
     }
 
     /// The driver imports the whole allocation.
-    fn import_fd(&self, range: &FdRange, access: Access) -> Result<Memory> {
+    unsafe fn import_fd(&self, range: &FdRange, access: Access) -> Result<Memory> {
         checks::bytes(&self.driver.info, range.allocation_bytes)?;
         Memory::import_fd(self.context()?, range, access)
     }
 
-    fn import_address(&self, range: &AddressRange, access: Access) -> Result<Memory> {
+    unsafe fn import_address(&self, range: &AddressRange, access: Access) -> Result<Memory> {
         Memory::at_address(self.context()?, range, access)
     }
 
-    fn import_peer(&self, memory: &Memory, access: Access) -> Result<Memory> {
+    unsafe fn import_peer(&self, memory: &Memory, access: Access) -> Result<Memory> {
         Memory::of_peer(self.context()?, memory, access)
     }
 
-    fn import_ipc(&self, range: &IpcRange, access: Access) -> Result<Memory> {
+    unsafe fn import_ipc(&self, range: &IpcRange, access: Access) -> Result<Memory> {
         Memory::open(self.context()?, range, access)
     }
 
-    fn import_object(&self, object: &ObjectRange, access: Access) -> Result<Memory> {
+    unsafe fn import_object(&self, object: &ObjectRange, access: Access) -> Result<Memory> {
         Memory::of_object(self.context()?, object, access)
     }
 

@@ -22,7 +22,8 @@ use super::{
 use onebuf_hal::{
     Access, AccessState, AddressFrom, AddressRange, AllocSpec, DeviceInfo, Domain, Error, Export,
     FdKind, FdRange, HostAccess, HostRange, IpcRange, MemoryKind, ObjectRange, RawHandle, Result,
-    locks::Arc, typed::TypedMemory,
+    locks::Arc,
+    typed::{AllocationPart, TypedMemory},
 };
 use onebuf_sys::{
     Refused,
@@ -271,16 +272,8 @@ unsafe impl TypedMemory for Memory {
         self.access
     }
 
-    fn allocation(&self) -> usize {
-        Arc::as_ptr(&self.inner).addr()
-    }
-
-    fn start(&self) -> usize {
-        self.offset()
-    }
-
-    fn is_region(&self) -> bool {
-        self.part.is_some()
+    fn part(&self) -> AllocationPart {
+        AllocationPart::of(&self.inner, self.part)
     }
 
     fn bytes(&self) -> usize {
@@ -309,7 +302,7 @@ unsafe impl TypedMemory for Memory {
         managed.map_or(0, |managed| managed.misplaced(start..start + bytes, wanted))
     }
 
-    fn export(&self, _queue: &Queue) -> Result<Export> {
+    unsafe fn export(&self, _queue: &Queue) -> Result<Export> {
         let host = self.inner.host.filter(|_| self.inner.managed_as().is_none());
         let Some(HostAddress(pointer)) = host else {
             let needs = "mapped_device memory";
@@ -342,7 +335,7 @@ unsafe impl TypedMemory for Memory {
         }
     }
 
-    fn export_address(&self, _queue: &Queue) -> Result<AddressRange> {
+    unsafe fn export_address(&self, _queue: &Queue) -> Result<AddressRange> {
         let shared = self.inner.registered_as().is_some();
         if shared || self.inner.memory_kind != MemoryKind::Device {
             let what = format!("the address of {} memory", self.inner.memory_kind);
@@ -369,7 +362,7 @@ unsafe impl TypedMemory for Memory {
         }
     }
 
-    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
+    unsafe fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
         let (inner, at) = (self.inner.clone(), self.byte(offset));
         let (part, domain) = (Some(offset), self.domain);
         Ok(Memory { inner, part, at, domain, bytes, access })

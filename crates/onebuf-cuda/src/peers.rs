@@ -72,9 +72,8 @@ impl Queue {
     /// One of those.
     pub fn own_event<'e>(&self, event: &'e dyn hal::Event) -> Result<&'e Event> {
         let own = event.as_any().downcast_ref::<Event>();
-        own.filter(|_| self.is_ours(event)).ok_or_else(|| {
-            self.raw.driver().foreign("an event", own.map(|own| hal::Event::domain(own)))
-        })
+        own.filter(|_| self.is_ours(event))
+            .ok_or_else(|| self.raw.driver().foreign("an event", own.map(hal::Event::domain)))
     }
 
     /// Copies from another device of this library. `None` where it is none, or one of the two is not memory of its

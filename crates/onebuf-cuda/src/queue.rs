@@ -230,7 +230,7 @@ unsafe impl TypedQueue for Queue {
         memory.note_use(&self.raw);
     }
 
-    fn wait_value(&self, memory: &Memory, offset: usize, value: u32) -> Result<()> {
+    unsafe fn wait_value(&self, memory: &Memory, offset: usize, value: u32) -> Result<()> {
         let (at, driver) = (memory.byte(offset), self.raw.driver());
         let _current = self.raw.context.enter()?;
         memory.note_use(&self.raw);
@@ -240,12 +240,12 @@ unsafe impl TypedQueue for Queue {
         })
     }
 
-    fn signal(&self, semaphore: &Semaphore) -> Result<()> {
+    unsafe fn signal(&self, semaphore: &Semaphore) -> Result<()> {
         let _current = self.raw.context.enter()?;
         semaphore.signal(&self.raw)
     }
 
-    fn wait_signal(&self, semaphore: &Semaphore) -> Result<()> {
+    unsafe fn wait_signal(&self, semaphore: &Semaphore) -> Result<()> {
         let _current = self.raw.context.enter()?;
         self.raw.wait_outside(|| semaphore.wait(&self.raw))
     }
@@ -255,11 +255,11 @@ unsafe impl TypedQueue for Queue {
         self.raw.below.as_ref().map_or(Ok(()), Below::flush)
     }
 
-    fn reside(&self, memory: &Memory, to: AccessState) -> Result<bool> {
+    unsafe fn reside(&self, memory: &Memory, to: AccessState) -> Result<bool> {
         memory.reside(&self.raw, to)
     }
 
-    fn move_pages(
+    unsafe fn move_pages(
         &self,
         memory: &Memory,
         offset: usize,
@@ -294,17 +294,28 @@ unsafe impl TypedQueue for Queue {
         unsafe { transfer::write(&self.raw, to, offset, from, bytes) }
     }
 
-    fn fill(&self, memory: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+    unsafe fn fill(
+        &self,
+        memory: &Memory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
         let _current = self.raw.context.enter()?;
         transfer::fill(&self.raw, memory, offset, bytes, pattern)
     }
 
-    fn copy(&self, from: (&Memory, usize), to: (&Memory, usize), bytes: usize) -> Result<()> {
+    unsafe fn copy(
+        &self,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        bytes: usize,
+    ) -> Result<()> {
         let _current = self.raw.context.enter()?;
         transfer::copy(&self.raw, from, to, bytes)
     }
 
-    fn copy_from_peer(
+    unsafe fn copy_from_peer(
         &self,
         from: PeerSource<'_, Self>,
         to: (&Memory, usize),

@@ -103,11 +103,11 @@ unsafe impl TypedDevice for Device {
         Some(&self.driver.post)
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Memory> {
+    unsafe fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Memory> {
         Memory::allocate(self.context()?, spec, contents)
     }
 
-    fn import_host(&self, pages: &HostRange, access: Access) -> Result<Memory> {
+    unsafe fn import_host(&self, pages: &HostRange, access: Access) -> Result<Memory> {
         Memory::import(self.context()?, pages, access)
     }
 
@@ -115,7 +115,7 @@ unsafe impl TypedDevice for Device {
         "a driver with GL_AMD_pinned_memory"
     }
 
-    fn import_fd(&self, range: &FdRange, access: Access) -> Result<Memory> {
+    unsafe fn import_fd(&self, range: &FdRange, access: Access) -> Result<Memory> {
         Memory::import_fd(self.context()?, range, access)
     }
 

@@ -15,7 +15,7 @@ use onebuf_hal::{
     self as hal, Access, AccessState, AllocSpec, DeviceInfo, Domain, Error, Export, FdRange,
     HostRange, MemoryKind, ObjectRange, RawHandle, Result,
     locks::{Arc, AtomicBool, Mutex, Ordering, lock},
-    typed::TypedMemory,
+    typed::{AllocationPart, TypedMemory},
 };
 use onebuf_sys::gl::{Gl, GlRefused, GlStatus, consts};
 use std::{
@@ -281,16 +281,8 @@ unsafe impl TypedMemory for Memory {
         self.access
     }
 
-    fn allocation(&self) -> usize {
-        Arc::as_ptr(&self.inner).addr()
-    }
-
-    fn start(&self) -> usize {
-        self.offset()
-    }
-
-    fn is_region(&self) -> bool {
-        self.part.is_some()
+    fn part(&self) -> AllocationPart {
+        AllocationPart::of(&self.inner, self.part)
     }
 
     fn bytes(&self) -> usize {
@@ -314,7 +306,7 @@ unsafe impl TypedMemory for Memory {
         *lock(&self.inner.access_state)
     }
 
-    fn export(&self, _queue: &Queue) -> Result<Export> {
+    unsafe fn export(&self, _queue: &Queue) -> Result<Export> {
         let host = self.inner.host.filter(|_| self.readable(0).is_some());
         let Some(HostAddress(pointer)) = host else {
             let needs = "mapped_device memory that the host may read and write";
@@ -349,7 +341,7 @@ unsafe impl TypedMemory for Memory {
         Ok(ObjectRange { api, name, bytes: self.bytes, context, home })
     }
 
-    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
+    unsafe fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
         let (inner, domain) = (self.inner.clone(), self.domain);
         Ok(Memory { inner, part: Some(offset), domain, bytes, access })
     }

@@ -65,7 +65,7 @@ unsafe impl TypedQueue for Queue {
         self.context.run(|gl| unsafe { gl.flush() })
     }
 
-    fn reside(&self, memory: &Memory, to: AccessState) -> Result<bool> {
+    unsafe fn reside(&self, memory: &Memory, to: AccessState) -> Result<bool> {
         let flushed = memory.reside(to)?;
         if flushed && self.context.is_inline() {
             // It was done in our context beside this one.
@@ -96,11 +96,22 @@ unsafe impl TypedQueue for Queue {
         unsafe { transfer::write(&self.context, to, offset, from, bytes) }
     }
 
-    fn fill(&self, memory: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+    unsafe fn fill(
+        &self,
+        memory: &Memory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
         transfer::fill(&self.context, memory, offset, bytes, pattern)
     }
 
-    fn copy(&self, from: (&Memory, usize), to: (&Memory, usize), bytes: usize) -> Result<()> {
+    unsafe fn copy(
+        &self,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        bytes: usize,
+    ) -> Result<()> {
         transfer::copy(&self.context, from, to, bytes)
     }
 

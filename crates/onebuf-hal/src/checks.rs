@@ -9,7 +9,11 @@ use std::{
 
 /// Whether a device may allocate this many bytes. A limit of zero means that the driver does not report one.
 pub fn bytes(info: &DeviceInfo, bytes: usize) -> Result<()> {
-    let limit = info.caps.max_alloc_bytes;
+    bytes_within(info, bytes, info.caps.max_alloc_bytes)
+}
+
+/// The same with another limit.
+pub fn bytes_within(info: &DeviceInfo, bytes: usize, limit: u64) -> Result<()> {
     match bytes {
         0 => Err(Error::invalid("memory of zero bytes")),
         _ if limit != 0 && bytes as u64 > limit => Err(out_of_memory(bytes, info)),

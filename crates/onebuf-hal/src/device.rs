@@ -19,7 +19,8 @@ use std::{
     ptr::NonNull,
 };
 
-/// One API's view of one chip.
+/// One API's view of one chip, as the core uses it. [`dynamic`](crate::dynamic) implements it for every
+/// [`TypedDevice`](crate::typed::TypedDevice).
 ///
 /// # Safety
 /// - Memory that it allocates or imports, and queues that it opens, keep the contracts of [`Memory`] and [`Queue`].
@@ -38,37 +39,20 @@ pub unsafe trait Device: Any + Send + Sync + fmt::Debug {
     fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn Memory>>;
 
     /// A descriptor of memory at an address that this device's runtime knows, whoever allocated it.
-    fn descriptor(&self, of: &AddressRange) -> Result<FdRange> {
-        Err(crate::Error::unsupported(
-            format!("a descriptor of memory at {:#x} on {}", of.address, self.info().name),
-            "a runtime that exports what other APIs allocated",
-        ))
-    }
+    fn descriptor(&self, of: &AddressRange) -> Result<FdRange>;
 
     /// A new binary semaphore that other devices of the chip can import.
-    fn semaphore(&self) -> Result<SharedSemaphore> {
-        let what = format!("a semaphore of {} that others import", self.info().name);
-        Err(crate::Error::unsupported(what, "a driver that exports semaphores"))
-    }
+    fn semaphore(&self) -> Result<SharedSemaphore>;
 
     /// Another device's semaphore, by its descriptor, which stays the caller's.
-    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn Semaphore>> {
-        let _ = fd;
-        let what = format!("a semaphore of another device on {}", self.info().name);
-        Err(crate::Error::unsupported(what, "a driver that imports semaphores"))
-    }
+    fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn Semaphore>>;
 
     /// Its native context, for another API that makes its own for sharing objects with it.
-    fn native_context(&self) -> Result<NativeContext> {
-        let what = format!("a context of {} for another API", self.info().name);
-        Err(crate::Error::unsupported(what, "a device whose objects others share"))
-    }
+    fn native_context(&self) -> Result<NativeContext>;
 
     /// Another device whose objects it will be asked to share. Some APIs have to know that when they make their context, which
     /// is at the first call that needs one.
-    fn will_share_with(&self, other: &Arc<dyn Device>) {
-        let _ = other;
-    }
+    fn will_share_with(&self, other: &Arc<dyn Device>);
 
     /// This device as what a runtime of another API is built on, used in that runtime's context from now on; none where the
     /// runtime is built on another one.
@@ -78,44 +62,25 @@ pub unsafe trait Device: Any + Send + Sync + fmt::Debug {
     unsafe fn base_device(
         self: Arc<Self>,
         layered: &LayeredHandles,
-    ) -> Option<Result<Arc<dyn BaseDevice>>> {
-        let _ = layered;
-        None
-    }
+    ) -> Option<Result<Arc<dyn BaseDevice>>>;
 
     /// The chip that another API's context is on, where the driver says that it is this device's.
     ///
     /// # Safety
     /// A live context that is current on this thread.
-    unsafe fn chip_of(&self, context: ContextHandles) -> Option<PhysicalId> {
-        let _ = context;
-        None
-    }
+    unsafe fn chip_of(&self, context: ContextHandles) -> Option<PhysicalId>;
 
     /// The file behind pages of the host that this device allocated, for another process.
-    fn page_file(&self, pages: &HostRange) -> Result<PageFile> {
-        let _ = pages;
-        Err(crate::Error::unsupported(
-            "sharing these pages",
-            "pages that onebuf allocated, in a sealed memfd",
-        ))
-    }
+    fn page_file(&self, pages: &HostRange) -> Result<PageFile>;
 
     /// Another process's file as pages of the host. The file is checked: it can neither shrink nor be unsealed.
-    fn map_file(&self, file: OwnedFd, bytes: usize) -> Result<HostRange> {
-        let _ = (file, bytes);
-        Err(crate::Error::unsupported("pages of another process", "the host"))
-    }
+    fn map_file(&self, file: OwnedFd, bytes: usize) -> Result<HostRange>;
 
     /// Whether a program here that was asked for its binary loses what its variables in global memory begin with.
-    fn forgets_variables(&self) -> bool {
-        false
-    }
+    fn forgets_variables(&self) -> bool;
 
     /// By what its driver's calls are watched, where they may hang.
-    fn post(&self) -> Option<&Arc<Post>> {
-        None
-    }
+    fn post(&self) -> Option<&Arc<Post>>;
 
     /// A new queue.
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>>;
@@ -125,9 +90,7 @@ pub unsafe trait Device: Any + Send + Sync + fmt::Debug {
 
     /// Whether [`Device::build`] compiles, which takes long enough to be remembered. Programs of native
     /// functions are not: a function may hold a buffer, and so the hub that would remember it.
-    fn compiles(&self) -> bool {
-        false
-    }
+    fn compiles(&self) -> bool;
 }
 
 impl dyn Device {
@@ -319,7 +282,8 @@ pub enum AccessState {
 
 /// Memory of one device: allocated by it, or another's memory seen from it.
 ///
-/// Dropping it lets the driver free it once queued work that uses it is done.
+/// Dropping it lets the driver free it once queued work that uses it is done. [`dynamic`](crate::dynamic) implements it for
+/// every [`TypedMemory`](crate::typed::TypedMemory).
 ///
 /// # Safety
 /// Safe code makes slices of what these methods return.
@@ -349,53 +313,27 @@ pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
 
     /// How many of these bytes lie on the wrong side, where pages have one and move: on the host, where the device's kernels
     /// are to use them (`Acquired`), or on the device, where others are. None of all other memory.
-    fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize {
-        let _ = (offset, bytes, wanted);
-        0
-    }
+    fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize;
 
     /// What lets another device see it. From then on its address must not move, and a driver that
     /// moves it gets an error from [`Queue::reside`].
     fn export(&self, queue: &dyn Queue) -> Result<Export>;
 
     /// A descriptor of that sort, which others import it by.
-    fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
-        Err(crate::Error::unsupported(
-            format!("{} memory as {}", self.memory_kind(), kind),
-            "exportable memory of a device that exports such descriptors",
-        ))
-    }
+    fn export_fd(&self, kind: FdKind) -> Result<FdRange>;
 
     /// The address that kernels see it at, for another API of the same address space. The memory is acquired, and stays
     /// so while the other uses it.
-    fn export_address(&self, queue: &dyn Queue) -> Result<AddressRange> {
-        let _ = queue;
-        Err(crate::Error::unsupported(
-            format!("the address of {} memory", self.memory_kind()),
-            "memory whose address another API's kernels can use",
-        ))
-    }
+    fn export_address(&self, queue: &dyn Queue) -> Result<AddressRange>;
 
     /// Whether the queue's reads, writes, fills and copies know this memory. Where they do not, only kernels use it.
-    fn takes_transfers(&self) -> bool {
-        true
-    }
+    fn takes_transfers(&self) -> bool;
 
     /// A handle that another process opens it by.
-    fn export_ipc(&self) -> Result<IpcRange> {
-        Err(crate::Error::unsupported(
-            format!("{} memory in another process", self.memory_kind()),
-            "a device whose plain memory has handles for that",
-        ))
-    }
+    fn export_ipc(&self) -> Result<IpcRange>;
 
     /// The object that it is, for another API's sharing calls.
-    fn export_object(&self) -> Result<ObjectRange> {
-        Err(crate::Error::unsupported(
-            format!("{} memory as an object for another API's sharing calls", self.memory_kind()),
-            "device memory of an API that others have such calls for",
-        ))
-    }
+    fn export_object(&self) -> Result<ObjectRange>;
 
     /// A part of it as memory of its own, for kernels: the same bytes, and one access state with the whole.
     /// The offset is a multiple of the device's alignment, the access no wider than the whole's, and a
@@ -406,22 +344,13 @@ pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
     fn raw(&self) -> RawHandle;
 
     /// One more reference to the native object, for somebody who will release it.
-    fn retain(&self) -> Result<usize> {
-        Err(crate::Error::unsupported(
-            "a reference to this memory for its caller",
-            "memory of an API that counts references, and no shared virtual memory",
-        ))
-    }
+    fn retain(&self) -> Result<usize>;
 
     /// Where in the native object the bytes begin, for APIs whose objects have no parts.
-    fn raw_offset(&self) -> usize {
-        0
-    }
+    fn raw_offset(&self) -> usize;
 
     /// What is worth telling of how it came out (huge pages, placement).
-    fn remark(&self) -> Option<String> {
-        None
-    }
+    fn remark(&self) -> Option<String>;
 }
 
 impl dyn Memory {

@@ -68,7 +68,8 @@ impl Profile {
 
 /// A stream of work. Calls enqueue and return; nothing here waits for the device but what says so.
 ///
-/// Memory passed in belongs to this queue's device and is `Acquired`, unless said otherwise.
+/// Memory passed in belongs to this queue's device and is `Acquired`, unless said otherwise. [`dynamic`](crate::dynamic) implements
+/// it for every [`TypedQueue`](crate::typed::TypedQueue).
 ///
 /// # Safety
 /// - Objects of other backends and devices, and ranges outside a memory, are refused before anything is enqueued.
@@ -83,69 +84,46 @@ pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
     fn domain(&self) -> Domain;
 
     /// Whether its calls return when their work is done, so that nobody ever waits for it.
-    fn runs_at_once(&self) -> bool {
-        false
-    }
+    fn runs_at_once(&self) -> bool;
 
     /// An event that completes when all work enqueued so far has.
     fn mark(&self) -> Result<Arc<dyn Event>>;
 
     /// The same, on its way when this returns: it is reached without a further call.
-    fn mark_and_flush(&self) -> Result<Arc<dyn Event>> {
-        let mark = self.mark()?;
-        self.flush().map(|()| mark)
-    }
+    fn mark_and_flush(&self) -> Result<Arc<dyn Event>>;
 
     /// The same for somebody who only watches, later than what is asked after: it says nothing of host signals, and leaves their
     /// news to those behind them.
-    fn watch(&self) -> Result<Arc<dyn Event>> {
-        self.mark_and_flush()
-    }
+    fn watch(&self) -> Result<Arc<dyn Event>>;
 
     /// Makes later work wait for events of the same domain.
     fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()>;
 
     /// Whether [`Queue::wait_for`] takes this event without the calling thread having to wait: one of the same domain, unless
     /// the driver cannot, and of other domains where the API says so.
-    fn takes(&self, event: &dyn Event) -> bool {
-        event.domain() == self.domain()
-    }
+    fn takes(&self, event: &dyn Event) -> bool;
 
     /// Makes later work wait at a host signal that the host opens.
     fn host_signal(&self) -> Result<Box<dyn HostSignal>>;
 
     /// Whether work that it was given may wait at a host signal, or be behind one that failed: an event tells of that, and nothing
     /// else does.
-    fn has_host_signals(&self) -> bool {
-        false
-    }
+    fn has_host_signals(&self) -> bool;
 
     /// Somebody else is about to give this queue work with the memory, so that it must not be freed before.
-    fn note_use(&self, memory: &dyn Memory) -> Result<()> {
-        let _ = memory;
-        Ok(())
-    }
+    fn note_use(&self, memory: &dyn Memory) -> Result<()>;
 
     /// Makes later work wait until a word of memory has reached a number. Nothing but whoever writes it ends
     /// that wait.
-    fn wait_value(&self, memory: &dyn Memory, offset: usize, value: u32) -> Result<()> {
-        let _ = (memory, offset, value);
-        Err(crate::Error::unsupported("a wait for a number in memory", "queues that can"))
-    }
+    fn wait_value(&self, memory: &dyn Memory, offset: usize, value: u32) -> Result<()>;
 
     /// Signals a semaphore of this queue's domain, behind everything that the queue was given; it is on its way when this
     /// returns. Where it fails, nobody knows whether the signal will come.
-    fn signal(&self, semaphore: &dyn Semaphore) -> Result<()> {
-        let _ = semaphore;
-        Err(crate::Error::unsupported("a semaphore's signal", "queues that import semaphores"))
-    }
+    fn signal(&self, semaphore: &dyn Semaphore) -> Result<()>;
 
     /// Makes later work wait for the one signal of a semaphore that was enqueued before. Nothing but that signal ends the
     /// wait. Where it fails, nobody knows whether the signal will be taken.
-    fn wait_signal(&self, semaphore: &dyn Semaphore) -> Result<()> {
-        let _ = semaphore;
-        Err(crate::Error::unsupported("a wait for a signal", "queues that import semaphores"))
-    }
+    fn wait_signal(&self, semaphore: &dyn Semaphore) -> Result<()>;
 
     /// Sees to it that enqueued work starts without further calls.
     fn flush(&self) -> Result<()>;
@@ -161,10 +139,7 @@ pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
         offset: usize,
         bytes: usize,
         to: AccessState,
-    ) -> Result<()> {
-        let _ = (memory, offset, bytes, to);
-        Err(crate::Error::unsupported("a move of pages", "managed memory"))
-    }
+    ) -> Result<()>;
 
     /// Copies from device memory to the host; the bytes are there when the event completes.
     ///
@@ -211,10 +186,7 @@ pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
         to: &dyn Memory,
         to_offset: usize,
         bytes: usize,
-    ) -> Result<Option<Arc<dyn Event>>> {
-        let _ = (from, to, to_offset, bytes);
-        Ok(None)
-    }
+    ) -> Result<Option<Arc<dyn Event>>>;
 
     /// Starts a kernel, after events of the same domain beside what the queue's order says. Gives an
     /// event of its own when asked for one.
@@ -236,10 +208,7 @@ pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
         &self,
         uses: &[&dyn Memory],
         call: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<()> {
-        let _ = (uses, call);
-        Err(crate::Error::unsupported("a library's call on this queue", "a queue with a stream"))
-    }
+    ) -> Result<()>;
 
     /// The native queue, as an integer; zero where there is none.
     fn raw(&self) -> usize;

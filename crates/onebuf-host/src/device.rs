@@ -47,7 +47,7 @@ unsafe impl TypedDevice for HostDevice {
         Some(&self.post)
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<HostMemory> {
+    unsafe fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<HostMemory> {
         let pages = HostPages::new(spec.bytes, spec.align)?;
         let memory = HostMemory::from_pages(self.domain, &self.info, Arc::new(pages));
         if let Some(contents) = contents {
@@ -56,7 +56,12 @@ unsafe impl TypedDevice for HostDevice {
         Ok(memory)
     }
 
-    fn import_host(&self, pages: &HostRange, _access: Access) -> Result<HostMemory> {
+    /// Pages are there already: those of a file may be more than there is memory.
+    fn import_host_limit(&self) -> u64 {
+        0
+    }
+
+    unsafe fn import_host(&self, pages: &HostRange, _access: Access) -> Result<HostMemory> {
         Ok(HostMemory::from_range(self.domain, &self.info, pages.clone()))
     }
 

@@ -7,8 +7,10 @@
 
 use super::{HostBackend, HostPages, queue::HostQueue};
 use onebuf_hal::{
-    Access, DeviceInfo, Domain, Export, HostRange, MemoryKind, RawHandle, Result, locks::Arc,
-    native, typed::TypedMemory,
+    Access, DeviceInfo, Domain, Export, HostRange, MemoryKind, RawHandle, Result,
+    locks::Arc,
+    native,
+    typed::{AllocationPart, TypedMemory},
 };
 use std::{any::Any, ptr::NonNull};
 
@@ -66,16 +68,12 @@ unsafe impl TypedMemory for HostMemory {
     }
 
     /// The process's memory is one allocation: two ranges may be of the same pages, whoever they came from.
-    fn allocation(&self) -> usize {
-        0
-    }
-
-    fn start(&self) -> usize {
-        self.range.pointer.addr().get()
-    }
-
-    fn is_region(&self) -> bool {
-        self.part
+    fn part(&self) -> AllocationPart {
+        AllocationPart {
+            allocation: 0,
+            start: self.range.pointer.addr().get(),
+            is_region: self.part,
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -90,11 +88,15 @@ unsafe impl TypedMemory for HostMemory {
         Some(self.range.pointer)
     }
 
-    fn export(&self, _queue: &HostQueue) -> Result<Export> {
+    unsafe fn export(&self, _queue: &HostQueue) -> Result<Export> {
         Ok(Export::Host(self.range.clone()))
     }
 
-    fn region(&self, offset: usize, bytes: usize, _access: Access) -> Result<HostMemory> {
+    fn region_align(&self) -> usize {
+        1
+    }
+
+    unsafe fn region(&self, offset: usize, bytes: usize, _access: Access) -> Result<HostMemory> {
         let range = self.range.part(offset, bytes)?;
         let info = self.info.clone();
         Ok(HostMemory { domain: self.domain, info, range, pages: None, part: true })

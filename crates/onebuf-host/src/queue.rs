@@ -139,11 +139,17 @@ unsafe impl TypedQueue for HostQueue {
         Ok(self.done())
     }
 
-    fn fill(&self, memory: &HostMemory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+    unsafe fn fill(
+        &self,
+        memory: &HostMemory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
         volatile(memory).fill(offset, bytes, pattern)
     }
 
-    fn copy(
+    unsafe fn copy(
         &self,
         (from, from_offset): (&HostMemory, usize),
         (to, to_offset): (&HostMemory, usize),

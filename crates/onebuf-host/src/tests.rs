@@ -112,6 +112,22 @@ fn an_import_is_the_same_pages() {
 }
 
 #[test]
+fn pages_may_be_more_than_there_is_memory_and_regions_begin_anywhere() {
+    use onebuf_hal::{Export, HostRange};
+    let device = device();
+    let queue = device.queue(QueueSpec::default()).unwrap();
+    let memory = allocate(&device, 16);
+    let Export::Host(pages) = memory.export(&*queue).unwrap() else { panic!("host pages") };
+    let import =
+        |bytes| device.import(&Export::Host(HostRange { bytes, ..pages.clone() }), Access::Read);
+    assert!(import(1 << 60).is_ok(), "nobody touches them");
+    assert_eq!(import(0).unwrap_err(), Error::invalid("memory of zero bytes"));
+    let part = memory.region(3, 5, Access::ReadWrite).unwrap();
+    queue.fill(&*part, 0, 5, &[6]).unwrap();
+    assert_eq!(read(&device, &*memory, 3), Ok([6; 5]));
+}
+
+#[test]
 fn memory_of_another_domain_is_refused() {
     let (ours, theirs) = (device(), HostDevice::new(Domain(8)));
     let memory = allocate(&theirs, 4);

@@ -253,26 +253,26 @@ unsafe impl TypedDevice for Device {
         self.chip_beneath(context)
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Memory> {
+    unsafe fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Memory> {
         Memory::allocate(self.context()?, spec, contents)
     }
 
-    fn import_host(&self, pages: &HostRange, access: Access) -> Result<Memory> {
+    unsafe fn import_host(&self, pages: &HostRange, access: Access) -> Result<Memory> {
         Memory::import(self.context()?, pages, access)
     }
 
     /// The driver imports the whole allocation; clover accepts any size and fails at the first use.
-    fn import_fd(&self, range: &FdRange, access: Access) -> Result<Memory> {
+    unsafe fn import_fd(&self, range: &FdRange, access: Access) -> Result<Memory> {
         checks::bytes(&self.driver.info, range.allocation_bytes)?;
         Memory::import_fd(self.context()?, range, access)
     }
 
-    fn import_address(&self, range: &AddressRange, access: Access) -> Result<Memory> {
+    unsafe fn import_address(&self, range: &AddressRange, access: Access) -> Result<Memory> {
         super::address::check(&self.driver, range)?;
         Ok(Memory::at_address(self.context()?, range, access))
     }
 
-    fn import_object(&self, object: &ObjectRange, access: Access) -> Result<Memory> {
+    unsafe fn import_object(&self, object: &ObjectRange, access: Access) -> Result<Memory> {
         Memory::import_object(self.context()?, object, access)
     }
 

@@ -13,7 +13,7 @@ use onebuf_hal::{
     self as hal, Access, AccessState, AddressFrom, AddressRange, AllocSpec, DeviceInfo, Domain,
     Error, Export, FdRange, HostAccess, HostRange, MemoryKind, ObjectRange, RawHandle, Result,
     locks::{Arc, AtomicU64, Mutex, lock},
-    typed::TypedMemory,
+    typed::{AllocationPart, TypedMemory},
 };
 use onebuf_sys::opencl::ClBufferRegion;
 use std::{fmt, ptr::NonNull, sync::OnceLock, time::Duration};
@@ -290,16 +290,8 @@ unsafe impl TypedMemory for Memory {
         self.access
     }
 
-    fn allocation(&self) -> usize {
-        Arc::as_ptr(&self.inner).addr()
-    }
-
-    fn start(&self) -> usize {
-        self.offset()
-    }
-
-    fn is_region(&self) -> bool {
-        self.part.is_some()
+    fn part(&self) -> AllocationPart {
+        AllocationPart::of(&self.inner, self.part.as_ref().map(|part| part.offset))
     }
 
     fn retain(&self) -> Result<usize> {
@@ -340,7 +332,7 @@ unsafe impl TypedMemory for Memory {
         self.inner.access_state.get()
     }
 
-    fn export(&self, queue: &Queue) -> Result<Export> {
+    unsafe fn export(&self, queue: &Queue) -> Result<Export> {
         let pointer = match (self.inner.place, self.inner.memory_kind) {
             (_, MemoryKind::Device | MemoryKind::OnChip | MemoryKind::Exportable) => {
                 let needs = "mapped_device, fine_svm or coarse_svm memory";
@@ -353,7 +345,7 @@ unsafe impl TypedMemory for Memory {
         Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner }))
     }
 
-    fn export_address(&self, queue: &Queue) -> Result<AddressRange> {
+    unsafe fn export_address(&self, queue: &Queue) -> Result<AddressRange> {
         let owner: Owner = self.inner.clone();
         address::check_placed(&self.inner)?;
         let (address, from) = match self.inner.place {
@@ -367,7 +359,7 @@ unsafe impl TypedMemory for Memory {
         !self.is_unknown()
     }
 
-    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
+    unsafe fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
         self.part_at(offset, bytes, access)
     }
 

@@ -374,11 +374,11 @@ unsafe impl TypedQueue for Queue {
         memory.note_use(&self.raw);
     }
 
-    fn signal(&self, semaphore: &Semaphore) -> Result<()> {
+    unsafe fn signal(&self, semaphore: &Semaphore) -> Result<()> {
         semaphore::signal(&self.raw, semaphore)
     }
 
-    fn wait_signal(&self, semaphore: &Semaphore) -> Result<()> {
+    unsafe fn wait_signal(&self, semaphore: &Semaphore) -> Result<()> {
         semaphore::wait(&self.raw, semaphore)
     }
 
@@ -386,7 +386,7 @@ unsafe impl TypedQueue for Queue {
         self.raw.flush()
     }
 
-    fn reside(&self, memory: &Memory, to: AccessState) -> Result<bool> {
+    unsafe fn reside(&self, memory: &Memory, to: AccessState) -> Result<bool> {
         memory.reside(&self.raw, to)
     }
 
@@ -414,11 +414,22 @@ unsafe impl TypedQueue for Queue {
         self.raw.in_order(write)
     }
 
-    fn fill(&self, memory: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+    unsafe fn fill(
+        &self,
+        memory: &Memory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
         self.raw.in_order(|| transfer::fill(&self.raw, memory, offset, bytes, pattern))
     }
 
-    fn copy(&self, from: (&Memory, usize), to: (&Memory, usize), bytes: usize) -> Result<()> {
+    unsafe fn copy(
+        &self,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        bytes: usize,
+    ) -> Result<()> {
         self.raw.in_order(|| transfer::copy(&self.raw, from, to, bytes))
     }
 

@@ -14,7 +14,9 @@ use super::{
 };
 use onebuf_hal::{
     self as hal, Access, AllocSpec, DeviceInfo, Domain, Error, Export, FdKind, FdRange, HostRange,
-    MemoryKind, RawHandle, Result, locks::Arc, typed::TypedMemory,
+    MemoryKind, RawHandle, Result,
+    locks::Arc,
+    typed::{AllocationPart, TypedMemory},
 };
 use onebuf_sys::vulkan::vk;
 use std::{
@@ -198,16 +200,8 @@ unsafe impl TypedMemory for Memory {
         self.access
     }
 
-    fn allocation(&self) -> usize {
-        Arc::as_ptr(&self.inner).addr()
-    }
-
-    fn start(&self) -> usize {
-        self.part.unwrap_or(0)
-    }
-
-    fn is_region(&self) -> bool {
-        self.part.is_some()
+    fn part(&self) -> AllocationPart {
+        AllocationPart::of(&self.inner, self.part)
     }
 
     fn bytes(&self) -> usize {
@@ -223,7 +217,7 @@ unsafe impl TypedMemory for Memory {
         self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.part.unwrap_or(0)) })
     }
 
-    fn export(&self, _queue: &Queue) -> Result<Export> {
+    unsafe fn export(&self, _queue: &Queue) -> Result<Export> {
         let Some(HostAddress(pointer)) = self.inner.host else {
             let needs = "mapped_device memory";
             return Err(Error::unsupported("the host's view of device memory", needs));
@@ -257,7 +251,7 @@ unsafe impl TypedMemory for Memory {
         Ok(FdRange { fd, kind, offset, bytes: self.bytes, allocation_bytes, memory_type })
     }
 
-    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
+    unsafe fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Memory> {
         let (inner, domain) = (self.inner.clone(), self.domain);
         Ok(Memory { inner, part: Some(offset), domain, bytes, access })
     }

@@ -68,11 +68,11 @@ unsafe impl TypedQueue for Queue {
         self.raw.host_signals.any()
     }
 
-    fn signal(&self, semaphore: &Semaphore) -> Result<()> {
+    unsafe fn signal(&self, semaphore: &Semaphore) -> Result<()> {
         self.raw.signal(semaphore.raw)
     }
 
-    fn wait_signal(&self, semaphore: &Semaphore) -> Result<()> {
+    unsafe fn wait_signal(&self, semaphore: &Semaphore) -> Result<()> {
         self.raw.take(semaphore.raw)
     }
 
@@ -102,11 +102,22 @@ unsafe impl TypedQueue for Queue {
         unsafe { transfer::write(&self.raw, to, offset, from, bytes) }
     }
 
-    fn fill(&self, memory: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+    unsafe fn fill(
+        &self,
+        memory: &Memory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
         transfer::fill(&self.raw, memory, offset, bytes, pattern)
     }
 
-    fn copy(&self, from: (&Memory, usize), to: (&Memory, usize), bytes: usize) -> Result<()> {
+    unsafe fn copy(
+        &self,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        bytes: usize,
+    ) -> Result<()> {
         transfer::copy(&self.raw, from, to, bytes)
     }
 

@@ -1,7 +1,8 @@
 //! Devices.
 //!
 //! # Safety
-//! The contract of the object-safe trait is that of the typed one.
+//! The contract of the object-safe trait is that of the typed one. What typed methods want of their arguments is checked here
+//! before each call.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +24,8 @@ unsafe impl<D: TypedDevice> hal::Device for D {
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
         checks::allocation(TypedDevice::info(self), spec, contents)?;
-        Ok(Arc::new(TypedDevice::allocate(self, spec, contents)?))
+        // SAFETY: just checked.
+        Ok(Arc::new(unsafe { TypedDevice::allocate(self, spec, contents) }?))
     }
 
     fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn hal::Memory>> {
@@ -115,20 +117,24 @@ fn import<D: TypedDevice>(
             Err(Error::unsupported(what, device.host_pages_need()))
         }
         Export::Host(range) => {
-            checks::bytes(info, range.bytes)?;
-            device.import_host(range, access)
+            checks::bytes_within(info, range.bytes, device.import_host_limit())?;
+            // SAFETY: pages are valid by the contract of `HostRange`; their number was checked.
+            unsafe { device.import_host(range, access) }
         }
         Export::Fd(range) => {
             range.check_for(info)?;
             checks::bytes(info, range.bytes)?;
-            device.import_fd(range, access)
+            // SAFETY: just checked.
+            unsafe { device.import_fd(range, access) }
         }
         Export::Address(range) => {
             checks::bytes(info, range.bytes)?;
-            device.import_address(range, access)
+            // SAFETY: the memory is there by the contract of `AddressRange`.
+            unsafe { device.import_address(range, access) }
         }
         Export::Peer(memory) => match memory.as_any().downcast_ref() {
-            Some(memory) => device.import_peer(memory, access),
+            // SAFETY: of this backend's type.
+            Some(memory) => unsafe { device.import_peer(memory, access) },
             None => Err(Error::ForeignContext {
                 have: "memory of another backend".to_owned(),
                 want: format!("{} device {}", info.api, info.name),
@@ -137,12 +143,14 @@ fn import<D: TypedDevice>(
         Export::Ipc(range) => {
             range.check_for(info)?;
             checks::bytes(info, range.allocation_bytes)?;
-            device.import_ipc(range, access)
+            // SAFETY: just checked.
+            unsafe { device.import_ipc(range, access) }
         }
         Export::Object(object) => {
             object.check_for(info)?;
             checks::bytes(info, object.bytes)?;
-            device.import_object(object, access)
+            // SAFETY: just checked; the object keeps its home.
+            unsafe { device.import_object(object, access) }
         }
     }
 }

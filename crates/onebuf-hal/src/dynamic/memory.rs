@@ -1,7 +1,8 @@
 //! Memory.
 //!
 //! # Safety
-//! The contract of the object-safe trait is that of the typed one.
+//! The contract of the object-safe trait is that of the typed one. What typed methods want of their arguments is checked here
+//! before each call.
 
 #![allow(unsafe_code)]
 
@@ -46,7 +47,8 @@ unsafe impl<M: TypedMemory> hal::Memory for M {
     fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
         let queue = own_queue(self, queue)?;
         check_whole(self)?;
-        TypedMemory::export(self, queue)
+        // SAFETY: a queue of this device, and no region.
+        unsafe { TypedMemory::export(self, queue) }
     }
 
     fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
@@ -57,7 +59,8 @@ unsafe impl<M: TypedMemory> hal::Memory for M {
     fn export_address(&self, queue: &dyn hal::Queue) -> Result<AddressRange> {
         let queue = own_queue(self, queue)?;
         check_whole(self)?;
-        TypedMemory::export_address(self, queue)
+        // SAFETY: a queue of this device, and no region.
+        unsafe { TypedMemory::export_address(self, queue) }
     }
 
     fn takes_transfers(&self) -> bool {
@@ -79,11 +82,12 @@ unsafe impl<M: TypedMemory> hal::Memory for M {
         let whole = checks::Whole {
             bytes: TypedMemory::bytes(self),
             access: TypedMemory::access(self),
-            align: TypedMemory::info(self).caps.align_bytes,
-            is_part: TypedMemory::is_region(self),
+            align: self.region_align(),
+            is_part: self.part().is_region,
         };
         whole.check_region(offset, bytes, access)?;
-        Ok(Arc::new(TypedMemory::region(self, offset, bytes, access)?))
+        // SAFETY: just checked.
+        Ok(Arc::new(unsafe { TypedMemory::region(self, offset, bytes, access) }?))
     }
 
     #[inline]
@@ -106,7 +110,7 @@ unsafe impl<M: TypedMemory> hal::Memory for M {
 }
 
 fn check_whole<M: TypedMemory>(memory: &M) -> Result<()> {
-    match TypedMemory::is_region(memory) {
+    match memory.part().is_region {
         false => Ok(()),
         true => Err(Error::unsupported("the export of a region", "the whole memory")),
     }

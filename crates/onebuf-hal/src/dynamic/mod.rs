@@ -33,7 +33,7 @@ pub fn own_event<'e, Q: TypedQueue>(queue: &Q, event: &'e dyn Event) -> Result<&
     let own = event.as_any().downcast_ref::<EventOf<Q>>();
     match own.filter(|own| Event::domain(*own) == TypedQueue::domain(queue)) {
         Some(own) => Ok(own),
-        None => Err(foreign(queue, "an event", own.map(|own| Event::domain(own)))),
+        None => Err(foreign(queue, "an event", own.map(Event::domain))),
     }
 }
 
@@ -43,7 +43,7 @@ fn own_kernel<'k, Q: TypedQueue>(queue: &Q, kernel: &'k dyn Kernel) -> Result<&'
     let own = kernel.as_any().downcast_ref::<KernelOf<Q>>();
     match own.filter(|own| Kernel::domain(*own) == TypedQueue::domain(queue)) {
         Some(own) => Ok(own),
-        None => Err(foreign(queue, "a kernel", own.map(|own| Kernel::domain(own)))),
+        None => Err(foreign(queue, "a kernel", own.map(Kernel::domain))),
     }
 }
 
@@ -55,7 +55,7 @@ fn own_semaphore<'s, Q: TypedQueue>(
     let own = semaphore.as_any().downcast_ref::<SemaphoreOf<Q>>();
     match own.filter(|own| Semaphore::domain(*own) == TypedQueue::domain(queue)) {
         Some(own) => Ok(own),
-        None => Err(foreign(queue, "a semaphore", own.map(|own| Semaphore::domain(own)))),
+        None => Err(foreign(queue, "a semaphore", own.map(Semaphore::domain))),
     }
 }
 

@@ -63,15 +63,20 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
 
     fn wait_value(&self, memory: &dyn hal::Memory, offset: usize, value: u32) -> Result<()> {
         let memory = self::part(self, memory, offset, size_of::<u32>())?;
-        TypedQueue::wait_value(self, memory, offset, value)
+        // SAFETY: memory of this device, which has the word.
+        unsafe { TypedQueue::wait_value(self, memory, offset, value) }
     }
 
     fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
-        TypedQueue::signal(self, own_semaphore(self, semaphore)?)
+        let own = own_semaphore(self, semaphore)?;
+        // SAFETY: a semaphore of this device.
+        unsafe { TypedQueue::signal(self, own) }
     }
 
     fn wait_signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
-        TypedQueue::wait_signal(self, own_semaphore(self, semaphore)?)
+        let own = own_semaphore(self, semaphore)?;
+        // SAFETY: a semaphore of this device.
+        unsafe { TypedQueue::wait_signal(self, own) }
     }
 
     #[inline]
@@ -81,7 +86,9 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
 
     #[inline]
     fn reside(&self, memory: &dyn hal::Memory, to: AccessState) -> Result<bool> {
-        TypedQueue::reside(self, own_memory(self, memory)?, to)
+        let own = own_memory(self, memory)?;
+        // SAFETY: memory of this device.
+        unsafe { TypedQueue::reside(self, own, to) }
     }
 
     fn move_pages(
@@ -93,7 +100,8 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
     ) -> Result<()> {
         let memory = own_memory(self, memory)?;
         checks::range(TypedMemory::bytes(memory), offset, bytes)?;
-        TypedQueue::move_pages(self, memory, offset, bytes, to)
+        // SAFETY: memory of this device, which has the range.
+        unsafe { TypedQueue::move_pages(self, memory, offset, bytes, to) }
     }
 
     #[inline]
@@ -139,10 +147,11 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
     ) -> Result<()> {
         let memory = part(self, memory, offset, bytes)?;
         checks::fill(TypedMemory::bytes(memory), offset, bytes, pattern)?;
-        match bytes {
-            0 => Ok(()),
-            _ => TypedQueue::fill(self, memory, offset, bytes, checks::shortest(pattern)),
+        if bytes == 0 {
+            return Ok(());
         }
+        // SAFETY: memory of this device, which has the range; whole patterns.
+        unsafe { TypedQueue::fill(self, memory, offset, bytes, checks::shortest(pattern)) }
     }
 
     fn copy(
@@ -158,10 +167,12 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
         if bytes == 0 {
             return Ok(());
         }
-        if from.allocation() == to.allocation() {
-            checks::apart(from.start() + from_offset, to.start() + to_offset, bytes)?;
+        let (a, b) = (from.part(), to.part());
+        if a.allocation == b.allocation {
+            checks::apart(a.start + from_offset, b.start + to_offset, bytes)?;
         }
-        TypedQueue::copy(self, (from, from_offset), (to, to_offset), bytes)
+        // SAFETY: memories of this device, which have the ranges; those do not overlap.
+        unsafe { TypedQueue::copy(self, (from, from_offset), (to, to_offset), bytes) }
     }
 
     fn copy_from_peer(
@@ -181,7 +192,8 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
             return Ok(None);
         }
         let from = PeerSource { queue, memory, offset };
-        let copied = TypedQueue::copy_from_peer(self, from, (to, to_offset), bytes)?;
+        // SAFETY: both belong where they should, and have the ranges.
+        let copied = unsafe { TypedQueue::copy_from_peer(self, from, (to, to_offset), bytes) }?;
         Ok(copied.map(|event| Arc::new(event) as _))
     }
 

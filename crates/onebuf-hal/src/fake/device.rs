@@ -54,7 +54,7 @@ unsafe impl TypedDevice for FakeDevice {
         &self.info
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<FakeMemory> {
+    unsafe fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<FakeMemory> {
         self.watch.call("fake_allocate")?;
         let block = Block::allocate(&self.config.name, spec)?;
         if let Some(contents) = contents {
@@ -63,7 +63,7 @@ unsafe impl TypedDevice for FakeDevice {
         Ok(self.wrap(block))
     }
 
-    fn import_host(&self, pages: &HostRange, access: Access) -> Result<FakeMemory> {
+    unsafe fn import_host(&self, pages: &HostRange, access: Access) -> Result<FakeMemory> {
         self.watch.call("fake_import")?;
         let FakeConfig { name, shares_host_pages, .. } = &self.config;
         Ok(self.wrap(Block::import(name, *shares_host_pages, pages, access)?))

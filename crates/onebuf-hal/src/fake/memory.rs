@@ -21,7 +21,7 @@ use crate::{
     RawHandle, Result,
     locks::{Arc, Mutex, lock},
     native,
-    typed::TypedMemory,
+    typed::{AllocationPart, TypedMemory},
 };
 use std::{ops::Range, ptr::NonNull};
 
@@ -222,16 +222,12 @@ unsafe impl TypedMemory for FakeMemory {
         self.access
     }
 
-    fn allocation(&self) -> usize {
-        Arc::as_ptr(&self.block).addr()
-    }
-
-    fn start(&self) -> usize {
-        self.range.start
-    }
-
-    fn is_region(&self) -> bool {
-        self.region
+    fn part(&self) -> AllocationPart {
+        AllocationPart {
+            allocation: Arc::as_ptr(&self.block).addr(),
+            start: self.range.start,
+            is_region: self.region,
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -257,14 +253,18 @@ unsafe impl TypedMemory for FakeMemory {
         *lock(&self.block.enqueued)
     }
 
-    fn export(&self, _queue: &FakeQueue) -> Result<Export> {
+    unsafe fn export(&self, _queue: &FakeQueue) -> Result<Export> {
         self.watch.call("fake_export")?;
         self.block.host.clone().map(Export::Host).ok_or_else(|| {
             Error::unsupported(format!("export of {} memory", self.memory_kind()), "a host side")
         })
     }
 
-    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<FakeMemory> {
+    fn region_align(&self) -> usize {
+        1
+    }
+
+    unsafe fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<FakeMemory> {
         self.watch.call("fake_region")?;
         Ok(FakeMemory {
             domain: self.domain,

@@ -122,7 +122,7 @@ unsafe impl TypedQueue for FakeQueue {
         self.watch.call("fake_flush")
     }
 
-    fn reside(&self, memory: &FakeMemory, to: AccessState) -> Result<bool> {
+    unsafe fn reside(&self, memory: &FakeMemory, to: AccessState) -> Result<bool> {
         let block = memory.block();
         if !block.has_two_sides() {
             return Ok(false);
@@ -175,7 +175,13 @@ unsafe impl TypedQueue for FakeQueue {
         }))))
     }
 
-    fn fill(&self, memory: &FakeMemory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+    unsafe fn fill(
+        &self,
+        memory: &FakeMemory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
         self.watch.call("fake_fill")?;
         let part = Part::of(memory, offset..offset + bytes);
         let pattern = Box::<[u8]>::from(pattern);
@@ -189,7 +195,7 @@ unsafe impl TypedQueue for FakeQueue {
         Ok(())
     }
 
-    fn copy(
+    unsafe fn copy(
         &self,
         (from, from_offset): (&FakeMemory, usize),
         (to, to_offset): (&FakeMemory, usize),

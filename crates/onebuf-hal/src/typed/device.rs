@@ -30,7 +30,10 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
 
     /// New memory. The size, the memory kind, the alignment and the length of the contents have been checked against
     /// [`TypedDevice::info`].
-    fn allocate(
+    ///
+    /// # Safety
+    /// The specification and the contents are those that [`checks::allocation`](crate::checks::allocation) lets pass.
+    unsafe fn allocate(
         &self,
         spec: &AllocSpec,
         contents: Option<&[u8]>,
@@ -47,8 +50,16 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
         false
     }
 
-    /// Host pages as memory. Asked where the capabilities say so, for at most as many bytes as one allocation has.
-    fn import_host(
+    /// The most bytes of host pages that are imported at a time; zero where there is no limit.
+    fn import_host_limit(&self) -> u64 {
+        self.info().caps.max_alloc_bytes
+    }
+
+    /// Host pages as memory. Asked where the capabilities say so, within [`TypedDevice::import_host_limit`].
+    ///
+    /// # Safety
+    /// Pages that are valid while their owner lives, within the limit.
+    unsafe fn import_host(
         &self,
         pages: &HostRange,
         access: Access,
@@ -63,7 +74,10 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
     }
 
     /// Memory behind a descriptor of a sort that the capabilities list; the bytes lie inside the allocation.
-    fn import_fd(
+    ///
+    /// # Safety
+    /// A descriptor of a sort that the capabilities list, and bytes inside its allocation.
+    unsafe fn import_fd(
         &self,
         range: &FdRange,
         access: Access,
@@ -73,7 +87,10 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
     }
 
     /// Memory at an address that kernels use as it is.
-    fn import_address(
+    ///
+    /// # Safety
+    /// Memory that is there while its owner lives.
+    unsafe fn import_address(
         &self,
         range: &AddressRange,
         access: Access,
@@ -83,7 +100,10 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
     }
 
     /// Memory of another device of this backend.
-    fn import_peer(
+    ///
+    /// # Safety
+    /// Memory of a device of this backend.
+    unsafe fn import_peer(
         &self,
         memory: &<Self::Types as ApiTypes>::Memory,
         access: Access,
@@ -93,7 +113,10 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
     }
 
     /// Memory of another process, where the capabilities say so.
-    fn import_ipc(
+    ///
+    /// # Safety
+    /// A handle that the capabilities allow, and bytes inside its allocation.
+    unsafe fn import_ipc(
         &self,
         range: &IpcRange,
         access: Access,
@@ -103,7 +126,10 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
     }
 
     /// An object of an API that the capabilities list.
-    fn import_object(
+    ///
+    /// # Safety
+    /// An object of an API that the capabilities list, alive while its home is.
+    unsafe fn import_object(
         &self,
         object: &ObjectRange,
         access: Access,

@@ -8,9 +8,28 @@
 use super::{ApiTypes, QueueOf};
 use crate::{
     Access, AccessState, AddressRange, DeviceInfo, Domain, Error, Export, FdKind, FdRange,
-    IpcRange, MemoryKind, ObjectRange, RawHandle, Result,
+    IpcRange, MemoryKind, ObjectRange, RawHandle, Result, locks::Arc,
 };
 use std::{any::Any, fmt, ptr::NonNull};
+
+/// Where in an allocation a memory lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocationPart {
+    /// A number that the parts of one allocation have in common, and no other living memory of the device has.
+    pub allocation: usize,
+    /// The byte of the allocation that it begins at.
+    pub start: usize,
+    /// Whether it is a region of another memory.
+    pub is_region: bool,
+}
+
+impl AllocationPart {
+    /// The whole of what is shared by all memories of an allocation; or the region that begins at a byte of it.
+    pub fn of<T>(shared: &Arc<T>, region: Option<usize>) -> Self {
+        let (allocation, is_region) = (Arc::as_ptr(shared).addr(), region.is_some());
+        Self { allocation, start: region.unwrap_or(0), is_region }
+    }
+}
 
 /// Memory of one device: allocated by it, or another's memory seen from it. Methods without a word of their own are those
 /// of [`Memory`](crate::Memory).
@@ -18,8 +37,8 @@ use std::{any::Any, fmt, ptr::NonNull};
 /// A queue that is passed in is one of this memory's device. The exports are asked of whole memories alone.
 ///
 /// # Safety
-/// The contract of [`Memory`](crate::Memory). Moreover two memories whose bytes overlap have the same
-/// [`allocation`](TypedMemory::allocation), where a queue can copy between them.
+/// The contract of [`Memory`](crate::Memory). Moreover two memories that a queue can copy between, and whose bytes overlap, are
+/// [parts](TypedMemory::part) of one allocation.
 pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
     /// The types of its API.
     type Types: ApiTypes<Memory = Self>;
@@ -44,24 +63,22 @@ pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
         Access::ReadWrite
     }
 
-    /// A number that memories of the same allocation have in common, and no other living memory of the device has.
-    fn allocation(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+    /// Where it lies in what was allocated. Memory without regions is an allocation of its own.
+    fn part(&self) -> AllocationPart {
+        AllocationPart { allocation: std::ptr::from_ref(self).addr(), start: 0, is_region: false }
     }
 
-    /// At which byte of that allocation it begins.
-    fn start(&self) -> usize {
-        0
-    }
-
-    /// Whether it is a region of another memory.
-    fn is_region(&self) -> bool {
-        false
+    /// What the offsets of regions are multiples of.
+    fn region_align(&self) -> usize {
+        self.info().caps.align_bytes
     }
 
     /// A part of it as memory of its own. This is no region itself, the part lies inside and is not empty, its offset is a
-    /// multiple of the device's alignment, and the access is no wider than the whole's.
-    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Self> {
+    /// multiple of [`TypedMemory::region_align`], and the access is no wider than the whole's.
+    ///
+    /// # Safety
+    /// The conditions above hold.
+    unsafe fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Self> {
         let _ = (offset, bytes, access);
         Err(Error::unsupported(format!("a region of {} memory", self.memory_kind()), "a buffer"))
     }
@@ -93,7 +110,10 @@ pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
     }
 
     /// What lets another device see it: see [`Memory::export`](crate::Memory::export).
-    fn export(&self, queue: &QueueOf<Self>) -> Result<Export> {
+    ///
+    /// # Safety
+    /// A queue of this memory's device; the memory is no region.
+    unsafe fn export(&self, queue: &QueueOf<Self>) -> Result<Export> {
         let _ = queue;
         let what = format!("the host's view of {} memory", self.memory_kind());
         Err(Error::unsupported(what, "mapped_device memory"))
@@ -108,7 +128,10 @@ pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
     }
 
     /// The address that kernels see it at: see [`Memory::export_address`](crate::Memory::export_address).
-    fn export_address(&self, queue: &QueueOf<Self>) -> Result<AddressRange> {
+    ///
+    /// # Safety
+    /// As for [`TypedMemory::export`].
+    unsafe fn export_address(&self, queue: &QueueOf<Self>) -> Result<AddressRange> {
         let _ = queue;
         Err(Error::unsupported(
             format!("the address of {} memory", self.memory_kind()),

@@ -4,8 +4,8 @@
 //! whose methods take other objects of the backend; [`dynamic`](crate::dynamic) implements the object-safe
 //! [`Device`](crate::Device), [`Memory`](crate::Memory) and [`Queue`](crate::Queue) for all of them. An argument has been
 //! checked before a method here sees it: it is of this backend and of this device, and ranges lie inside their
-//! memories. Events, programs, kernels, semaphores and host signals take no other objects, so a backend implements the
-//! object-safe traits for those directly.
+//! memories. A method that relies on such a check is `unsafe`, and the adapter calls it. Events, programs, kernels, semaphores
+//! and host signals take no other objects, so a backend implements the object-safe traits for those directly.
 //!
 //! A small backend implements the methods that have no default; everything else is optional.
 
@@ -15,7 +15,7 @@ mod queue;
 mod views;
 
 pub use device::TypedDevice;
-pub use memory::TypedMemory;
+pub use memory::{AllocationPart, TypedMemory};
 pub use queue::{PeerSource, TypedQueue};
 pub use views::{Args, Events, TypedArg};
 

@@ -36,7 +36,8 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
     /// Copies from device memory to the host; the bytes are there when the event completes.
     ///
     /// # Safety
-    /// `into` is not null and stays valid for writes, and touched by nobody, until the event completes.
+    /// Memory of this queue's device that has the range. `into` is not null and stays valid for writes, and touched by
+    /// nobody, until the event completes.
     unsafe fn read(
         &self,
         from: &MemoryOf<Self>,
@@ -48,7 +49,8 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
     /// Copies from the host to device memory; `from` has been read when the event completes.
     ///
     /// # Safety
-    /// `from` is not null and stays valid for reads, and written by nobody, until the event completes.
+    /// Memory of this queue's device that has the range. `from` is not null and stays valid for reads, and written by
+    /// nobody, until the event completes.
     unsafe fn write(
         &self,
         to: &MemoryOf<Self>,
@@ -59,7 +61,10 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
 
     /// Repeats a pattern over a range; both are multiples of the pattern's length. The pattern is the shortest that looks
     /// the same when it is repeated.
-    fn fill(
+    ///
+    /// # Safety
+    /// Memory of this queue's device that has the range; a pattern that is not empty and divides offset and length.
+    unsafe fn fill(
         &self,
         memory: &MemoryOf<Self>,
         offset: usize,
@@ -68,7 +73,10 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
     ) -> Result<()>;
 
     /// Copies between memories of this queue's device, each from a byte on. The ranges do not overlap.
-    fn copy(
+    ///
+    /// # Safety
+    /// Memories of this queue's device that have the ranges, which do not overlap.
+    unsafe fn copy(
         &self,
         from: (&MemoryOf<Self>, usize),
         to: (&MemoryOf<Self>, usize),
@@ -79,7 +87,7 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
     /// parameters. Gives an event of its own when asked for one.
     ///
     /// # Safety
-    /// The kernel must stay inside the memories given and do to each only what its access says.
+    /// A kernel of this queue's device. It must stay inside the memories given and do to each only what its access says.
     unsafe fn launch(
         &self,
         kernel: &KernelOf<Self>,
@@ -132,31 +140,46 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
     }
 
     /// Makes later work wait until a word of memory has reached a number. Nothing but whoever writes it ends that wait.
-    fn wait_value(&self, memory: &MemoryOf<Self>, offset: usize, value: u32) -> Result<()> {
+    ///
+    /// # Safety
+    /// Memory of this queue's device that has the word.
+    unsafe fn wait_value(&self, memory: &MemoryOf<Self>, offset: usize, value: u32) -> Result<()> {
         let _ = (memory, offset, value);
         Err(Error::unsupported("a wait for a number in memory", "queues that can"))
     }
 
     /// Signals a semaphore: see [`Queue::signal`](crate::Queue::signal).
-    fn signal(&self, semaphore: &SemaphoreOf<Self>) -> Result<()> {
+    ///
+    /// # Safety
+    /// A semaphore of this queue's device.
+    unsafe fn signal(&self, semaphore: &SemaphoreOf<Self>) -> Result<()> {
         let _ = semaphore;
         Err(Error::unsupported("a semaphore's signal", "queues that import semaphores"))
     }
 
     /// Makes later work wait for a signal: see [`Queue::wait_signal`](crate::Queue::wait_signal).
-    fn wait_signal(&self, semaphore: &SemaphoreOf<Self>) -> Result<()> {
+    ///
+    /// # Safety
+    /// A semaphore of this queue's device.
+    unsafe fn wait_signal(&self, semaphore: &SemaphoreOf<Self>) -> Result<()> {
         let _ = semaphore;
         Err(Error::unsupported("a wait for a signal", "queues that import semaphores"))
     }
 
     /// Changes who may use the memory. Returns whether anything was enqueued.
-    fn reside(&self, memory: &MemoryOf<Self>, to: AccessState) -> Result<bool> {
+    ///
+    /// # Safety
+    /// Memory of this queue's device.
+    unsafe fn reside(&self, memory: &MemoryOf<Self>, to: AccessState) -> Result<bool> {
         let _ = (memory, to);
         Ok(false)
     }
 
     /// Moves the pages of these bytes: see [`Queue::move_pages`](crate::Queue::move_pages).
-    fn move_pages(
+    ///
+    /// # Safety
+    /// Memory of this queue's device that has the range.
+    unsafe fn move_pages(
         &self,
         memory: &MemoryOf<Self>,
         offset: usize,
@@ -169,7 +192,10 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
 
     /// Copies from a memory of another device of this backend, behind everything that its queue was given. `None` where the
     /// two have no such way.
-    fn copy_from_peer(
+    ///
+    /// # Safety
+    /// The destination is of this queue's device, the source of its queue's; both have the range.
+    unsafe fn copy_from_peer(
         &self,
         from: PeerSource<'_, Self>,
         to: (&MemoryOf<Self>, usize),

@@ -10,6 +10,7 @@ use onebuf_hal::{
 };
 use std::{
     ffi::{CStr, CString, c_void},
+    os::fd::{BorrowedFd, OwnedFd},
     sync::{
         MutexGuard,
         atomic::{AtomicU32, AtomicUsize, Ordering},
@@ -121,6 +122,51 @@ unsafe impl hal::Device for Partner {
 
     fn build(&self, _: &Source) -> Result<Arc<dyn hal::Program>> {
         nothing()
+    }
+
+    fn compiles(&self) -> bool {
+        false
+    }
+
+    fn descriptor(&self, _: &hal::AddressRange) -> Result<hal::FdRange> {
+        nothing()
+    }
+
+    fn semaphore(&self) -> Result<hal::SharedSemaphore> {
+        nothing()
+    }
+
+    fn import_semaphore(&self, _: BorrowedFd<'_>) -> Result<Arc<dyn hal::Semaphore>> {
+        nothing()
+    }
+
+    fn will_share_with(&self, _: &Arc<dyn hal::Device>) {}
+
+    unsafe fn base_device(
+        self: Arc<Self>,
+        _: &hal::LayeredHandles,
+    ) -> Option<Result<Arc<dyn hal::BaseDevice>>> {
+        None
+    }
+
+    unsafe fn chip_of(&self, _: hal::ContextHandles) -> Option<hal::PhysicalId> {
+        None
+    }
+
+    fn page_file(&self, _: &hal::HostRange) -> Result<hal::PageFile> {
+        nothing()
+    }
+
+    fn map_file(&self, _: OwnedFd, _: usize) -> Result<hal::HostRange> {
+        nothing()
+    }
+
+    fn forgets_variables(&self) -> bool {
+        false
+    }
+
+    fn post(&self) -> Option<&Arc<hal::watchdog::Post>> {
+        None
     }
 }
 
