@@ -1,9 +1,9 @@
 //! The conformance suite: what every backend of onebuf has to do, alone and in pairs with every other device.
 //!
 //! A backend links to this crate and gives it a [`HubBuilder`](onebuf::HubBuilder). [`suite!`] makes a `#[test]` of each of the
-//! [`CASES`]; [`run`] runs them from a program and returns a [`Report`]. A case writes and checks every page from both sides, and
-//! what it concludes from a zero has a control beside it. A failure names the case and the devices. `examples/backend` is a
-//! complete backend that passes.
+//! [`CASES`]; [`run`] runs them from a program and returns a [`Report`]. Cases write and check every page from both
+//! sides; where one asserts that nothing was copied, a control has to count bytes. A failure names the case and the devices.
+//! `examples/backend` is a complete backend that passes.
 //!
 //! Besides the suite this crate has what onebuf's own tests share: the [machine](machine()) they run on, kernels with a
 //! model beside them, data that no driver can guess, the stub drivers, and [`class_a`], which owns what others are handed. A

@@ -1,11 +1,14 @@
 //! The cases, by group. Each is a function of a [`Trial`](crate::Trial) that is named in the table below.
 
+mod access;
 mod alone;
+mod bridge;
 mod flags;
 mod futures;
 mod kernels;
 mod leases;
 mod ledger;
+mod lives;
 mod local;
 mod order;
 mod pairs;
@@ -114,6 +117,29 @@ macro_rules! __cases {
                 asked_bytes_are_counted_to_the_byte
                 a_proven_route_implies_nothing
                 a_proven_route_that_copies_is_counted_and_forbidden
+            }
+            access {
+                kernels_get_the_access_that_they_declare
+                more_than_the_buffer_was_made_for_is_refused
+            }
+            bridge {
+                every_page_arrives_between_every_two_devices
+                every_page_arrives_without_waiting
+                what_kernels_wrote_is_copied_and_what_was_copied_is_seen_by_kernels
+                one_buffer_may_overlap_itself
+                many_chunks_arrive_and_overlap
+                regions_are_ends_as_well
+                host_memory_goes_both_ways
+                the_ledger_and_the_report_agree
+                what_the_host_sees_is_not_bounced
+                two_hubs_meet_through_host_memory
+                what_cannot_be_copied_is_refused
+            }
+            lives {
+                every_page_of_every_life
+                a_life_that_writes_nothing_is_noticed
+                a_short_life_ends_where_it_says
+                kernels_see_the_length_of_this_life
             }
         }
     };

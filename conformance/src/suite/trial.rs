@@ -1,7 +1,7 @@
 //! What a case is given: the machine, the devices under test, and a place for what it finds.
 
 use super::{Ending, Outcome};
-use crate::{Held, Machine, Side, fake_machine, kinds, sync_methods};
+use crate::{Held, Machine, Side, fake_machine, fakes, kinds, sync_methods};
 use onebuf::{Buffer, Hub, HubBuilder, MemoryKind, RouteKind, SyncMethod, fake::FakeConfig};
 use std::{
     fmt::Display,
@@ -64,6 +64,12 @@ impl<'m> Trial<'m> {
     /// Whether there is a device of this API.
     pub(crate) fn has_api(&self, api: &str) -> bool {
         self.machine.sides.iter().any(|side| side.device.info().api.0 == api)
+    }
+
+    /// Whether this is a run over all of [`fakes`], in which nothing may go untried: cases count what they did then.
+    pub(crate) fn counts(&self) -> bool {
+        let is_fake = |side: &&Side| side.device.info().api.0 == "fake";
+        self.sides().filter(is_fake).count() >= fakes().len()
     }
 
     /// One check, on these devices, where one of them is under test. They may be of another hub with the same devices.

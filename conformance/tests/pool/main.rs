@@ -1,8 +1,7 @@
-//! Pools: lives one after the other in the same memory, on every device and pair; the rules about what
+//! Pools: lives one after the other in the same memory, on every pair (on every device: `src/cases/lives.rs`); the rules about what
 //! never comes back; limits, waiting, statistics; stacks of anybody's; and how much memory is lost to them.
 
 mod account;
-mod lives;
 mod order;
 mod rules;
 mod shared;

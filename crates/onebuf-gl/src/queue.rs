@@ -52,11 +52,11 @@ unsafe impl TypedQueue for Queue {
         events.iter().try_for_each(|event| event?.hold(&self.context))
     }
 
-    fn signal(&self, semaphore: &Semaphore) -> Result<()> {
+    unsafe fn signal(&self, semaphore: &Semaphore) -> Result<()> {
         semaphore::signal(&self.context, semaphore)
     }
 
-    fn wait_signal(&self, semaphore: &Semaphore) -> Result<()> {
+    unsafe fn wait_signal(&self, semaphore: &Semaphore) -> Result<()> {
         semaphore::wait(&self.context, semaphore)
     }
 

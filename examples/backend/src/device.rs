@@ -60,12 +60,12 @@ unsafe impl TypedDevice for ToyDevice {
         &self.0.info
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<ToyMemory> {
+    unsafe fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<ToyMemory> {
         let memory = ToyMemory::allocate(&self.0, spec, contents.unwrap_or(&[]));
         memory.ok_or_else(|| checks::out_of_memory(spec.bytes, &self.0.info))
     }
 
-    fn import_host(&self, pages: &HostRange, access: Access) -> Result<ToyMemory> {
+    unsafe fn import_host(&self, pages: &HostRange, access: Access) -> Result<ToyMemory> {
         Ok(ToyMemory::import(&self.0, pages.clone(), access))
     }
 

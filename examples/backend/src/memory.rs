@@ -5,7 +5,7 @@
 use crate::{ALIGN_BYTES, backend::ToyBackend, device::Facts};
 use onebuf_hal::{
     Access, AllocSpec, DeviceInfo, Domain, HostRange, MemoryKind, RawHandle, Result,
-    typed::TypedMemory,
+    typed::{AllocationPart, TypedMemory},
 };
 use std::{ptr::NonNull, sync::Arc};
 
@@ -45,7 +45,7 @@ impl ToyMemory {
     }
 
     /// Some of the bytes, for a command to keep.
-    pub(crate) fn part(&self, offset: usize, bytes: usize) -> Result<Self> {
+    pub(crate) fn cut(&self, offset: usize, bytes: usize) -> Result<Self> {
         Ok(Self { range: self.range.part(offset, bytes)?, is_part: true, ..self.clone() })
     }
 
@@ -78,25 +78,18 @@ unsafe impl TypedMemory for ToyMemory {
         self.access
     }
 
-    /// Two memories may be of the same pages: all of the process's memory is one allocation, in which this begins at its address.
-    fn allocation(&self) -> usize {
-        0
-    }
-
-    fn start(&self) -> usize {
-        self.range.pointer.addr().get()
-    }
-
-    fn is_region(&self) -> bool {
-        self.is_part
+    /// Two memories may be of the same pages: all of the process's memory is one allocation.
+    fn part(&self) -> AllocationPart {
+        let start = self.range.pointer.addr().get();
+        AllocationPart { allocation: 0, start, is_region: self.is_part }
     }
 
     fn host_pointer(&self) -> Option<NonNull<u8>> {
         (self.kind == MemoryKind::HostPages).then_some(self.range.pointer)
     }
 
-    fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Self> {
-        Ok(Self { access, ..self.part(offset, bytes)? })
+    unsafe fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Self> {
+        Ok(Self { access, ..self.cut(offset, bytes)? })
     }
 
     fn raw(&self) -> RawHandle {

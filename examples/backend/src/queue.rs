@@ -102,25 +102,30 @@ unsafe impl TypedQueue for ToyQueue {
     }
 
     unsafe fn read(&self, from: &ToyMemory, offset: usize, into: *mut u8, bytes: usize) -> Told {
-        let (from, into) = (from.part(offset, bytes)?, AtomicPtr::new(into));
+        let (from, into) = (from.cut(offset, bytes)?, AtomicPtr::new(into));
         // SAFETY: the part has so many bytes, and the caller vouches for as many.
         self.transfer(move || unsafe { from.pointer().as_ptr().copy_to(into.into_inner(), bytes) })
     }
 
     unsafe fn write(&self, to: &ToyMemory, offset: usize, from: *const u8, bytes: usize) -> Told {
-        let (to, from) = (to.part(offset, bytes)?, AtomicPtr::new(from.cast_mut()));
+        let (to, from) = (to.cut(offset, bytes)?, AtomicPtr::new(from.cast_mut()));
         // SAFETY: the part has so many bytes, and the caller vouches for as many.
         self.transfer(move || unsafe { to.pointer().as_ptr().copy_from(from.into_inner(), bytes) })
     }
 
-    fn fill(&self, memory: &ToyMemory, offset: usize, bytes: usize, pattern: &[u8]) -> Done {
-        let (to, pattern) = (memory.part(offset, bytes)?, pattern.to_vec());
+    unsafe fn fill(&self, memory: &ToyMemory, offset: usize, bytes: usize, pattern: &[u8]) -> Done {
+        let (to, pattern) = (memory.cut(offset, bytes)?, pattern.to_vec());
         // SAFETY: the part has so many bytes, and the pattern is the command's own.
         self.transfer(move || unsafe { native::fill(to.pointer(), bytes, &pattern) }).map(drop)
     }
 
-    fn copy(&self, from: (&ToyMemory, usize), to: (&ToyMemory, usize), bytes: usize) -> Done {
-        let (from, to) = (from.0.part(from.1, bytes)?, to.0.part(to.1, bytes)?);
+    unsafe fn copy(
+        &self,
+        from: (&ToyMemory, usize),
+        to: (&ToyMemory, usize),
+        bytes: usize,
+    ) -> Done {
+        let (from, to) = (from.0.cut(from.1, bytes)?, to.0.cut(to.1, bytes)?);
         // SAFETY: both parts have so many bytes.
         self.transfer(move || unsafe { to.pointer().copy_from(from.pointer(), bytes) }).map(drop)
     }
@@ -154,7 +159,7 @@ impl OwnedArg {
     fn new(arg: TypedArg<'_, ToyMemory>) -> Result<Self> {
         match arg {
             TypedArg::Memory(memory, access, bytes) => {
-                Ok(Self::Memory(memory.part(0, bytes)?, access.writes()))
+                Ok(Self::Memory(memory.cut(0, bytes)?, access.writes()))
             }
             TypedArg::Bytes(bytes) => Ok(Self::Bytes(bytes.into())),
             TypedArg::Local(_) => Err(Error::unsupported("a group-local argument", "work-groups")),

@@ -6,14 +6,19 @@
 use onebuf::HubBuilder;
 use onebuf_conformance::{Options, note, run};
 use onebuf_hal::{
-    Access, AccessState, AllocSpec, Api, Arg, Backend, Device, DeviceInfo, Discovered, Domain,
-    Event, Export, Grid, HostSignal, Kernel, Memory, Program, Queue, QueueSpec, Result, Search,
-    Source, Unavailable,
+    Access, AccessState, AddressRange, AllocSpec, Api, Arg, Backend, BaseDevice, ContextHandles,
+    Device, DeviceInfo, Discovered, Domain, Event, Export, FdRange, Grid, HostRange, HostSignal,
+    Kernel, LayeredHandles, Memory, NativeContext, PageFile, PeerStretch, PhysicalId, Program,
+    Queue, QueueSpec, Result, Search, Semaphore, SharedSemaphore, Source, Unavailable,
+    watchdog::Post,
 };
 use onebuf_toy::{API, ToyBackend};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    os::fd::{BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 const PAGE: usize = 4096;
@@ -57,53 +62,75 @@ unsafe impl Backend for Liar {
     }
 }
 
+/// Methods that only pass the call on to the toy.
+macro_rules! passed_on {
+    ($(fn $name:ident(&self $(, $arg:ident: $type:ty)*) $(-> $out:ty)?;)*) => {
+        $(fn $name(&self $(, $arg: $type)*) $(-> $out)? {
+            self.0.$name($($arg),*)
+        })*
+    };
+}
+
 // SAFETY: as for the toy, which does all the work.
 unsafe impl Device for LyingDevice {
-    fn info(&self) -> &DeviceInfo {
-        self.0.info()
+    passed_on! {
+        fn info(&self) -> &DeviceInfo;
+        fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>>;
+        fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn Memory>>;
+        fn descriptor(&self, of: &AddressRange) -> Result<FdRange>;
+        fn semaphore(&self) -> Result<SharedSemaphore>;
+        fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn Semaphore>>;
+        fn native_context(&self) -> Result<NativeContext>;
+        fn will_share_with(&self, other: &Arc<dyn Device>);
+        fn page_file(&self, pages: &HostRange) -> Result<PageFile>;
+        fn map_file(&self, file: OwnedFd, bytes: usize) -> Result<HostRange>;
+        fn forgets_variables(&self) -> bool;
+        fn post(&self) -> Option<&Arc<Post>>;
+        fn build(&self, source: &Source) -> Result<Arc<dyn Program>>;
+        fn compiles(&self) -> bool;
     }
 
-    fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>> {
-        self.0.allocate(spec, contents)
+    unsafe fn base_device(
+        self: Arc<Self>,
+        _layered: &LayeredHandles,
+    ) -> Option<Result<Arc<dyn BaseDevice>>> {
+        None
     }
 
-    fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn Memory>> {
-        self.0.import(export, access)
+    unsafe fn chip_of(&self, _context: ContextHandles) -> Option<PhysicalId> {
+        None
     }
 
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>> {
         Ok(Arc::new(LyingQueue(self.0.queue(spec)?, self.1, AtomicU32::new(0))))
     }
-
-    fn build(&self, source: &Source) -> Result<Arc<dyn Program>> {
-        self.0.build(source)
-    }
 }
 
 // SAFETY: the toy keeps to the contract, and lies only leave work out.
 unsafe impl Queue for LyingQueue {
-    fn domain(&self) -> Domain {
-        self.0.domain()
-    }
-
-    fn mark(&self) -> Result<Arc<dyn Event>> {
-        self.0.mark()
+    passed_on! {
+        fn domain(&self) -> Domain;
+        fn runs_at_once(&self) -> bool;
+        fn mark(&self) -> Result<Arc<dyn Event>>;
+        fn mark_and_flush(&self) -> Result<Arc<dyn Event>>;
+        fn watch(&self) -> Result<Arc<dyn Event>>;
+        fn takes(&self, event: &dyn Event) -> bool;
+        fn host_signal(&self) -> Result<Box<dyn HostSignal>>;
+        fn has_host_signals(&self) -> bool;
+        fn note_use(&self, memory: &dyn Memory) -> Result<()>;
+        fn wait_value(&self, memory: &dyn Memory, offset: usize, value: u32) -> Result<()>;
+        fn signal(&self, semaphore: &dyn Semaphore) -> Result<()>;
+        fn wait_signal(&self, semaphore: &dyn Semaphore) -> Result<()>;
+        fn flush(&self) -> Result<()>;
+        fn reside(&self, memory: &dyn Memory, to: AccessState) -> Result<bool>;
+        fn move_pages(&self, memory: &dyn Memory, at: usize, bytes: usize, to: AccessState) -> Result<()>;
+        fn copy_from_peer(&self, from: PeerStretch<'_>, to: &dyn Memory, at: usize, bytes: usize) -> Result<Option<Arc<dyn Event>>>;
+        fn call_native(&self, uses: &[&dyn Memory], call: &mut dyn FnMut(usize) -> Result<()>) -> Result<()>;
+        fn raw(&self) -> usize;
     }
 
     fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()> {
         if self.1 == Lie::NoWait { Ok(()) } else { self.0.wait_for(events) }
-    }
-
-    fn host_signal(&self) -> Result<Box<dyn HostSignal>> {
-        self.0.host_signal()
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.0.flush()
-    }
-
-    fn reside(&self, memory: &dyn Memory, to: AccessState) -> Result<bool> {
-        self.0.reside(memory, to)
     }
 
     unsafe fn read(
@@ -162,10 +189,6 @@ unsafe impl Queue for LyingQueue {
         // SAFETY: the caller's promise.
         unsafe { self.0.launch(kernel, grid, args, after, wants_event) }
     }
-
-    fn raw(&self) -> usize {
-        self.0.raw()
-    }
 }
 
 fn hub(lie: Lie) -> HubBuilder {
@@ -195,7 +218,9 @@ fn every_lie_is_found_out() {
         (Lie::NoWait, "queues::a_queue_waits_for_a_fence_of_its_own_context", "did not wait"),
     ];
     for (lie, case, why) in found {
-        let failures = failures(lie);
+        // A missing wait shows only where the other queue works at once, which a busy machine may prevent.
+        let failures = (0..20).map(|_| failures(lie)).find(|failures| !failures.is_empty());
+        let failures = failures.unwrap_or_default();
         note(&format!("{lie:?}: {} checks failed", failures.len()));
         let head = format!("fail: {case} on toy:0");
         let named = failures.iter().any(|text| text.starts_with(&head) && text.contains(why));

@@ -1,10 +1,10 @@
 //! One device: each life of a buffer is that of a buffer of its own length, whatever was there before.
 
+use crate::{Ending, Side, Step, Trial, assert_same, random_words, step_model};
 use onebuf::{
     Access, Buffer, BufferBuilder, Error, Hub, MemoryKind, NativeArgs, Pool, Result, Signature,
     Source, args,
 };
-use onebuf_conformance::{Machine, Side, Step, assert_same, machine, random_words, step_model};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Different lengths of one size class: 40960 bytes.
@@ -20,11 +20,12 @@ fn request<'i>(
     request.memory_kind(memory_kind)
 }
 
-/// For each device and each form of its memory.
-fn each(machine: &Machine, test: impl Fn(&Side, MemoryKind, &str)) {
-    for side in &machine.sides {
+/// A check on each device and each memory kind of it. The text names both.
+fn each(t: &Trial<'_>, check: impl Fn(&Side, MemoryKind, &str)) {
+    for side in t.sides() {
         for &memory_kind in &side.device.info().caps.memory_kinds {
-            test(side, memory_kind, &format!("{} {memory_kind}", side.device));
+            let what = format!("{} {memory_kind}", side.device);
+            t.on(&[side], memory_kind, || check(side, memory_kind, &what));
         }
     }
 }
@@ -33,13 +34,11 @@ fn refused<T>(outcome: Result<T>, what: &str) {
     assert!(matches!(outcome, Err(Error::InvalidArgument(_))), "{what}: not refused");
 }
 
-#[test]
-fn every_page_of_every_life() {
-    let machine = machine();
-    each(&machine, |side, memory_kind, what| {
-        let pool = Pool::new(&machine.hub);
+pub fn every_page_of_every_life(t: &Trial<'_>) {
+    each(t, |side, memory_kind, what| {
+        let pool = Pool::new(t.hub());
         for (life, n) in (1..).zip(LENGTHS) {
-            let buffer = pool.get(&request(&machine.hub, side, memory_kind, n)).unwrap();
+            let buffer = pool.get(&request(t.hub(), side, memory_kind, n)).unwrap();
             let what = format!("{what}, life {life}");
             assert_eq!((buffer.len(), buffer.size_bytes()), (n, n * 4), "{what}");
             let mut model = random_words(life, n);
@@ -56,38 +55,33 @@ fn every_page_of_every_life() {
 }
 
 /// The negative control: the check above sees what the last life left.
-#[test]
-fn a_life_that_writes_nothing_is_noticed() {
-    let machine = machine();
-    each(&machine, |side, memory_kind, what| {
-        let pool = Pool::new(&machine.hub);
+pub fn a_life_that_writes_nothing_is_noticed(t: &Trial<'_>) {
+    each(t, |side, memory_kind, what| {
+        let pool = Pool::new(t.hub());
         let n = LENGTHS[0];
-        pool.get(&request(&machine.hub, side, memory_kind, n).init(random_words(1, n))).unwrap();
-        let again = pool.get(&request(&machine.hub, side, memory_kind, n)).unwrap();
+        pool.get(&request(t.hub(), side, memory_kind, n).init(random_words(1, n))).unwrap();
+        let again = pool.get(&request(t.hub(), side, memory_kind, n)).unwrap();
         let seen = again.to_vec().unwrap();
         assert_same(&seen, &random_words(1, n), &format!("{what}: what was left"));
         let check = || assert_same(&seen, &random_words(2, n), "stale");
         assert!(catch_unwind(AssertUnwindSafe(check)).is_err(), "{what}");
         drop(again);
-        let cleared = pool.get_cleared(&request(&machine.hub, side, memory_kind, n)).unwrap();
+        let cleared = pool.get_cleared(&request(t.hub(), side, memory_kind, n)).unwrap();
         assert_same(&cleared.to_vec().unwrap(), &vec![0; n], what);
         drop(cleared);
         let model = random_words(3, n);
-        let filled =
-            pool.get(&request(&machine.hub, side, memory_kind, n).init(&model[..])).unwrap();
+        let filled = pool.get(&request(t.hub(), side, memory_kind, n).init(&model[..])).unwrap();
         assert_same(&filled.to_vec().unwrap(), &model, what);
     });
 }
 
 /// A short life neither sees nor changes what lies behind its end.
-#[test]
-fn a_short_life_ends_where_it_says() {
-    let machine = machine();
-    each(&machine, |side, memory_kind, what| {
-        let (pool, [long, short, ..]) = (Pool::new(&machine.hub), LENGTHS);
+pub fn a_short_life_ends_where_it_says(t: &Trial<'_>) {
+    each(t, |side, memory_kind, what| {
+        let (pool, [long, short, ..]) = (Pool::new(t.hub()), LENGTHS);
         let model = random_words(4, long);
-        pool.get(&request(&machine.hub, side, memory_kind, long).init(&model[..])).unwrap();
-        let buffer = pool.get(&request(&machine.hub, side, memory_kind, short)).unwrap();
+        pool.get(&request(t.hub(), side, memory_kind, long).init(&model[..])).unwrap();
+        let buffer = pool.get(&request(t.hub(), side, memory_kind, short)).unwrap();
         buffer.fill(1).unwrap();
         buffer.write(&vec![2; short]).unwrap();
         buffer.map_mut().unwrap().fill(3);
@@ -95,7 +89,7 @@ fn a_short_life_ends_where_it_says() {
         side.step(&buffer, Step { mul: 1, add: 0 }).unwrap();
         beyond(side, &buffer, what);
         drop(buffer);
-        let buffer = pool.get(&request(&machine.hub, side, memory_kind, long)).unwrap();
+        let buffer = pool.get(&request(t.hub(), side, memory_kind, long)).unwrap();
         let seen = buffer.to_vec().unwrap();
         assert_same(&seen[short..], &model[short..], &format!("{what}: behind the end"));
         let mut filled = vec![4; short];
@@ -116,24 +110,26 @@ fn beyond(side: &Side, buffer: &Buffer<u32>, what: &str) {
 }
 
 /// Native kernels get slices; theirs end where the life does.
-#[test]
-fn kernels_see_the_length_of_this_life() {
-    let machine = machine();
+pub fn kernels_see_the_length_of_this_life(t: &Trial<'_>) {
     let lengths = |args: &mut NativeArgs<'_>| {
         let slice = args.slice_mut::<u32>(0)?;
         slice[0] = slice.len() as u32;
         Ok(())
     };
     let source = Source::default().with_native("lengths", lengths);
-    let native = |side: &&Side| ["host", "fake"].contains(&side.device.info().api.0);
-    for side in machine.sides.iter().filter(native) {
-        let program = side.device.program(&source).unwrap();
+    t.each_device(|side| {
+        let program = match side.device.program(&source) {
+            Err(Error::Unsupported { .. }) => {
+                return Ending::not_applicable("its kernels are not functions of this process");
+            }
+            built => built.unwrap(),
+        };
         let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
         // SAFETY: `NativeArgs` keeps the function in bounds and to its access.
         let kernel = unsafe { program.kernel("lengths", signature) }.unwrap();
-        let pool = Pool::new(&machine.hub);
+        let pool = Pool::new(t.hub());
         for n in LENGTHS {
-            let request = machine.hub.buffer::<u32>(n).shared_with([&side.device]);
+            let request = t.hub().buffer::<u32>(n).shared_with([&side.device]);
             let buffer = pool.get(&request).unwrap();
             // The second time on a lease.
             for _ in 0..2 {
@@ -147,5 +143,6 @@ fn kernels_see_the_length_of_this_life() {
             assert_eq!(buffer.to_vec().unwrap()[4096], n as u32 - 4096, "{}", side.device);
         }
         assert_eq!(pool.statistics().made, 1, "{}", side.device);
-    }
+        Ending::Passed
+    });
 }

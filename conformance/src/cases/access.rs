@@ -1,7 +1,7 @@
 //! Buffers that kernels only read, or only write, in every form that each device has.
 
+use crate::{Trial, kernels};
 use onebuf::{Access, Buffer, Device, Error, Kernel, MemoryKind, Program, Result, Signature, args};
-use onebuf_conformance::{kernels, machine};
 
 const N: usize = 64;
 const TEXT: &str = "
@@ -36,9 +36,8 @@ fn buffer(device: &Device, memory_kind: MemoryKind, access: Access) -> Result<Bu
     builder.access(access).memory_kind(memory_kind).build()
 }
 
-#[test]
-fn kernels_get_the_access_that_they_declare() {
-    for side in &machine().sides {
+pub fn kernels_get_the_access_that_they_declare(t: &Trial<'_>) {
+    t.each_device(|side| {
         let (device, queue) = (&side.device, side.device.queue().unwrap());
         let program = program(device);
         let put = kernel(&program, "put", &[Access::Write]);
@@ -56,12 +55,11 @@ fn kernels_get_the_access_that_they_declare() {
             queue.launch(&add, [N], views).expect(&what);
             assert_eq!(to.to_vec().expect(&what), [6; N], "{what}");
         }
-    }
+    });
 }
 
-#[test]
-fn more_than_the_buffer_was_made_for_is_refused() {
-    for side in &machine().sides {
+pub fn more_than_the_buffer_was_made_for_is_refused(t: &Trial<'_>) {
+    t.each_device(|side| {
         let (device, queue) = (&side.device, side.device.queue().unwrap());
         let put = kernel(&program(device), "put", &[Access::Write]);
         for &memory_kind in &device.info().caps.memory_kinds {
@@ -73,5 +71,5 @@ fn more_than_the_buffer_was_made_for_is_refused() {
             assert!(why.contains("argument 0") && why.contains("made for read"), "{why}");
             assert_eq!(read_only.to_vec().unwrap(), [4; N], "{what}");
         }
-    }
+    });
 }
