@@ -270,7 +270,7 @@ impl fmt::Debug for AddressRange {
 }
 
 /// Who may use a device's view of shared memory now. Moving between these makes data visible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessState {
     /// Others may write: the device's view is handed out, kernels must not touch it.
     Released,

@@ -1,11 +1,8 @@
 //! One allocation, who sees it, and the hand-over between them.
 //!
 //! An *alias* is one device's view of the buffer. Aliases that see the same bytes form a *replica*: the home
-//! allocation and its aliases are one, each staged copy is another. A hand-over inside a replica moves
-//! access state (release, fence, acquire); between replicas it copies, and the ledger says so.
-//!
-//! Two sets of positions order everything: `writes` (what must be done before anybody uses the buffer)
-//! and `reads` (what must also be done before anybody writes it). Each tells which bytes it is about.
+//! allocation and its aliases are one, each staged copy is another. How it is handed over from one to the other is decided in
+//! [`transition`](super::transition) and done in [`hand_over`](super::hand_over).
 
 use super::{
     failover::Spare,
@@ -17,7 +14,8 @@ use super::{
     pages::PAGES_MOVE,
     part::{Part, Seen},
     span::Span,
-    state::{Settled, State, Use},
+    state::{Settled, State},
+    transition::Use,
 };
 use crate::{
     Hub,
@@ -82,8 +80,6 @@ pub struct Core {
     pub(crate) policy: CopyPolicy,
     pub(crate) state: Mutex<State>,
     pub(crate) lease: Lease,
-    /// Whether the caller ordered the kind of route: then no other takes its place.
-    pub ordered: bool,
     /// Whether the caller trusts what drivers declare: then callbacks need no experiment.
     pub trusts: bool,
     /// Bytes that were moved although nobody asked.
@@ -156,17 +152,16 @@ impl Core {
         state.guard_entries.take(entry)?;
         state.settled = None;
         // What is newest elsewhere stays so until it has been overwritten here.
-        let keep = keep || state.replicas[self.aliases[alias].replica()].current;
-        let mut after = Vec::new();
+        let keep = keep || state.has_newest(self.aliases[alias].replica());
         let began = self.hub.tracer().begin(What::HandOver);
         let told = began.is_on() || self.observers.is_on();
         let from = if told { state.last_other(queue_state) } else { None };
         let taken = match self.begins_with(alias, &state) {
-            true => Ok(self.begin(&mut state, write)),
-            false => self.hand_over(&mut state, &entry, queue_state, keep, &mut after),
+            true => Ok((self.begin(&mut state, write), Vec::new())),
+            false => self.hand_over(&mut state, &entry, queue_state, keep),
         };
         if let Some(from) = from {
-            if let Ok(sync_method) = &taken {
+            if let Ok((sync_method, _)) = &taken {
                 self.observers.handed_over(from.device, queue_state.device, *sync_method);
             }
             began.end(queue_state, |event| {
@@ -174,12 +169,14 @@ impl Core {
                 event.bytes = Some(part.span.len() as u64);
                 event.buffer = Some(self.label.to_string());
                 event.route = Some(self.aliases[alias].kind());
-                event.sync_method = taken.as_ref().ok().copied();
+                event.sync_method = taken.as_ref().ok().map(|(sync_method, _)| *sync_method);
                 event.failed = taken.is_err();
             });
         }
-        let taken = taken.and_then(|sync_method| Ok((part.memory(alias)?, sync_method)));
-        let (memory, sync_method) = taken.inspect_err(|_| state.guard_entries.give_back(&entry))?;
+        let taken =
+            taken.and_then(|(sync_method, after)| Ok((part.memory(alias)?, sync_method, after)));
+        let (memory, sync_method, after) =
+            taken.inspect_err(|_| state.guard_entries.give_back(&entry))?;
         // A view through another device's mapping is made anew each time.
         let has_own = self.aliases[alias].memory().is_some();
         let leases = queue_state.is_in_order() && !queue_state.marks_at_once;
@@ -196,12 +193,12 @@ impl Core {
         let home = || alias == HOME && self.aliases[HOME].spare.get().is_none();
         // New memory may have been filled on either side.
         let stays = !self.moves_pages();
-        state.is_unused() && stays && home() && self.is_at_home(state) && alone()
+        state.uses.is_empty() && stays && home() && self.is_at_home(state) && alone()
     }
 
     fn begin(&self, state: &mut State, write: bool) -> SyncMethod {
         if write {
-            state.written_at(HOME, self.aliases[HOME].replica());
+            state.written_at(HOME);
         }
         state.sync_method = SyncMethod::SameQueue;
         state.sync_method
@@ -209,7 +206,7 @@ impl Core {
 
     /// The alias holds everything: it was overwritten.
     pub fn overwritten(&self, alias: usize) {
-        self.lock_state().written_at(alias, self.aliases[alias].replica());
+        self.lock_state().written_at(alias);
     }
 
     /// Notes that the queue may have been given work on these bytes, and clears the mark. On an
@@ -343,14 +340,12 @@ impl Core {
     /// can see them, else the last writer's.
     pub fn newest_alias(&self) -> usize {
         let state = self.lock_state();
-        let replica =
-            (0..state.replicas.len()).find(|&g| state.replicas[g].current).unwrap_or(HOME);
-        self.source_alias(&state, replica)
+        state.source(state.newest()).unwrap_or(HOME)
     }
 
     /// Where to overwrite everything: at the home, by the host if it sees the bytes themselves.
     pub fn overwrite_alias(&self) -> usize {
-        self.source_alias(&self.lock_state(), HOME)
+        self.lock_state().source(HOME).unwrap_or(HOME)
     }
 
     /// An alias other than the host's that sees the newest contents, the last writer's if it does.
@@ -359,9 +354,7 @@ impl Core {
         let host = self.hub.host_index();
         let fits = |s: &usize| {
             let alias = &self.aliases[*s];
-            alias.device != host
-                && alias.takes_transfers()
-                && state.replicas[alias.replica()].current
+            alias.device != host && alias.takes_transfers() && state.has_newest(alias.replica())
         };
         let writers = state.replicas.iter().filter_map(|g| g.writer);
         writers.chain(0..self.aliases.len()).find(fits)
@@ -389,11 +382,11 @@ impl Core {
         choose: impl FnOnce(Vec<QueuePoint>, Vec<QueuePoint>) -> Vec<QueuePoint>,
     ) -> Option<Fence> {
         let state = self.lock_state();
-        let all = |uses: &[Use]| -> Vec<QueuePoint> {
+        let all = |uses: &[Use<QueuePoint>]| -> Vec<QueuePoint> {
             let mine = uses.iter().filter(|used| used.span.overlaps(span));
             mine.map(|used| used.point.clone()).collect()
         };
-        let points = choose(all(&state.writes), all(&state.reads));
+        let points = choose(all(&state.uses.writes), all(&state.uses.reads));
         if points.is_empty() {
             return None;
         }
@@ -460,8 +453,9 @@ impl Drop for Core {
         }
         let state = self.state_mut();
         let forgotten = state.guard_entries.any();
-        let running = |used: &Use| used.point.wait(LAST_WAIT).is_err() && !used.point.is_over();
-        let late = state.quarantined && state.writes.iter().chain(&*state.reads).any(running);
+        let running =
+            |used: &Use<QueuePoint>| used.point.wait(LAST_WAIT).is_err() && !used.point.is_over();
+        let late = state.quarantined && state.uses.iter().any(running);
         if forgotten || late {
             // A guard that was never dropped, or work that never ended, may still use the memory.
             tracing::warn!(

@@ -11,7 +11,7 @@ use super::{
     state::State,
 };
 use onebuf_hal::{
-    AccessState, Error, Export, FdRange, HostRange, IpcRange, MemoryKind, Result,
+    Error, Export, FdRange, HostRange, IpcRange, MemoryKind, Result,
     locks::{Arc, MutexGuard},
 };
 
@@ -120,10 +120,7 @@ impl Core {
         drop(self.take(&Part::whole(self), &queue_state, true, true)?);
         let mut state = self.lock_state();
         // Where the home itself is another's memory that was acquired, it is released.
-        let released = match self.access_state(HOME) {
-            None => Ok(()),
-            Some(_) => self.reside_elsewhere(&mut state, HOME, AccessState::Released),
-        };
+        let released = self.release_home(&mut state);
         let waited = self.wait_for_uses(&state);
         let settled = state.settle(released.and(waited));
         state.guard_entries.give_back(&self.entry_of_all());
@@ -133,7 +130,7 @@ impl Core {
     }
 
     fn wait_for_uses(&self, state: &State) -> Result<()> {
-        let mut uses = state.writes.iter().chain(&*state.reads);
+        let mut uses = state.uses.iter();
         uses.try_for_each(|used| used.point.wait(self.hub.timeout()))
     }
 
@@ -193,7 +190,7 @@ impl Core {
     /// Whether a client has lost the buffer, and nothing of its work is left.
     fn has_let_go(&self) -> bool {
         let state = self.lock_state();
-        let mut uses = state.writes.iter().chain(&*state.reads);
+        let mut uses = state.uses.iter();
         let over = uses.all(|used| used.point.is_over());
         over && state.guard_entries.turn() == Turn::Lost && !state.guard_entries.any()
     }

@@ -11,21 +11,22 @@
 
 use super::{
     core::{Alias, Core, HOME},
-    guard_entries::GuardEntry,
+    hand_over::{Execution, failed},
     make::allocate_own,
+    pages::PAGES_MOVE,
     staging::Opened,
-    state::{Replica, State},
+    state::State,
+    transition::{Enqueued, Outcome, Refusal, RouteEnd},
 };
-use crate::{fence, queue_state::QueueState};
+use crate::queue_state::QueuePoint;
 use onebuf_hal::{
-    AccessState, AllocSpec, CopyPolicy, Error, Event, HostAccess, Memory, MemoryKind, Result,
-    RouteKind, SyncMethod, locks::Arc,
+    AccessState, AllocSpec, Error, HostAccess, Memory, MemoryKind, Result, RouteKind, locks::Arc,
 };
 
 /// What an alias uses once its route has failed.
 #[derive(Debug)]
 pub(crate) struct Spare {
-    memory: Arc<dyn Memory>,
+    pub(super) memory: Arc<dyn Memory>,
     replica: usize,
     why: String,
 }
@@ -67,71 +68,36 @@ impl Alias {
     }
 }
 
-impl Core {
-    /// Hands the buffer over to the queue; by a staged copy where the route fails.
-    pub(super) fn hand_over(
-        &self,
-        state: &mut State,
-        entry: &GuardEntry,
-        queue_state: &Arc<QueueState>,
-        keep: bool,
-        after: &mut Vec<Arc<dyn Event>>,
-    ) -> Result<SyncMethod> {
-        state.tripped = false;
-        match self.hand_over_by_route(state, entry, queue_state, keep, after) {
-            Err(error) if state.tripped => {
-                self.fail_over(state, entry.alias, error)?;
-                after.clear();
-                self.hand_over_by_route(state, entry, queue_state, keep, after)
-            }
-            done => done,
-        }
-    }
-
+impl Execution<'_> {
     /// The host may look through the home's mapping only while there is one: not where the home's own
     /// route has failed.
-    pub(super) fn check_mapping(&self, state: &mut State, alias: usize) -> Result<()> {
-        let home = self.aliases[HOME].memory.as_ref();
+    pub fn look(&self, alias: usize) -> Outcome<QueuePoint, Error> {
+        let home = self.core.aliases[HOME].memory.as_ref();
         let maps = || home.is_some_and(|home| home.host_pointer().is_some());
-        if self.aliases[alias].memory().is_some() || maps() {
-            return Ok(());
+        if self.core.aliases[alias].memory().is_some() || maps() {
+            return (Enqueued::default(), Ok(()));
         }
-        state.tripped = true;
-        Err(Error::unsupported("a host view of this buffer", "memory that its device maps"))
+        let error = Error::unsupported("a host view of this buffer", "memory that its device maps");
+        failed(error, Some(RouteEnd::Taker))
     }
 
-    /// Gives an alias memory of its own; refuses with the error that its route failed with, or that of the
-    /// policy.
-    fn fail_over(&self, state: &mut State, alias: usize, error: Error) -> Result<()> {
-        let left = self.aliases[alias].spare.get().is_some();
-        // Memory of somebody else's has to hold what they will find there; so has what another process sees.
-        let owed = (self.is_foreign() || state.exposed) && self.aliases[alias].is_home;
-        if self.ordered
-            || left
-            || owed
-            || state.guard_entries.crowded(alias)
-            || fence::is_timeout(&error)
-        {
-            return Err(error);
-        }
-        let (home, device) =
-            (self.device_id(self.aliases[HOME].device), self.device_id(self.aliases[alias].device));
-        if self.policy == CopyPolicy::Forbid {
-            return Err(Error::CopyForbidden {
-                route: format!("{home} -> {device}"),
-                why: format!("the route failed ({error}), and the next one is a staged copy"),
-            });
-        }
-        let memory = self.spare_memory(alias).map_err(|_| error.clone())?;
-        let (replica, why) = (state.replicas.len(), error.to_string());
+    /// Gives an alias memory of its own; fails with the error that its route failed with.
+    pub fn leave(&mut self, alias: usize) -> Outcome<QueuePoint, Error> {
+        let core = self.core;
+        let error = self.why.clone().unwrap_or_else(|| Error::invalid("no route has failed"));
+        let Ok(memory) = core.spare_memory(alias) else { return failed(error, None) };
+        let (replica, why) = (self.state.replicas.len(), error.to_string());
+        let device = core.device_id(core.aliases[alias].device);
         tracing::warn!(device, %error, "a route failed: from now on this device gets staged copies");
-        if self.aliases[alias].spare.set(Spare { memory, replica, why }).is_ok() {
-            self.observers.route_failed(alias);
-            state.replicas.push(Replica { current: false, writer: None });
+        match core.aliases[alias].spare.set(Spare { memory, replica, why }) {
+            Ok(()) => core.observers.route_failed(alias),
+            Err(_) => return failed(error, None),
         }
-        Ok(())
+        (Enqueued::default(), Ok(()))
     }
+}
 
+impl Core {
     fn spare_memory(&self, alias: usize) -> Result<Arc<dyn Memory>> {
         let device = self.hub.hal(self.aliases[alias].device);
         let spec = AllocSpec {
@@ -145,49 +111,58 @@ impl Core {
         allocate_own(device, &spec)
     }
 
-    /// Hands the newest contents of a replica over to a copy: from the best alias, or from where they are.
-    pub(super) fn open_source(&self, state: &mut State, replica: usize) -> Result<Opened> {
-        let alias = self.source_alias(state, replica);
-        let queue_state = self.queue_state_for(state, alias)?;
-        state.tripped = false;
-        let opened = self
-            .release_others(state, alias, false)
-            .and_then(|()| self.open_end(state, alias, &queue_state, false));
-        // A host that cannot look in says so; work that failed is another matter, and is told.
-        let blind = |error: &Error| {
-            let looks_in = self.aliases[alias].memory().is_none();
-            looks_in && matches!(error, Error::Unsupported { .. })
+    /// What is told of a hand-over that was refused; `why` is what failed before.
+    pub(super) fn refusal(&self, refusal: Refusal, why: Option<Error>) -> Error {
+        let route = |from: usize, to: usize| {
+            let [from, to] = [from, to].map(|alias| self.device_id(self.aliases[alias].device));
+            format!("{from} -> {to}")
         };
-        match opened {
-            Err(error) if state.tripped || blind(&error) => {
-                tracing::debug!(%error, "the contents are read as they are");
-                self.open_as_is(state, replica).map_err(|_| error)
+        let busy = |what: &str| Error::Busy { what: what.into() };
+        match refusal {
+            Refusal::CopyForbidden { from, to } => Error::CopyForbidden {
+                route: route(from, to),
+                why: "the contents are in another copy of the buffer".into(),
+            },
+            Refusal::MoveForbidden { to } => {
+                Error::CopyForbidden { route: route(HOME, to), why: PAGES_MOVE.into() }
             }
-            opened => opened,
+            Refusal::MappingInUse => {
+                busy("others read through this memory's mapping; drop their guards first")
+            }
+            Refusal::PagesInUse => busy(
+                "the pages of managed memory lie where others read them; drop their guards first",
+            ),
+            Refusal::HomeLeft => Error::unsupported(
+                "memory whose own device cannot unmap it, in place",
+                "a device that can: a new buffer",
+            ),
+            Refusal::NoFailover => {
+                why.unwrap_or_else(|| Error::unsupported("another route", "a buffer that may"))
+            }
+            Refusal::FailoverForbidden { alias } => {
+                let failed = why.map(|why| format!(" ({why})")).unwrap_or_default();
+                Error::CopyForbidden {
+                    route: route(HOME, alias),
+                    why: format!("the route failed{failed}, and the next one is a staged copy"),
+                }
+            }
         }
     }
 
-    /// The replica's last writer has the newest contents in its memory while that is acquired; from when it
+    /// The newest contents as they are. Their replica's last writer has them in its memory while that is acquired; from when it
     /// was mapped they are where the mapping is, until somebody else has written.
-    fn open_as_is(&self, state: &mut State, replica: usize) -> Result<Opened> {
-        let first =
-            || self.aliases.iter().position(|alias| alias.replica == replica).unwrap_or(HOME);
-        let able = |w: &usize| self.aliases[*w].takes_transfers();
-        let alias = state.replicas[replica].writer.filter(able).unwrap_or_else(first);
-        let home = self.aliases[HOME].memory.as_ref();
-        let seen = self.aliases[alias].memory_in(replica);
-        let memory = seen.or(home).ok_or_else(|| {
+    pub(super) fn contents_as_is(&self, state: &State, index: usize) -> Result<Opened> {
+        let (alias, home) = (&self.aliases[index], self.aliases[HOME].memory.as_ref());
+        let memory = alias.memory_in(state.newest()).or(home).ok_or_else(|| {
             Error::unsupported("the contents of this buffer", "a memory that has them")
         })?;
         let mapped = memory.needs_access_state() && memory.access_state() == AccessState::Released;
-        let on_host = self.aliases[alias].device == self.hub.host_index();
-        let pointer = memory.host_pointer().filter(|_| mapped || on_host);
+        let host = self.hub.host_index();
+        let pointer = memory.host_pointer().filter(|_| mapped || alias.device == host);
         let queue_state = match pointer {
-            Some(_) => self.hub.service_queue_state(self.hub.host_index())?,
-            None => self.queue_state_for(state, alias)?,
+            Some(_) => self.hub.service_queue_state(host)?,
+            None => self.queue_state_for(state, index)?,
         };
-        let entry = GuardEntry { span: self.whole(), alias, write: false };
-        self.order(state, &queue_state, &entry, &mut Vec::new())?;
         match pointer.filter(|_| state.exposed) {
             // Another process can write them: the host's queue copies.
             Some(pointer) => {

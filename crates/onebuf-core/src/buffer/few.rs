@@ -4,12 +4,13 @@
 //! one launch would otherwise spend more on its lists than on what is in them.
 
 use std::{
+    hash::{Hash, Hasher},
     mem,
     ops::{Deref, DerefMut},
     slice,
 };
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) enum Few<T> {
     #[default]
     None,
@@ -92,6 +93,21 @@ impl<T> DerefMut for Few<T> {
             Few::One(only) => slice::from_mut(only),
             Few::Many(all) => all,
         }
+    }
+}
+
+/// Lists with the same elements are the same, however they are kept.
+impl<T: PartialEq> PartialEq for Few<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Eq> Eq for Few<T> {}
+
+impl<T: Hash> Hash for Few<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
     }
 }
 

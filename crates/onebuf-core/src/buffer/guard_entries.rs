@@ -4,7 +4,7 @@ use super::{few::Few, span::Span};
 use onebuf_hal::{Error, Result};
 
 /// One guard: which bytes, at which alias, and whether it writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GuardEntry {
     pub span: Span,
     pub alias: usize,
@@ -23,7 +23,7 @@ impl GuardEntry {
 
 /// Many readers, or one writer, of each byte. Only dropping a guard clears its mark, so a forgotten one
 /// keeps its bytes busy for ever, which is safe.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct GuardEntries {
     held: Few<GuardEntry>,
     /// Nobody here holds anything while it is not ours.
@@ -31,7 +31,7 @@ pub(crate) struct GuardEntries {
 }
 
 /// Which process may use a buffer that two of them see.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Turn {
     /// This one; always, for a buffer that nobody else sees.
     #[default]

@@ -1,50 +1,45 @@
-//! The hand-over itself: release what others hold, order the queue after their work, acquire for this alias.
-//!
-//! Access state changes, copies and everything else that is more than a launch happen on in-order queues: an
-//! out-of-order queue has the device's service queue do it, and its launches wait for that.
+//! The hand-over, done: the steps that [`transition`](super::transition) decides, made on queues and memories, counted and
+//! reported.
 
 use super::{
     Core,
     core::HOME,
-    few::Few,
     guard_entries::GuardEntry,
     span::Span,
-    state::{State, Use},
+    state::State,
+    transition::{
+        Acquire, BufferState, Enqueued, Executor, On, OrderAfter, Outcome, Refusal, RouteEnd, Step,
+        StepFailed, Steps, Use, Uses, Without, perform_all, release_home, release_others, run,
+    },
 };
 use crate::{
+    fence,
     ledger::Cause,
     observe::{Began, What},
-    queue_state::QueueState,
+    queue_state::{QueuePoint, QueueState},
     sync::Terms,
     topology::DeviceIx,
 };
 use onebuf_hal::{AccessState, Error, Event, Result, SyncMethod, locks::Arc};
+use std::ops::Deref;
 
 impl Core {
-    /// Release the others, order the queue after them, acquire for this alias. What an out-of-order queue's
-    /// launches have to wait for is put into `after`.
-    pub(super) fn hand_over_by_route(
+    /// Hands the buffer over to the queue; by a staged copy where the route fails. Says how the queue was ordered, and what an
+    /// out-of-order queue's launches have to wait for.
+    pub(super) fn hand_over(
         &self,
         state: &mut State,
         entry: &GuardEntry,
         queue_state: &Arc<QueueState>,
         keep: bool,
-        after: &mut Vec<Arc<dyn Event>>,
-    ) -> Result<SyncMethod> {
-        let GuardEntry { alias, write, .. } = *entry;
-        let replica = self.aliases[alias].replica();
-        if keep && !state.replicas[replica].current {
-            self.stage_in(state, alias, queue_state)?;
-        }
-        self.release_others(state, alias, write)?;
-        self.attach_home_for(state, alias, write)?;
-        let sync_method = self.acquire(state, entry, queue_state, after)?;
-        self.check_mapping(state, alias)?;
-        if write && keep {
-            state.written_at(alias, replica);
-        }
+    ) -> Result<(SyncMethod, Vec<Arc<dyn Event>>)> {
+        self.refresh(state, entry.span);
+        let (in_order, without) = (queue_state.is_in_order(), Without::default());
+        let mut hand_over = Execution::new(self, state, Some(queue_state));
+        run(&mut hand_over, Acquire { entry: *entry, keep, in_order, without })?;
+        let Execution { sync_method, after, .. } = hand_over;
         state.sync_method = sync_method;
-        Ok(sync_method)
+        Ok((sync_method, after))
     }
 
     /// The release of a hand-over to that device, and no more of it. What is staged is copied when it is taken.
@@ -55,56 +50,30 @@ impl Core {
         let entry = GuardEntry { span: self.whole(), alias, write };
         state.guard_entries.take(entry)?;
         state.settled = None;
-        let released = match state.replicas[self.aliases[alias].replica()].current {
-            true => self.release_others(&mut state, alias, write),
-            false => Ok(()),
-        };
+        let released = self.perform(&mut state, |state| release_others(state, alias, write));
         state.guard_entries.give_back(&entry);
         released
     }
 
-    /// Makes what other aliases of the replica wrote visible, and takes write access away from them where
-    /// this alias will write.
-    pub(super) fn release_others(
-        &self,
-        state: &mut State,
-        alias: usize,
-        write: bool,
-    ) -> Result<()> {
-        let replica = self.aliases[alias].replica();
-        let apart = |o: &usize| !(self.aliases[*o].uses_home() && self.aliases[alias].uses_home());
-        let others =
-            (0..self.aliases.len()).filter(|&o| o != alias && self.aliases[o].replica() == replica);
-        for other in others.filter(apart) {
-            let wrote = state.replicas[replica].writer == Some(other);
-            let to = match (write, self.access_state(other)) {
-                (_, None | Some(AccessState::Released)) => continue,
-                (true, _) => AccessState::Released,
-                // The home's mapping is what the others look through, written or not.
-                (false, Some(AccessState::Acquired)) if wrote || self.lends_mapping(other) => {
-                    AccessState::SharedRead
-                }
-                (false, _) => continue,
-            };
-            self.reside_elsewhere(state, other, to)?;
-        }
-        if !write && !self.aliases[alias].uses_home() && replica == HOME {
-            self.publish_home(state)?;
-        }
-        Ok(())
+    /// Releases the home, where that takes a call, for another process.
+    pub(super) fn release_home(&self, state: &mut State) -> Result<()> {
+        self.perform(state, release_home)
     }
 
-    /// A home that is released is brought up to date before the first of several readers looks through its
-    /// mapping: a later one on the home itself then finds nothing to unmap under the others' eyes.
-    fn publish_home(&self, state: &mut State) -> Result<()> {
-        let released =
-            self.lends_mapping(HOME) && self.access_state(HOME) == Some(AccessState::Released);
-        let writer = state.replicas[HOME].writer.and_then(|writer| self.access_state(writer));
-        // Pages that their writer has not released yet are not what the home should take.
-        if released && writer != Some(AccessState::Acquired) && state.guard_entries.alone() {
-            self.reside_elsewhere(state, HOME, AccessState::SharedRead)?;
+    /// Steps that nobody takes the buffer by, and that no others take the place of.
+    fn perform(&self, state: &mut State, plan: impl FnOnce(&BufferState) -> Steps) -> Result<()> {
+        self.refresh(state, self.whole());
+        let steps = plan(&state.buffer);
+        let done = perform_all(&mut Execution::new(self, state, None), &steps);
+        done.map_err(|failed| failed.error)
+    }
+
+    /// Reads what the memories know of themselves: their access states, and where pages lie.
+    fn refresh(&self, state: &mut State, span: Span) {
+        state.refresh(&self.aliases);
+        if let Some(pages) = &mut state.buffer.pages {
+            *pages = self.pages(span);
         }
-        Ok(())
     }
 
     /// Where an alias's memory is; `None` for memory that needs no hand-over calls.
@@ -113,105 +82,12 @@ impl Core {
         memory.map(|memory| memory.access_state())
     }
 
-    /// Whether other aliases see the bytes through this alias's mapping.
-    fn lends_mapping(&self, alias: usize) -> bool {
-        let home = &self.aliases[HOME];
-        let is_home = self.aliases[alias].is_home;
-        is_home && home.spare.get().is_none() && home.device != self.hub.host_index()
-    }
-
-    /// Orders the queue after earlier work, and lets this alias's kernels at the memory.
-    pub(super) fn acquire(
-        &self,
-        state: &mut State,
-        entry: &GuardEntry,
-        queue_state: &Arc<QueueState>,
-        after: &mut Vec<Arc<dyn Event>>,
-    ) -> Result<SyncMethod> {
-        let GuardEntry { alias, write, .. } = *entry;
-        self.bring_pages(state, entry, queue_state)?;
-        let attach = match self.access_state(alias) {
-            None | Some(AccessState::Acquired) => false,
-            Some(AccessState::SharedRead) => write,
-            Some(AccessState::Released) => true,
-        };
-        if !attach {
-            return self.order(state, queue_state, entry, after);
-        }
-        // Attaching the home unmaps what others look through: their work must be over, and no guard
-        // of theirs may be left.
-        let unmaps = self.lends_mapping(alias);
-        if unmaps && !state.guard_entries.alone() {
-            return Err(Error::Busy {
-                what: "others read through this memory's mapping; drop their guards first".into(),
-            });
-        }
-        let changer = self.in_order(queue_state)?;
-        let whole = GuardEntry { span: self.whole(), alias, write: write || unmaps };
-        let sync_method = self.order(state, &changer, &whole, &mut Vec::new())?;
-        self.reside(state, alias, &changer, AccessState::Acquired)?;
-        match queue_state.is_in_order() {
-            true => Ok(sync_method),
-            false => Ok(sync_method.max(self.order(state, queue_state, entry, after)?)),
-        }
-    }
-
-    /// The queue itself, or the service queue in place of an out-of-order one.
-    pub(super) fn in_order(&self, queue_state: &Arc<QueueState>) -> Result<Arc<QueueState>> {
-        match queue_state.is_in_order() {
-            true => Ok(queue_state.clone()),
-            false => self.hub.service_queue_state(queue_state.device),
-        }
-    }
-
     pub(super) fn whole(&self) -> Span {
         Span::whole(self.bytes)
     }
 
-    /// Changes another alias's access state, on the queue that used it last, after what it must wait for.
-    pub(super) fn reside_elsewhere(
-        &self,
-        state: &mut State,
-        alias: usize,
-        to: AccessState,
-    ) -> Result<()> {
-        let queue_state = self.queue_state_for(state, alias)?;
-        let unmaps =
-            self.lends_mapping(alias) && self.access_state(alias) == Some(AccessState::Released);
-        let write = to == AccessState::Released || unmaps;
-        self.order(
-            state,
-            &queue_state,
-            &GuardEntry { span: self.whole(), alias, write },
-            &mut Vec::new(),
-        )?;
-        self.reside(state, alias, &queue_state, to)
-    }
-
-    /// Changes an alias's access state. The change becomes a thing to wait for, also when it got only half
-    /// way.
-    pub(super) fn reside(
-        &self,
-        state: &mut State,
-        alias: usize,
-        queue_state: &Arc<QueueState>,
-        to: AccessState,
-    ) -> Result<()> {
-        let Some(memory) = self.aliases[alias].memory().cloned() else { return Ok(()) };
-        let began = self.hub.tracer().begin(What::Copy);
-        let changed = queue_state.hal.reside(&*memory, to);
-        state.tripped |= changed.is_err();
-        if changed != Ok(false) {
-            state.note_change(self.use_of_all(queue_state));
-        }
-        if changed? {
-            self.count_change(alias, to, queue_state, began);
-        }
-        Ok(())
-    }
-
     /// Everything that the queue was given so far, as a use of all bytes.
-    pub(super) fn use_of_all(&self, queue_state: &Arc<QueueState>) -> Use {
+    pub(super) fn use_of_all(&self, queue_state: &Arc<QueueState>) -> Use<QueuePoint> {
         Use { span: self.whole(), point: queue_state.note() }
     }
 
@@ -221,71 +97,6 @@ impl Core {
             Some(queue_state) => Ok(queue_state.clone()),
             None => self.hub.service_queue_state(self.aliases[alias].device),
         }
-    }
-
-    /// Orders a queue after the earlier work on the bytes; after all work, where that was on another
-    /// device, because what was handed over is the whole buffer.
-    pub(super) fn order(
-        &self,
-        state: &mut State,
-        queue_state: &Arc<QueueState>,
-        entry: &GuardEntry,
-        after: &mut Vec<Arc<dyn Event>>,
-    ) -> Result<SyncMethod> {
-        let mut sync_method =
-            self.order_after(state, queue_state, entry, after, |state| &state.writes)?;
-        if entry.write {
-            sync_method =
-                sync_method
-                    .max(self.order_after(state, queue_state, entry, after, |state| &state.reads)?);
-        }
-        Ok(sync_method)
-    }
-
-    fn order_after(
-        &self,
-        state: &mut State,
-        queue_state: &Arc<QueueState>,
-        entry: &GuardEntry,
-        after: &mut Vec<Arc<dyn Event>>,
-        which: fn(&State) -> &Few<Use>,
-    ) -> Result<SyncMethod> {
-        let matters = |used: &&Use| {
-            used.span.overlaps(entry.span) || used.point.queue_state.device != queue_state.device
-        };
-        let ordered =
-            which(state).iter().filter(matters).try_fold(SyncMethod::SameQueue, |lowest, used| {
-                self.order_after_one(queue_state, entry.alias, used, after)
-                    .map(|sync_method| lowest.max(sync_method))
-            });
-        state.settle(ordered)
-    }
-
-    fn order_after_one(
-        &self,
-        queue_state: &Arc<QueueState>,
-        alias: usize,
-        used: &Use,
-        after: &mut Vec<Arc<dyn Event>>,
-    ) -> Result<SyncMethod> {
-        let point = &used.point;
-        if queue_state.is_in_order() && Arc::ptr_eq(queue_state, &point.queue_state) {
-            return Ok(SyncMethod::SameQueue);
-        }
-        // The lower of what was proven for either end.
-        let other = self.alias_of(point.queue_state.device).map(|s| self.aliases[s].sync);
-        let best = self.aliases[alias].sync.max(other.unwrap_or(SyncMethod::HostWait));
-        let (terms, sync) = (Terms { best, unproven: self.trusts }, self.hub.sync());
-        let sync_method = match queue_state.is_in_order() {
-            true => sync.after(queue_state, point, terms)?,
-            false => sync.collect(queue_state, point, terms, after)?,
-        };
-        let lower = sync_method > best && best > SyncMethod::SameQueue;
-        if lower && sync_method > sync.best(point.queue_state.device, queue_state.device, terms) {
-            let device = self.device_id(queue_state.device);
-            tracing::warn!(device, planned = %best, %sync_method, "a lower sync method than planned");
-        }
-        Ok(sync_method)
     }
 
     /// Counts an access state change that is not proven to copy nothing: an alias' own, or the home's where
@@ -314,5 +125,201 @@ impl Core {
             event.route = route;
             self.tell_copy(event, Cause::Implied, from, to, self.capacity);
         });
+    }
+}
+
+/// One hand-over under way.
+pub(super) struct Execution<'h> {
+    pub core: &'h Core,
+    pub state: &'h mut State,
+    /// The queue that takes the buffer; `None` where nobody does.
+    taker: Option<&'h Arc<QueueState>>,
+    /// The lowest of the sync methods that it was ordered by.
+    sync_method: SyncMethod,
+    /// What launches on an out-of-order queue wait for.
+    after: Vec<Arc<dyn Event>>,
+    /// Why there was another way to try.
+    pub why: Option<Error>,
+}
+
+/// A queue of a hand-over, counted only where it was made for this.
+pub(super) enum Chosen<'q> {
+    Known(&'q Arc<QueueState>),
+    Service(Arc<QueueState>),
+}
+
+impl Deref for Chosen<'_> {
+    type Target = Arc<QueueState>;
+
+    fn deref(&self) -> &Arc<QueueState> {
+        match self {
+            Chosen::Known(queue_state) => queue_state,
+            Chosen::Service(queue_state) => queue_state,
+        }
+    }
+}
+
+/// A call that failed, with nothing given to a queue.
+pub(super) fn failed<T>(error: Error, route: Option<RouteEnd>) -> Outcome<T, Error> {
+    (Enqueued::default(), Err(StepFailed { error, route, of_work: false }))
+}
+
+impl Executor for Execution<'_> {
+    type Point = QueuePoint;
+    type Error = Error;
+
+    fn state(&self) -> &BufferState {
+        &self.state.buffer
+    }
+
+    fn parts(&mut self) -> (&mut BufferState, &mut Uses<QueuePoint>) {
+        (&mut self.state.buffer, &mut self.state.uses)
+    }
+
+    fn perform(&mut self, step: &Step) -> Outcome<QueuePoint, Error> {
+        match *step {
+            Step::Order(order) => self.order(&order),
+            Step::Change { alias, to, on, end } => self.change(alias, to, on, end),
+            Step::MovePages { to, span, on } => self.move_pages(to, span, on),
+            Step::Copy { from, to, on } => self.copy(from, to, on),
+            Step::Leave { alias } => self.leave(alias),
+            Step::Look { alias } => self.look(alias),
+            Step::Written { .. } => (Enqueued::default(), Ok(())),
+        }
+    }
+
+    fn failed(&mut self, step: &Step, failed: &StepFailed<Error>) {
+        if failed.of_work {
+            self.state.settle_failure(&failed.error);
+        }
+        if matches!(step, Step::Change { .. } | Step::MovePages { .. }) {
+            self.core.refresh(self.state, self.core.whole());
+        }
+    }
+
+    fn refused(&mut self, refusal: Refusal) -> Error {
+        self.core.refusal(refusal, self.why.take())
+    }
+
+    fn again(&mut self, error: Error, without: Without) {
+        tracing::debug!(%error, ?without, "the hand-over takes another way");
+        (self.sync_method, self.why) = (SyncMethod::SameQueue, Some(error));
+        self.after.clear();
+    }
+}
+
+impl<'h> Execution<'h> {
+    fn new(core: &'h Core, state: &'h mut State, taker: Option<&'h Arc<QueueState>>) -> Self {
+        let (sync_method, after) = (SyncMethod::SameQueue, Vec::new());
+        Self { core, state, taker, sync_method, after, why: None }
+    }
+
+    /// The queue that a step for an alias is on.
+    pub fn queue(&self, on: On, alias: usize) -> Result<Chosen<'_>> {
+        let (known, device) = match on {
+            On::Taker => (self.taker, self.taken_on()),
+            On::Service => (None, self.taken_on()),
+            On::Last => (self.state.queue_states[alias].as_ref(), self.core.aliases[alias].device),
+            On::AsIs => {
+                let queue_state = self.core.contents_as_is(self.state, alias)?.queue_state;
+                return Ok(Chosen::Service(queue_state));
+            }
+        };
+        match known {
+            Some(queue_state) => Ok(Chosen::Known(queue_state)),
+            None => self.core.hub.service_queue_state(device).map(Chosen::Service),
+        }
+    }
+
+    /// The device that takes the buffer.
+    fn taken_on(&self) -> DeviceIx {
+        self.taker.map_or(self.core.aliases[HOME].device, |taker| taker.device)
+    }
+
+    /// Orders a queue after earlier work.
+    fn order(&mut self, order: &OrderAfter) -> Outcome<QueuePoint, Error> {
+        let mut after = std::mem::take(&mut self.after);
+        let ordered = self.queue(order.on, order.alias).map_err(|error| (error, false)).and_then(
+            |queue_state| {
+                let mut uses = self.state.uses.before(order, queue_state.device);
+                uses.try_fold(SyncMethod::SameQueue, |lowest, used| {
+                    let ordered =
+                        self.core.order_after(&queue_state, order.alias, used, &mut after);
+                    ordered.map(|sync_method| lowest.max(sync_method))
+                })
+                .map_err(|error| (error, true))
+            },
+        );
+        self.after = after;
+        match ordered {
+            Ok(sync_method) => {
+                if order.reported {
+                    self.sync_method = self.sync_method.max(sync_method);
+                }
+                (Enqueued::default(), Ok(()))
+            }
+            Err((error, of_work)) => {
+                (Enqueued::default(), Err(StepFailed { error, route: None, of_work }))
+            }
+        }
+    }
+
+    /// Changes an alias's access state. The change becomes a thing to wait for, also when it got only half
+    /// way.
+    fn change(
+        &mut self,
+        alias: usize,
+        to: AccessState,
+        on: On,
+        end: RouteEnd,
+    ) -> Outcome<QueuePoint, Error> {
+        let queue_state = match self.queue(on, alias) {
+            Ok(queue_state) => queue_state,
+            Err(error) => return failed(error, None),
+        };
+        let Some(memory) = self.core.aliases[alias].memory() else {
+            return (Enqueued::default(), Ok(()));
+        };
+        let began = self.core.hub.tracer().begin(What::Copy);
+        let changed = queue_state.hal.reside(&**memory, to);
+        let on = (changed != Ok(false)).then(|| queue_state.note());
+        if changed == Ok(true) {
+            self.core.count_change(alias, to, &queue_state, began);
+        }
+        let done = changed.map(|_| ()).map_err(|error| {
+            let route = (!fence::is_timeout(&error)).then_some(end);
+            StepFailed { error, route, of_work: false }
+        });
+        (Enqueued { source: None, on }, done)
+    }
+}
+
+impl Core {
+    /// Orders a queue after one piece of work. The only place of a hand-over where one queue waits for another.
+    fn order_after(
+        &self,
+        queue_state: &Arc<QueueState>,
+        alias: usize,
+        used: &Use<QueuePoint>,
+        after: &mut Vec<Arc<dyn Event>>,
+    ) -> Result<SyncMethod> {
+        let point = &used.point;
+        if queue_state.is_in_order() && Arc::ptr_eq(queue_state, &point.queue_state) {
+            return Ok(SyncMethod::SameQueue);
+        }
+        // The lower of what was proven for either end.
+        let other = self.alias_of(point.queue_state.device).map(|s| self.aliases[s].sync);
+        let best = self.aliases[alias].sync.max(other.unwrap_or(SyncMethod::HostWait));
+        let (terms, sync) = (Terms { best, unproven: self.trusts }, self.hub.sync());
+        let sync_method = match queue_state.is_in_order() {
+            true => sync.after(queue_state, point, terms)?,
+            false => sync.collect(queue_state, point, terms, after)?,
+        };
+        let lower = sync_method > best && best > SyncMethod::SameQueue;
+        if lower && sync_method > sync.best(point.queue_state.device, queue_state.device, terms) {
+            let device = self.device_id(queue_state.device);
+            tracing::warn!(device, planned = %best, %sync_method, "a lower sync method than planned");
+        }
+        Ok(sync_method)
     }
 }

@@ -222,7 +222,7 @@ impl Core {
     /// Work of another queue's that failed, or did not end in time, may still be using the memory.
     pub(crate) fn keep_for(&self, queue_state: &Arc<QueueState>, error: &Error) {
         let mut state = self.lock_state();
-        state.note_change(self.use_of_all(queue_state));
+        state.uses.note_change(self.use_of_all(queue_state));
         if matches!(error, Error::Timeout { .. }) {
             state.quarantine();
         }
@@ -232,7 +232,7 @@ impl Core {
     /// copy that nobody asked for.
     pub fn at_hand(&self, write: bool, all: bool) -> Vec<usize> {
         let state = self.lock_state();
-        let has = |alias: &Alias| (write && all) || state.replicas[alias.replica()].current;
+        let has = |alias: &Alias| (write && all) || state.has_newest(alias.replica());
         let ready = |alias: &Alias| match alias.memory().map(|memory| memory.access_state()) {
             None => false,
             Some(AccessState::SharedRead) => !write,

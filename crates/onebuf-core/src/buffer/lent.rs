@@ -6,9 +6,13 @@ use super::{
     guard_entries::GuardEntry,
     part::Part,
     span::Span,
-    state::{State, Use, shorten},
+    state::{State, shorten},
+    transition::Use,
 };
-use crate::fence::{Fence, is_timeout};
+use crate::{
+    fence::{Fence, is_timeout},
+    queue_state::QueuePoint,
+};
 use onebuf_hal::{Access, AccessState, Error, Memory, Result};
 
 impl Core {
@@ -27,21 +31,21 @@ impl Core {
             });
         }
         state.settled = None;
-        let uses = if write { &mut state.writes } else { &mut state.reads };
+        let uses = if write { &mut state.uses.writes } else { &mut state.uses.reads };
         for point in fence.points() {
             // Nothing is known of what it waited for: what was before stays, until it is over.
             uses.push(Use { span, point: point.clone() });
         }
         shorten(uses);
         if write {
-            state.written_at(HOME, self.aliases[HOME].replica);
+            state.written_at(HOME);
         }
         Ok(())
     }
 
     /// Whether the newest contents are in the home, and its owner's kernels may use it.
     pub(super) fn is_at_home(&self, state: &State) -> bool {
-        self.is_acquired() && state.replicas[HOME].current
+        self.is_acquired() && state.has_newest(HOME)
     }
 
     fn is_acquired(&self) -> bool {
@@ -73,15 +77,14 @@ impl Core {
 
     /// Puts the newest contents into the owner's memory, and waits for work of ours on it.
     fn return_home(&mut self) -> Result<()> {
-        let at_home = self.is_acquired() && self.state_mut().replicas[HOME].current;
+        let at_home = self.is_acquired() && self.state_mut().has_newest(HOME);
         if !at_home || self.is_held_elsewhere() {
             let queue_state = self.hub.service_queue_state(self.aliases[HOME].device)?;
             drop(Hold::take(Part::whole(self), &queue_state, Access::ReadWrite)?);
         }
         let (timeout, state) = (self.hub.timeout(), self.state_mut());
-        let ours = |used: &&Use| !used.point.queue_state.is_foreign;
-        let mut uses = state.writes.iter().chain(&*state.reads).filter(ours);
-        let waited = uses.try_for_each(|used| used.point.wait(timeout));
+        let ours = |used: &&Use<QueuePoint>| !used.point.queue_state.is_foreign;
+        let waited = state.uses.iter().filter(ours).try_for_each(|used| used.point.wait(timeout));
         state.settle(waited)
     }
 }

@@ -6,7 +6,9 @@ use super::{
     label::Label,
     lease::Lease,
     owner::Loan,
+    span::Span,
     state::State,
+    transition::{Pages, Rules},
 };
 use crate::{
     Fence, Hub,
@@ -179,6 +181,7 @@ pub(crate) fn make_around(
     aliases[HOME].registration = registration;
     let mut core = assemble(hub, shape, spec.bytes, plan, aliases);
     core.loan = Some(loan);
+    core.state_mut().rules.is_foreign = true;
     Ok(Arc::new(core))
 }
 
@@ -248,6 +251,13 @@ pub(super) fn assemble(
     for alias in aliases.iter_mut().filter(|alias| alias.registration.is_none()) {
         alias.registration = hub.context_of(alias.device);
     }
+    let rules = Rules {
+        forbids_copies: shape.policy == CopyPolicy::Forbid,
+        keeps_routes: shape.route.is_some(),
+        is_foreign: false,
+    };
+    let pages = (plan.memory_kind == MemoryKind::Managed).then(Pages::default);
+    let state = State::new(&aliases, Span::whole(bytes), rules, pages);
     let label = Label::new(shape.name.clone());
     let observers = hub.buffer_observers(|| describe(&label, bytes, &plan, &aliases));
     Core {
@@ -257,9 +267,8 @@ pub(super) fn assemble(
         align: shape.align,
         access: shape.access,
         host: shape.host,
-        state: Mutex::new(State::new(&aliases)),
+        state: Mutex::new(state),
         lease: Lease::default(),
-        ordered: shape.route.is_some(),
         trusts: shape.trust_declared,
         implied: AtomicU64::new(0),
         aliases,

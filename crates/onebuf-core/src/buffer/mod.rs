@@ -28,6 +28,7 @@ mod span;
 mod staging;
 mod state;
 mod sub;
+mod transition;
 
 pub use batch::WriteBatch;
 pub use builder::BufferBuilder;

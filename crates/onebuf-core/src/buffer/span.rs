@@ -3,7 +3,7 @@
 use std::{fmt, ops::Range};
 
 /// Bytes from `start` up to `end`; never empty.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Span {
     pub start: usize,
     pub end: usize,

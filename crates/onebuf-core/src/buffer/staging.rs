@@ -2,18 +2,18 @@
 
 use super::{
     Core,
-    core::{Alias, HOME},
-    guard_entries::GuardEntry,
-    state::{Replica, State},
+    hand_over::{Execution, failed},
+    state::State,
+    transition::{CopySource, Enqueued, On, Outcome, RouteEnd, StepFailed},
 };
 use crate::{
     ledger::Cause,
     observe::What,
-    queue_state::QueueState,
+    queue_state::{QueuePoint, QueueState},
     route::staged::{self, End, Means},
     topology::DeviceIx,
 };
-use onebuf_hal::{CopyPolicy, Error, Memory, Result, RouteKind, locks::Arc};
+use onebuf_hal::{Error, Memory, Result, RouteKind, locks::Arc};
 use std::ptr::NonNull;
 
 /// One end of a staged copy, handed over to it.
@@ -34,49 +34,48 @@ impl Opened {
     }
 }
 
-impl Core {
-    /// Brings the newest contents into a replica of its own: the staged route.
-    pub(super) fn stage_in(
-        &self,
-        state: &mut State,
-        alias: usize,
-        queue_state: &Arc<QueueState>,
-    ) -> Result<()> {
-        let replica = self.aliases[alias].replica();
-        let from = (0..state.replicas.len()).find(|&g| state.replicas[g].current).unwrap_or(HOME);
-        let to_device = self.aliases[alias].device;
-        if self.policy == CopyPolicy::Forbid {
-            let from_device = self.aliases[self.source_alias(state, from)].device;
-            return Err(Error::CopyForbidden {
-                route: format!("{} -> {}", self.device_id(from_device), self.device_id(to_device)),
-                why: "the contents are in another copy of the buffer".into(),
-            });
-        }
-        let queue_state = self.in_order(queue_state)?;
-        let began = self.hub.tracer().begin(What::Copy);
-        let source = self.open_source(state, from)?;
-        self.release_others(state, alias, true)?;
-        let target = self.open_end(state, alias, &queue_state, true)?;
-        let means = self.means_between(source.queue_state.device, to_device)?;
-        let copied = staged::copy(&source.end(), &target.end(), self.capacity, means);
-        if copied.is_err() {
+impl Execution<'_> {
+    /// Copies the contents of one replica into another's memory.
+    pub fn copy(&mut self, from: CopySource, to: usize, on: On) -> Outcome<QueuePoint, Error> {
+        let (core, state) = (self.core, &*self.state);
+        let source = match core.open_source(state, from) {
+            Ok(source) => source,
+            Err(error) => {
+                // A host that cannot look in says so: what it would see is read elsewhere.
+                let looks_in = !from.as_is && core.aliases[from.alias].memory().is_none();
+                let blind = looks_in && matches!(error, Error::Unsupported { .. });
+                return failed(error, blind.then_some(RouteEnd::Source));
+            }
+        };
+        let opened = self.queue(on, to).and_then(|on| core.open_end(state, to, on.clone()));
+        let ends = opened.and_then(|target| {
+            let means = core.means_between(source.queue_state.device, core.aliases[to].device)?;
+            Ok((target, means))
+        });
+        let (target, means) = match ends {
+            Ok(ends) => ends,
+            Err(error) => return failed(error, None),
+        };
+        let began = core.hub.tracer().begin(What::Copy);
+        let copied = staged::copy(&source.end(), &target.end(), core.capacity, means);
+        let on = Some(target.queue_state.note());
+        if let Err(error) = copied {
             // Parts of it may still be under way.
-            state.note_read(self.use_of_all(&source.queue_state));
-            state.note_change(self.use_of_all(&queue_state));
+            let given = Enqueued { source: Some(source.queue_state.note()), on };
+            return (given, Err(StepFailed { error, route: None, of_work: true }));
         }
-        state.settle(copied)?;
-        state.note_write(self.use_of_all(&queue_state));
-        state.replicas[replica] = Replica { current: true, writer: Some(alias) };
-        let (from, to) = (source.queue_state.device, to_device);
-        self.count_implied_bytes(from, to, self.capacity);
-        began.end(&queue_state, |event| {
+        let (from, to) = (source.queue_state.device, core.aliases[to].device);
+        core.count_implied_bytes(from, to, core.capacity);
+        began.end(&target.queue_state, |event| {
             event.name = "stage".into();
             event.route = Some(RouteKind::Staged);
-            self.tell_copy(event, Cause::Implied, from, to, self.capacity);
+            core.tell_copy(event, Cause::Implied, from, to, core.capacity);
         });
-        Ok(())
+        (Enqueued { source: None, on }, Ok(()))
     }
+}
 
+impl Core {
     /// What a copy between two devices goes through: a chip with memory of its own has the say.
     pub(crate) fn means_between(&self, from: DeviceIx, to: DeviceIx) -> Result<Means<'_>> {
         let discrete = !self.hub.topology().node(to).info.caps.unified_memory;
@@ -95,34 +94,27 @@ impl Core {
         })
     }
 
-    /// Which alias of a replica to copy from: the host's where it sees the bytes themselves, else the last
-    /// writer's. A mapping that copies would move everything for the sake of a part.
-    pub(super) fn source_alias(&self, state: &State, replica: usize) -> usize {
-        let direct =
-            |s: &usize| self.aliases[*s].replica() == replica && !self.aliases[*s].copies();
-        let host = self.host_alias().filter(direct);
-        let able = |s: &Alias| s.replica() == replica && s.takes_transfers();
-        let first = || self.aliases.iter().position(able).unwrap_or(HOME);
-        let writer = state.replicas[replica].writer.filter(|&w| able(&self.aliases[w]));
-        host.or(writer).unwrap_or_else(first)
+    /// The end that a copy reads from.
+    fn open_source(&self, state: &State, from: CopySource) -> Result<Opened> {
+        match from.as_is {
+            true => self.contents_as_is(state, from.alias),
+            false => self.open_end(state, from.alias, self.queue_state_for(state, from.alias)?),
+        }
     }
 
-    /// Hands an alias over to the copy engine.
-    pub(super) fn open_end(
+    /// An alias that was handed over to a copy.
+    fn open_end(
         &self,
-        state: &mut State,
+        state: &State,
         alias: usize,
-        queue_state: &Arc<QueueState>,
-        write: bool,
+        queue_state: Arc<QueueState>,
     ) -> Result<Opened> {
-        let entry = GuardEntry { span: self.whole(), alias, write };
-        self.acquire(state, &entry, queue_state, &mut Vec::new())?;
         let host = self.aliases[alias].device == self.hub.host_index();
         let memory = match self.aliases[alias].memory() {
             Some(memory) => memory.clone(),
             None => self.through_home(self.whole())?,
         };
         let pointer = memory.host_pointer().filter(|_| host && !state.exposed);
-        Ok(Opened { queue_state: queue_state.clone(), memory, pointer })
+        Ok(Opened { queue_state, memory, pointer })
     }
 }
