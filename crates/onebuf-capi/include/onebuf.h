@@ -104,11 +104,11 @@ onebuf_status onebuf_set_error_message(const char *message);
 // Major version of this header.
 #define ONEBUF_VERSION_MAJOR 0
 // Minor version of this header.
-#define ONEBUF_VERSION_MINOR 1
+#define ONEBUF_VERSION_MINOR 2
 // Patch version of this header.
-#define ONEBUF_VERSION_PATCH 1
+#define ONEBUF_VERSION_PATCH 0
 
-// The library's version as text, such as `0.1.0`.
+// The library's version as text, such as `0.2.0`, or `0.2.0-dev` before its release.
 const char *onebuf_version(void);
 
 // The library's version as a number: `major * 1000000 + minor * 1000 + patch`.

@@ -9,11 +9,11 @@ use std::ffi::c_char;
 /// Major version of this header.
 pub const ONEBUF_VERSION_MAJOR: u32 = 0;
 /// Minor version of this header.
-pub const ONEBUF_VERSION_MINOR: u32 = 1;
+pub const ONEBUF_VERSION_MINOR: u32 = 2;
 /// Patch version of this header.
-pub const ONEBUF_VERSION_PATCH: u32 = 1;
+pub const ONEBUF_VERSION_PATCH: u32 = 0;
 
-/// The library's version as text, such as `0.1.0`.
+/// The library's version as text, such as `0.2.0`, or `0.2.0-dev` before its release.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_version() -> *const c_char {
     const TEXT: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
@@ -33,6 +33,7 @@ mod tests {
     #[test]
     fn the_header_has_the_packages_version() {
         let parts = [ONEBUF_VERSION_MAJOR, ONEBUF_VERSION_MINOR, ONEBUF_VERSION_PATCH];
-        assert_eq!(parts.map(|n| n.to_string()).join("."), env!("CARGO_PKG_VERSION"));
+        let package = env!("CARGO_PKG_VERSION").split('-').next();
+        assert_eq!(Some(&*parts.map(|n| n.to_string()).join(".")), package);
     }
 }

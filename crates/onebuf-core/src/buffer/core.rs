@@ -14,7 +14,7 @@ use super::{
     pages::PAGES_MOVE,
     part::{Part, Seen},
     span::Span,
-    state::{Settled, State},
+    state::{CoreState, Settled},
     transition::Use,
 };
 use crate::{
@@ -78,7 +78,7 @@ pub struct Core {
     #[doc(hidden)]
     pub plan: Arc<Plan>,
     pub(crate) policy: CopyPolicy,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<CoreState>,
     pub(crate) lease: Lease,
     /// Whether the caller trusts what drivers declare: then callbacks need no experiment.
     pub trusts: bool,
@@ -188,7 +188,7 @@ impl Core {
 
     /// Whether the home's own queue is the first to use it, and nobody else sees the bytes: then there is nothing to wait for,
     /// and nothing to move. As with most memory of others, which is wrapped for one launch.
-    fn begins_with(&self, alias: usize, state: &State) -> bool {
+    fn begins_with(&self, alias: usize, state: &CoreState) -> bool {
         let alone = || self.aliases.iter().all(|alias| alias.is_home || alias.memory.is_none());
         let home = || alias == HOME && self.aliases[HOME].spare.get().is_none();
         // New memory may have been filled on either side.
@@ -196,7 +196,7 @@ impl Core {
         state.uses.is_empty() && stays && home() && self.is_at_home(state) && alone()
     }
 
-    fn begin(&self, state: &mut State, write: bool) -> SyncMethod {
+    fn begin(&self, state: &mut CoreState, write: bool) -> SyncMethod {
         if write {
             state.written_at(HOME);
         }
@@ -394,14 +394,14 @@ impl Core {
     }
 
     /// The state, brought up to date.
-    pub(crate) fn lock_state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock_state(&self) -> MutexGuard<'_, CoreState> {
         let mut state = lock(&self.state);
         self.lease.recall(&mut state, self.whole());
         state
     }
 
     /// The same for who has the core alone: no lock.
-    pub(super) fn state_mut(&mut self) -> &mut State {
+    pub(super) fn state_mut(&mut self) -> &mut CoreState {
         let whole = self.whole();
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.lease.recall(state, whole);

@@ -8,7 +8,7 @@ use super::{
     core::HOME,
     guard_entries::{GuardEntry, Turn, not_ours},
     part::Part,
-    state::State,
+    state::CoreState,
 };
 use onebuf_hal::{
     Error, Export, FdRange, HostRange, IpcRange, MemoryKind, Result,
@@ -115,7 +115,7 @@ impl Core {
     }
 
     /// The newest contents are in the home, and nothing of ours is at work, until the state is unlocked.
-    fn bring_home(&self) -> Result<MutexGuard<'_, State>> {
+    fn bring_home(&self) -> Result<MutexGuard<'_, CoreState>> {
         let queue_state = self.hub.service_queue_state(self.aliases[HOME].device)?;
         drop(self.take(&Part::whole(self), &queue_state, true, true)?);
         let mut state = self.lock_state();
@@ -129,7 +129,7 @@ impl Core {
         Ok(state)
     }
 
-    fn wait_for_uses(&self, state: &State) -> Result<()> {
+    fn wait_for_uses(&self, state: &CoreState) -> Result<()> {
         let mut uses = state.uses.iter();
         uses.try_for_each(|used| used.point.wait(self.hub.timeout()))
     }
@@ -177,7 +177,7 @@ impl Core {
     }
 
     /// The state, for who is about to take the buffer: after the clients whose visits are over.
-    pub(super) fn lock_reclaimed(&self) -> Result<MutexGuard<'_, State>> {
+    pub(super) fn lock_reclaimed(&self) -> Result<MutexGuard<'_, CoreState>> {
         let state = self.lock_state();
         if state.guard_entries.turn() != Turn::Claimed {
             return Ok(state);
@@ -222,7 +222,7 @@ impl Core {
 }
 
 /// An owner in this process may have ended a client's visit in the meantime.
-fn check_turn(state: &State, turn: Turn) -> Result<()> {
+fn check_turn(state: &CoreState, turn: Turn) -> Result<()> {
     match state.guard_entries.turn() {
         now if now == turn => Ok(()),
         now => Err(not_ours(now)),

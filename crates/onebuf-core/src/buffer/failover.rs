@@ -15,7 +15,7 @@ use super::{
     make::allocate_own,
     pages::PAGES_MOVE,
     staging::Opened,
-    state::State,
+    state::CoreState,
     transition::{Enqueued, Outcome, Refusal, RouteEnd},
 };
 use crate::queue_state::QueuePoint;
@@ -151,7 +151,7 @@ impl Core {
 
     /// The newest contents as they are. Their replica's last writer has them in its memory while that is acquired; from when it
     /// was mapped they are where the mapping is, until somebody else has written.
-    pub(super) fn contents_as_is(&self, state: &State, index: usize) -> Result<Opened> {
+    pub(super) fn contents_as_is(&self, state: &CoreState, index: usize) -> Result<Opened> {
         let (alias, home) = (&self.aliases[index], self.aliases[HOME].memory.as_ref());
         let memory = alias.memory_in(state.newest()).or(home).ok_or_else(|| {
             Error::unsupported("the contents of this buffer", "a memory that has them")

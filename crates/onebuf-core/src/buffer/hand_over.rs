@@ -6,7 +6,7 @@ use super::{
     core::HOME,
     guard_entries::GuardEntry,
     span::Span,
-    state::State,
+    state::CoreState,
     transition::{
         Acquire, BufferState, Enqueued, Executor, On, OrderAfter, Outcome, Refusal, RouteEnd, Step,
         StepFailed, Steps, Use, Uses, Without, perform_all, release_home, release_others, run,
@@ -28,7 +28,7 @@ impl Core {
     /// out-of-order queue's launches have to wait for.
     pub(super) fn hand_over(
         &self,
-        state: &mut State,
+        state: &mut CoreState,
         entry: &GuardEntry,
         queue_state: &Arc<QueueState>,
         keep: bool,
@@ -56,12 +56,16 @@ impl Core {
     }
 
     /// Releases the home, where that takes a call, for another process.
-    pub(super) fn release_home(&self, state: &mut State) -> Result<()> {
+    pub(super) fn release_home(&self, state: &mut CoreState) -> Result<()> {
         self.perform(state, release_home)
     }
 
     /// Steps that nobody takes the buffer by, and that no others take the place of.
-    fn perform(&self, state: &mut State, plan: impl FnOnce(&BufferState) -> Steps) -> Result<()> {
+    fn perform(
+        &self,
+        state: &mut CoreState,
+        plan: impl FnOnce(&BufferState) -> Steps,
+    ) -> Result<()> {
         self.refresh(state, self.whole());
         let steps = plan(&state.buffer);
         let done = perform_all(&mut Execution::new(self, state, None), &steps);
@@ -69,7 +73,7 @@ impl Core {
     }
 
     /// Reads what the memories know of themselves: their access states, and where pages lie.
-    fn refresh(&self, state: &mut State, span: Span) {
+    fn refresh(&self, state: &mut CoreState, span: Span) {
         state.refresh(&self.aliases);
         if let Some(pages) = &mut state.buffer.pages {
             *pages = self.pages(span);
@@ -92,7 +96,11 @@ impl Core {
     }
 
     /// The in-order queue that used the alias last, or the device's service queue.
-    pub(super) fn queue_state_for(&self, state: &State, alias: usize) -> Result<Arc<QueueState>> {
+    pub(super) fn queue_state_for(
+        &self,
+        state: &CoreState,
+        alias: usize,
+    ) -> Result<Arc<QueueState>> {
         match &state.queue_states[alias] {
             Some(queue_state) => Ok(queue_state.clone()),
             None => self.hub.service_queue_state(self.aliases[alias].device),
@@ -131,7 +139,7 @@ impl Core {
 /// One hand-over under way.
 pub(super) struct Execution<'h> {
     pub core: &'h Core,
-    pub state: &'h mut State,
+    pub state: &'h mut CoreState,
     /// The queue that takes the buffer; `None` where nobody does.
     taker: Option<&'h Arc<QueueState>>,
     /// The lowest of the sync methods that it was ordered by.
@@ -209,7 +217,7 @@ impl Executor for Execution<'_> {
 }
 
 impl<'h> Execution<'h> {
-    fn new(core: &'h Core, state: &'h mut State, taker: Option<&'h Arc<QueueState>>) -> Self {
+    fn new(core: &'h Core, state: &'h mut CoreState, taker: Option<&'h Arc<QueueState>>) -> Self {
         let (sync_method, after) = (SyncMethod::SameQueue, Vec::new());
         Self { core, state, taker, sync_method, after, why: None }
     }

@@ -12,7 +12,7 @@
 //! all the same. A lease is granted only when no mark is left, so a guard whose lease was recalled can never mistake a
 //! later lease for its own.
 
-use super::{guard_entries::GuardEntry, span::Span, state::State};
+use super::{guard_entries::GuardEntry, span::Span, state::CoreState};
 use crate::queue_state::QueueState;
 use onebuf_hal::{
     SyncMethod,
@@ -82,7 +82,7 @@ impl Lease {
 
     /// Grants a lease to the queue that took the buffer last, if nobody holds anything of it, and no other
     /// process has turns of it. The state is locked, and a lease that was there recalled.
-    pub fn grant(&self, state: &State) {
+    pub fn grant(&self, state: &CoreState) {
         let free = !(state.guard_entries.any() || state.exposed);
         let Some(settled) = state.settled.as_ref().filter(|_| free) else { return };
         self.at.store(0, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Lease {
     }
 
     /// Ends the lease, if there is one, and brings the state up to date. The state is locked.
-    pub fn recall(&self, state: &mut State, whole: Span) {
+    pub fn recall(&self, state: &mut CoreState, whole: Span) {
         let word = self.word.load(Ordering::Relaxed);
         if word != 0 {
             self.fold(state, whole);
@@ -101,7 +101,7 @@ impl Lease {
     }
 
     #[cold]
-    fn fold(&self, state: &mut State, whole: Span) {
+    fn fold(&self, state: &mut CoreState, whole: Span) {
         let word = self.word.swap(0, Ordering::AcqRel);
         let Some(settled) = state.settled.take() else { return };
         let at = self.at.load(Ordering::Relaxed);

@@ -6,7 +6,7 @@ use super::{
     guard_entries::GuardEntry,
     part::Part,
     span::Span,
-    state::{State, shorten},
+    state::{CoreState, shorten},
     transition::Use,
 };
 use crate::{
@@ -44,7 +44,7 @@ impl Core {
     }
 
     /// Whether the newest contents are in the home, and its owner's kernels may use it.
-    pub(super) fn is_at_home(&self, state: &State) -> bool {
+    pub(super) fn is_at_home(&self, state: &CoreState) -> bool {
         self.is_acquired() && state.has_newest(HOME)
     }
 

@@ -7,7 +7,7 @@ use super::{
     lease::Lease,
     owner::Loan,
     span::Span,
-    state::State,
+    state::CoreState,
     transition::{Pages, Rules},
 };
 use crate::{
@@ -257,7 +257,7 @@ pub(super) fn assemble(
         is_foreign: false,
     };
     let pages = (plan.memory_kind == MemoryKind::Managed).then(Pages::default);
-    let state = State::new(&aliases, Span::whole(bytes), rules, pages);
+    let state = CoreState::new(&aliases, Span::whole(bytes), rules, pages);
     let label = Label::new(shape.name.clone());
     let observers = hub.buffer_observers(|| describe(&label, bytes, &plan, &aliases));
     Core {

@@ -3,7 +3,7 @@
 use super::{
     Core,
     hand_over::{Execution, failed},
-    state::State,
+    state::CoreState,
     transition::{CopySource, Enqueued, On, Outcome, RouteEnd, StepFailed},
 };
 use crate::{
@@ -95,7 +95,7 @@ impl Core {
     }
 
     /// The end that a copy reads from.
-    fn open_source(&self, state: &State, from: CopySource) -> Result<Opened> {
+    fn open_source(&self, state: &CoreState, from: CopySource) -> Result<Opened> {
         match from.as_is {
             true => self.contents_as_is(state, from.alias),
             false => self.open_end(state, from.alias, self.queue_state_for(state, from.alias)?),
@@ -105,7 +105,7 @@ impl Core {
     /// An alias that was handed over to a copy.
     fn open_end(
         &self,
-        state: &State,
+        state: &CoreState,
         alias: usize,
         queue_state: Arc<QueueState>,
     ) -> Result<Opened> {

@@ -16,8 +16,8 @@ use onebuf_hal::{Error, Memory, Result, SyncMethod, locks::Arc};
 use std::ops::{Deref, DerefMut};
 
 #[derive(Debug)]
-pub(crate) struct State {
-    /// What hand-overs are decided by. Access states are the memories' own: [`State::refresh`] reads them.
+pub(crate) struct CoreState {
+    /// What hand-overs are decided by. Access states are the memories' own: [`CoreState::refresh`] reads them.
     pub buffer: BufferState,
     /// What must be waited for.
     pub uses: Uses<QueuePoint>,
@@ -45,7 +45,7 @@ pub(crate) struct Settled {
     pub write: bool,
 }
 
-impl Deref for State {
+impl Deref for CoreState {
     type Target = BufferState;
 
     #[inline]
@@ -54,7 +54,7 @@ impl Deref for State {
     }
 }
 
-impl DerefMut for State {
+impl DerefMut for CoreState {
     #[inline]
     fn deref_mut(&mut self) -> &mut BufferState {
         &mut self.buffer
@@ -76,7 +76,7 @@ impl Point for QueuePoint {
 /// Uses that are kept apart by their bytes before they are put together.
 const MANY: usize = 16;
 
-impl State {
+impl CoreState {
     pub fn new(aliases: &[Alias], whole: Span, rules: Rules, pages: Option<Pages>) -> Self {
         let replicas = aliases.iter().map(|s| s.replica).max().unwrap_or(0) + 1;
         let replica = |g| Replica::new(g == HOME);
