@@ -139,7 +139,7 @@ fn checked<'h, T: Pod>(
     builder: impl FnOnce(BufferBuilder<'h, T>) -> BufferBuilder<'h, T>,
 ) -> Result<BufferBuilder<'h, T>> {
     let builder = builder(hub.buffer::<T>(len));
-    if builder.len() != len || !builder.hub().is(hub) {
+    if builder.elements() != len || !builder.hub().is(hub) {
         return Err(Error::invalid("the function must return the builder it was given"));
     }
     Ok(builder)

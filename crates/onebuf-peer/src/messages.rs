@@ -35,8 +35,8 @@ impl Messages for Socket {
         let Some((bytes, fds)) = self.try_packet_with_fds(&mut packet)? else { return Ok(None) };
         let message = Message::decode(&packet[..bytes])?;
         let said = if let Message::Grant(grant) = &message { grant.fds.into() } else { 0 };
-        if fds.len() != said {
-            let sent = fds.len();
+        if fds.count() != said {
+            let sent = fds.count();
             return Err(Error::refused(format!("{sent} fds came with a message that has {said}")));
         }
         Ok(Some((message, fds)))

@@ -299,7 +299,7 @@ pub struct Received(Vec<OwnedFd>);
 
 impl Received {
     /// How many descriptors came.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 

@@ -277,7 +277,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     }
 
     #[doc(hidden)]
-    pub fn len(&self) -> usize {
+    pub fn elements(&self) -> usize {
         self.len
     }
 
