@@ -52,7 +52,7 @@ impl ToyDevice {
     }
 }
 
-// SAFETY: see the head of `lib.rs`.
+// SAFETY: memory is as long as was asked for, and imported pages keep their owner.
 unsafe impl TypedDevice for ToyDevice {
     type Types = ToyBackend;
 

@@ -28,7 +28,7 @@ impl ToyEvent {
     }
 }
 
-// SAFETY: see the head of `lib.rs`.
+// SAFETY: it is completed once, when its work and everything before it is over.
 unsafe impl Event for ToyEvent {
     fn domain(&self) -> Domain {
         self.domain

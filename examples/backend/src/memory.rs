@@ -54,7 +54,7 @@ impl ToyMemory {
     }
 }
 
-// SAFETY: see the head of `lib.rs`.
+// SAFETY: the range is there while its owner lives, which this holds.
 unsafe impl TypedMemory for ToyMemory {
     type Types = ToyBackend;
 

@@ -13,6 +13,9 @@ use std::sync::{Arc, atomic::AtomicPtr, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// How long a command waits for events of other queues.
+const LONGEST: Duration = Duration::from_secs(600);
+
 /// What a command does, on the queue's thread.
 type Work = Box<dyn FnOnce() -> Result<()> + Send>;
 
@@ -37,7 +40,7 @@ fn run(commands: mpsc::Receiver<Command>, profiling: bool) {
     let ns = |at: Instant| at.saturating_duration_since(clock).as_nanos() as u64;
     let mut so_far = Ok(());
     for Command { queued, after, work, event } in commands {
-        let ready = after.iter().try_for_each(|event| event.wait(Duration::MAX));
+        let ready = after.iter().try_for_each(|event| event.wait(LONGEST));
         let [queued_ns, started_ns] = [queued, Instant::now()].map(ns);
         so_far = so_far.and(ready).and_then(|()| work());
         let (submitted_ns, ended_ns) = (queued_ns, ns(Instant::now()));
@@ -80,7 +83,7 @@ impl ToyQueue {
 type Told = Result<ToyEvent>;
 type Done = Result<()>;
 
-// SAFETY: see the head of `lib.rs`.
+// SAFETY: commands run in order and hold the memory that they use.
 unsafe impl TypedQueue for ToyQueue {
     type Types = ToyBackend;
 

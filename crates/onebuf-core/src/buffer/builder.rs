@@ -270,7 +270,6 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         Ok(Buffer::new(core))
     }
 
-    /// The same around memory of others, on a device that imports such.
     #[doc(hidden)]
     pub fn hub(&self) -> &Hub {
         &self.hub
@@ -286,6 +285,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         &self.shape.devices
     }
 
+    /// Builds the buffer around memory of others, on a device that imports such.
     pub(crate) fn build_imported(mut self, device: DeviceIx, from: &Export) -> Result<Buffer<T>> {
         let bytes = self.bytes()?;
         if self.initial.is_some() || self.memory.is_some() || self.needs.any() {
