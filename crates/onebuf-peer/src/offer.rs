@@ -104,7 +104,7 @@ impl<'b, T: Pod> Offer<'b, T> {
             _ => {
                 let all = self.buffer.size_bytes();
                 return Err(Error::invalid(format!(
-                    "{all} bytes are not a multiple of elements of {bytes}"
+                    "the {all} bytes of the buffer are not a multiple of the element size {bytes}"
                 )));
             }
         };

@@ -761,7 +761,7 @@ fn bytes_are_told_as_the_elements_that_they_hold() {
     let (path, bytes) = (socket(&folder), hub.buffer::<u8>(4096).build().unwrap());
     let name = path.to_str().unwrap();
     let odd = Offer::open(&bytes, name).unwrap().element_bytes(7).map(drop).unwrap_err();
-    assert!(odd.to_string().contains("not a multiple of elements of 7"), "{odd}");
+    assert!(odd.to_string().contains("not a multiple of the element size 7"), "{odd}");
     let mut offer = Offer::open(&bytes, name).unwrap().element_bytes(4).unwrap();
     thread::scope(|scope| {
         let client = scope.spawn(|| {

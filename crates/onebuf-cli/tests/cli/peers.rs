@@ -196,7 +196,7 @@ fn device_memory_is_seen_from_both_sides() {
     assert_counts(&attached, 4, 5);
     assert_eq!((&attached["memory"], &attached["bytes_copied"]), (&"exportable".into(), &0.into()));
     // Whose device is not named, and who has none of that chip.
-    two.attach("").failed(1, "one of cuda:0, by `shared_with` or `onebuf attach --devices`");
+    two.attach("").failed(1, "one of cuda:0, with `shared_with` or `onebuf attach --devices`");
     let mut bare = two.command("attach both");
     let bare = Ran::from(bare.env("ONEBUF_CUDA_LIB", "none").output().unwrap());
     bare.failed(1, "01112131-4151-6171-8191-a1b1c1d1e1f1");
@@ -357,7 +357,7 @@ fn what_cannot_be_done_is_told() {
     let run = |args: &str| Ran::from(two.command(args).output().unwrap());
     run("share --bytes 6").failed(1, "multiple of 4");
     run("share --name /nonsuch/x").failed(1, "/nonsuch");
-    run("share --name .x").failed(1, "no dot first");
+    run("share --name .x").failed(1, "without a leading dot");
     run("share --devices nonsuch").failed(1, "nonsuch");
     let owner = two.share("");
     run("share --name both").failed(1, "another owner");
