@@ -119,7 +119,7 @@ pub(super) struct Product<T> {
     pub sizes: [usize; 3],
     pub ops: [Op; 2],
     pub lds: [usize; 3],
-    /// The number of elements from each matrix' first to its last.
+    /// The number of elements from each matrix's first to its last.
     pub elements: [usize; 3],
     pub alpha: T,
     pub beta: T,

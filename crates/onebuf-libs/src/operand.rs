@@ -1,8 +1,8 @@
 //! Checks of views that are passed to a library.
 //!
 //! # Safety
-//! This crate reaches inside views and queues here and nowhere else. A library is given a view's memory only on the view's own
-//! queue ([`Wanted::check`]) and while the call holds the view; scratch memory is used on the queue that keeps it.
+//! Only this module accesses the internals of views and queues. A library gets a view's memory only on the view's own queue
+//! ([`Wanted::check`]) and while the call holds the view; scratch memory is used on the queue that keeps it.
 
 #![allow(unsafe_code)]
 
@@ -22,7 +22,7 @@ impl<T: Pod> Operand<T> for WriteView<'_, T> {}
 pub(super) mod sealed {
     use super::*;
 
-    /// The inside of a view, visible to this crate only.
+    /// The guard inside a view, visible to this crate only.
     pub struct Held<'a>(pub(crate) &'a Hold<'a>);
 
     pub trait View {
@@ -31,7 +31,7 @@ pub(super) mod sealed {
 
     impl<T: Pod> View for ReadView<'_, T> {
         fn held(&self) -> Held<'_> {
-            // SAFETY: see the head of the file.
+            // SAFETY: see the module's safety section.
             Held(unsafe { internals::read_hold(self) })
         }
     }
@@ -43,7 +43,7 @@ pub(super) mod sealed {
     }
 }
 
-/// What is inside a view that a library writes.
+/// The guard inside a view that a library writes.
 pub(super) trait Written<'b> {
     fn hold(&self) -> &Hold<'b>;
     #[cfg(feature = "cpu-libs")]
@@ -52,26 +52,26 @@ pub(super) trait Written<'b> {
 
 impl<'b, T: Pod> Written<'b> for WriteView<'b, T> {
     fn hold(&self) -> &Hold<'b> {
-        // SAFETY: see the head of the file.
+        // SAFETY: see the module's safety section.
         unsafe { internals::write_hold(self) }
     }
 
     #[cfg(feature = "cpu-libs")]
     fn hold_mut(&mut self) -> &mut Hold<'b> {
-        // SAFETY: see the head of the file.
+        // SAFETY: see the module's safety section.
         unsafe { internals::write_hold_mut(self) }
     }
 }
 
 /// The native queue.
 pub(super) fn native(queue: &Queue) -> &Arc<dyn hal::Queue> {
-    // SAFETY: see the head of the file.
+    // SAFETY: see the module's safety section.
     unsafe { internals::queue(queue) }
 }
 
 /// The queue's device, as its backend sees it.
 pub(super) fn device(queue: &Queue) -> &dyn hal::Device {
-    // SAFETY: see the head of the file.
+    // SAFETY: see the module's safety section.
     unsafe { internals::device(queue.hub(), queue.device().index()) }
 }
 

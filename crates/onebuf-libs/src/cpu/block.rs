@@ -7,8 +7,12 @@
 
 #![allow(unsafe_code)]
 
-use crate::{Op, number::Number};
+use crate::{
+    Op,
+    number::{Kind, Number},
+};
 use gemm::Parallelism;
+use onebuf_core::{Complex32, Complex64};
 use std::marker::PhantomData;
 
 /// The layout of a matrix in memory.
@@ -26,6 +30,12 @@ impl<T> Shape<T> {
         let fits = rows == 0 || columns == 0 || ld * (columns - 1) + rows <= len;
         assert!(fits && ld >= rows, "{rows} x {columns} by {ld} in {len} elements");
         Shape { at, rows, columns, row_step: 1, column_step: ld }
+    }
+
+    /// The same layout with another name of the element type.
+    fn cast<U>(&self) -> Shape<U> {
+        let Shape { at, rows, columns, row_step, column_step } = *self;
+        Shape { at: at.cast(), rows, columns, row_step, column_step }
     }
 
     fn part(&self, row: usize, column: usize, rows: usize, columns: usize) -> Self {
@@ -184,29 +194,86 @@ pub fn gemm<T: Number>(
     if m == 0 || n == 0 {
         return;
     }
+    let scalars = [alpha, beta];
+    let call =
+        Call { scalars, a: a.shape, b: b.shape, c: c.shape, conjugate: [a.conjugate, b.conjugate] };
+    // SAFETY: see the module's safety section. The element type is the one of this kind.
+    unsafe {
+        match T::KIND {
+            Kind::S => multiply_f32(&call.cast()),
+            Kind::D => multiply_f64(&call.cast()),
+            Kind::C => multiply_complex32(&call.cast()),
+            Kind::Z => multiply_complex64(&call.cast()),
+        }
+    }
+}
+
+/// The arguments of a product. Its sizes fit.
+struct Call<T> {
+    /// `alpha` and `beta`.
+    scalars: [T; 2],
+    a: Shape<T>,
+    b: Shape<T>,
+    c: Shape<T>,
+    conjugate: [bool; 2],
+}
+
+impl<T: Number> Call<T> {
+    /// The same call with the name of its element type that a concrete function has.
+    fn cast<U: Number>(&self) -> Call<U> {
+        let Call { scalars, a, b, c, conjugate } = self;
+        let (a, b, c) = (a.cast(), b.cast(), c.cast());
+        Call { scalars: scalars.map(bytemuck::cast), a, b, c, conjugate: *conjugate }
+    }
+}
+
+// The library is large and generic. A function for each element type has it compiled with this crate: otherwise every crate
+// that multiplies matrices would compile it again.
+macro_rules! multiply {
+    ($($name:ident: $type:ty),+) => {$(
+        /// # Safety
+        /// The blocks are valid, and that of `c` is exclusive.
+        #[inline(never)]
+        unsafe fn $name(call: &Call<$type>) {
+            // SAFETY: the caller's contract.
+            unsafe { multiply(call) }
+        }
+    )+};
+}
+
+multiply!(
+    multiply_f32: f32,
+    multiply_f64: f64,
+    multiply_complex32: Complex32,
+    multiply_complex64: Complex64
+);
+
+/// # Safety
+/// The blocks are valid, and that of `c` is exclusive.
+unsafe fn multiply<T: Number>(call: &Call<T>) {
+    let Call { scalars: [alpha, beta], a, b, c, conjugate } = call;
     let step = |n: usize| n as isize;
-    let ((cs, rs), reads) = ((c.shape.column_step, c.shape.row_step), beta != T::ZERO);
-    // SAFETY: see the module's safety section; the library accesses only the elements given by sizes and strides.
+    // SAFETY: the caller's contract; the library accesses only the elements given by sizes and strides.
     unsafe {
         gemm::gemm(
-            m,
-            n,
-            k,
-            c.shape.at,
-            step(cs),
-            step(rs),
-            reads,
-            a.shape.at,
-            step(a.shape.column_step),
-            step(a.shape.row_step),
-            b.shape.at,
-            step(b.shape.column_step),
-            step(b.shape.row_step),
-            beta,
-            alpha,
+            c.rows,
+            c.columns,
+            a.columns,
+            c.at,
+            step(c.column_step),
+            step(c.row_step),
+            *beta != T::ZERO,
+            a.at,
+            step(a.column_step),
+            step(a.row_step),
+            b.at,
+            step(b.column_step),
+            step(b.row_step),
+            *beta,
+            *alpha,
             false,
-            a.conjugate,
-            b.conjugate,
+            conjugate[0],
+            conjugate[1],
             Parallelism::Rayon(0),
         );
     }

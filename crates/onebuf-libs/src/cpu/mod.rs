@@ -7,7 +7,7 @@ mod lu;
 mod tests;
 mod transforms;
 
-pub use transforms::{Planners, Transforms};
+pub use transforms::Planners;
 
 use super::{
     blas::{Op, Product},
@@ -88,14 +88,8 @@ pub fn fft<T: Sample>(
     let planners = &Shelf::of(queue).planners;
     let data = &mut data[..total];
     match T::IS_DOUBLE {
-        true => {
-            let data = bytemuck::cast_slice_mut::<T, Complex64>(data);
-            Transforms { planners, plan, data }.run(|planners| &planners.double);
-        }
-        false => {
-            let data = bytemuck::cast_slice_mut::<T, Complex32>(data);
-            Transforms { planners, plan, data }.run(|planners| &planners.single);
-        }
+        true => planners.double(plan, bytemuck::cast_slice_mut::<T, Complex64>(data)),
+        false => planners.single(plan, bytemuck::cast_slice_mut::<T, Complex32>(data)),
     }
     Ok(())
 }

@@ -11,8 +11,8 @@ const PER_THREAD: usize = 1 << 16;
 /// The cached plans of one queue.
 #[derive(Default)]
 pub struct Planners {
-    pub single: Planner<f32>,
-    pub double: Planner<f64>,
+    single: Planner<f32>,
+    double: Planner<f64>,
 }
 
 type Planner<R> = Mutex<Option<FftPlanner<R>>>;
@@ -23,24 +23,32 @@ impl fmt::Debug for Planners {
     }
 }
 
-/// A batch to transform in place.
-pub struct Transforms<'a, T> {
-    pub planners: &'a Planners,
-    pub plan: &'a Fft1d,
-    pub data: &'a mut [T],
+impl Planners {
+    // The library is large and generic. A function for each type has it compiled with this crate: otherwise every crate that
+    // transforms would compile it again.
+
+    /// Transforms a batch in place.
+    #[inline(never)]
+    pub fn single(&self, plan: &Fft1d, data: &mut [Complex<f32>]) {
+        run(&self.single, plan, data);
+    }
+
+    /// Transforms a batch in place.
+    #[inline(never)]
+    pub fn double(&self, plan: &Fft1d, data: &mut [Complex<f64>]) {
+        run(&self.double, plan, data);
+    }
 }
 
-impl<R: FftNum> Transforms<'_, Complex<R>> {
-    pub fn run(self, planner: impl Fn(&Planners) -> &Planner<R>) {
-        let direction = match self.plan.direction() {
-            Direction::Forward => FftDirection::Forward,
-            Direction::Inverse => FftDirection::Inverse,
-        };
-        let mut kept = lock(planner(self.planners));
-        let fft = kept.get_or_insert_with(FftPlanner::new).plan_fft(self.plan.len(), direction);
-        drop(kept);
-        divide(&fft, self.data, self.plan.len());
-    }
+fn run<R: FftNum>(planner: &Planner<R>, plan: &Fft1d, data: &mut [Complex<R>]) {
+    let direction = match plan.direction() {
+        Direction::Forward => FftDirection::Forward,
+        Direction::Inverse => FftDirection::Inverse,
+    };
+    let mut kept = lock(planner);
+    let fft = kept.get_or_insert_with(FftPlanner::new).plan_fft(plan.len(), direction);
+    drop(kept);
+    divide(&fft, data, plan.len());
 }
 
 /// Gives each thread whole transforms. The calling thread takes the first share.

@@ -132,7 +132,7 @@ unsafe fn copy_strided<T: Number>(
     (y, dy): (DevicePtr, i32),
 ) -> Result<()> {
     let (h, table) = (handle.raw(), &*handle.table);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let answer = unsafe {
         match T::KIND {
             Kind::S => table.scopy(h, n, x, dx, y, dy),
