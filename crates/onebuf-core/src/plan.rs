@@ -1,13 +1,13 @@
-//! Choosing where a buffer lives and how each device sees it: a pure function over the topology.
+//! Chooses where a buffer lives and how each device accesses it: a pure function of the topology and the request.
 //!
-//! Every way to build the buffer (an allocator, a form, a route per device) has a [`Score`]; the
-//! plan is the way with the least. A route is judged by itself and a score only adds up what its
-//! routes say, so one more route, or a better verdict on an old one, can never make the plan worse.
+//! Every way to build the buffer (an allocating device, a memory kind, a route per device) has a [`Score`]; the plan is the way
+//! with the lowest. Each route is judged independently and a score only adds up its routes' values, so an additional route, or
+//! a better verdict on an existing one, can never make the plan worse.
 
 use crate::{
     route::{are_apart, is_host, serves, zero_copy_by_contract},
     sync,
-    topology::{DeviceIx, Route, State, Topology},
+    topology::{DeviceIx, Route, Topology, VerdictState},
 };
 use onebuf_hal::{
     AddressSpace, CopyPolicy, DeviceInfo, DeviceKind, Error, Hint, MemoryKind, Result, RouteKind,
@@ -18,31 +18,32 @@ use std::borrow::Cow;
 mod explain;
 use explain::Bar;
 
-/// What a buffer is wanted for.
+/// The requirements of a buffer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
-    /// Who uses it: at least one, each once, in any order. May contain the host.
+    /// The devices that use it: at least one, each once, in any order. May contain the host.
     pub devices: Vec<DeviceIx>,
-    /// Its size; not zero.
+    /// Size in bytes; not zero.
     pub bytes: u64,
     /// What to do about implied copies.
     pub policy: CopyPolicy,
-    /// A wish about its form.
+    /// The expected use.
     pub hint: Option<Hint>,
-    /// The form it must have.
+    /// The required memory kind, if any.
     pub memory_kind: Option<MemoryKind>,
     /// The device that must allocate it; it need not be one of `devices`.
     pub allocate_on: Option<DeviceIx>,
-    /// The kind of route that every device but the allocator must get.
+    /// The kind of route that every device except the allocating one must get.
     pub route: Option<RouteKind>,
-    /// The caller vouches for routes that are only declared, and for copies that were not measured.
+    /// Whether the caller vouches for routes that are only declared, and for routes whose copies were not measured.
     pub trust_declared: bool,
-    /// Addresses out of kernels may be used, where they are proven ([`RouteKind::RawAddress`]). Ordering that kind says so, too.
+    /// Whether addresses that were read in kernels may be used where they are proven ([`RouteKind::RawAddress`]). Requesting
+    /// that kind in `route` permits them, too.
     pub raw_addresses: bool,
 }
 
 impl Request {
-    /// The same for the device that allocates it, too.
+    /// The same request, with the device that allocates it added to `devices`.
     pub(crate) fn with_home(&self) -> Request {
         let mut all = self.clone();
         let home = self.allocate_on.filter(|home| !self.devices.contains(home));
@@ -51,89 +52,89 @@ impl Request {
     }
 }
 
-/// Where the buffer lives and how each device sees it.
+/// The placement of a buffer, and how each device accesses it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Who allocates.
+    /// The device that allocates it.
     pub allocate_on: DeviceIx,
-    /// In which form.
+    /// The memory kind.
     pub memory_kind: MemoryKind,
-    /// One per requested device, by index.
+    /// The route of each requested device, in the order of their indices.
     pub routes: Vec<Hop>,
-    /// Better routes from this allocator that could not be taken.
+    /// Better routes from the allocating device that could not be used.
     pub rejected: Vec<Rejected>,
-    /// What the choice was made by.
+    /// The score by which this plan was chosen.
     pub score: Score,
 }
 
 impl Plan {
-    /// Whether the host sees the memory without a copy, asked for or not.
+    /// Whether the host accesses the memory without a copy, even if the host was not requested.
     pub fn host_sees(&self) -> bool {
         !self.score.host_blind_late
     }
 }
 
-/// How one device sees the buffer.
+/// How one device accesses the buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hop {
-    /// Which device.
+    /// The device.
     pub to: DeviceIx,
-    /// By which route.
+    /// The kind of route.
     pub kind: RouteKind,
-    /// How its queues are joined with the allocator's.
+    /// The sync method between its queues and the allocating device's.
     pub sync: SyncMethod,
-    /// Whether handing over copies nothing; `None` when nobody knows.
+    /// Whether a hand-over makes no copy; `None` if unknown.
     pub zero_copy: Option<bool>,
-    /// On what ground the route is used.
+    /// Why the route can be used.
     pub why: Cow<'static, str>,
 }
 
-/// A route that would have been better, had it been usable.
+/// A better route that could not be used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rejected {
-    /// Who would have seen the memory.
+    /// The device that would have accessed the memory.
     pub to: DeviceIx,
-    /// Where it would have lived.
+    /// The device that would have allocated it.
     pub from: DeviceIx,
-    /// By which route.
+    /// The kind of route.
     pub kind: RouteKind,
-    /// Why not, and what to do about it.
+    /// Why it was rejected, and what to do about it.
     pub why: String,
 }
 
-/// How good a plan is: compared field by field in this order, less is better.
+/// The rank of a plan. Fields are compared in this order; lower is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score {
-    /// Devices whose route copies, or is not known not to.
+    /// Number of devices whose route copies, or may copy.
     pub copies: u64,
-    /// Devices whose route rests on the caller's word alone.
+    /// Number of devices whose route only the caller vouches for.
     pub on_trust: u64,
-    /// How far the form is from the hint.
+    /// The distance of the memory kind from the hint.
     pub off_hint: u8,
-    /// The host does not see the memory without a copy. Not counted where a device's own memory
-    /// comes first: under `GpuPreferred`, and without a hint when a device has memory of its own.
+    /// Whether the host cannot access the memory without a copy. Always false if device memory takes precedence: with the hint
+    /// `GpuPreferred`, and without a hint if a device has memory of its own.
     pub host_blind: bool,
-    /// Devices with memory of their own that would reach the buffer over the bus.
+    /// Number of devices with memory of their own that would access the buffer over the bus.
     pub over_bus: u64,
-    /// The places of the routes' kinds in [`RouteKind::ALL`], added up.
+    /// The sum of the routes' positions in [`RouteKind::ALL`]; a route that copies counts as `Staged`.
     pub kinds: u64,
-    /// One hand-over to each device, measured where it was, else the routes' own guess.
+    /// The sum of one hand-over to each device, measured or else estimated.
     pub handoff_ns: u64,
-    /// As `host_blind`, for those: there it only breaks ties.
+    /// Like `host_blind`, always counted. It breaks ties if device memory takes precedence.
     pub host_blind_late: bool,
-    /// How far the form is from the device's natural one.
+    /// The distance of the memory kind from the device's preferred one.
     pub off_memory_kind: u8,
-    /// The allocator's index, and the form, so that no two ways tie.
+    /// The allocating device and the memory kind, so that no two plans tie.
     pub place: Option<(DeviceIx, MemoryKind)>,
 }
 
-/// Chooses. The same topology and request give the same plan, whatever the order of the devices.
+/// Chooses a plan. The same topology and request give the same plan, whatever the order of the devices.
 ///
 /// # Errors
-/// - [`Error::InvalidArgument`]: no devices, one of them twice or unknown, or no bytes.
-/// - [`Error::OutOfMemory`]: a device's limit is below the buffer's size.
-/// - [`Error::CopyForbidden`]: every way needs a copy, or may need one.
-/// - [`Error::Unsupported`]: what was forced is not there, or no route joins the devices.
+/// - [`Error::InvalidArgument`]: no devices, a device that is unknown or named twice, or no bytes.
+/// - [`Error::OutOfMemory`]: the buffer exceeds a device's limit.
+/// - [`Error::CopyForbidden`]: every plan needs a copy, or may need one.
+/// - [`Error::Unsupported`]: what the request requires is unavailable, or no route joins the devices.
 pub fn plan(topology: &Topology, request: &Request) -> Result<Plan> {
     check(topology, request)?;
     let planner = Planner { topology, request };
@@ -142,7 +143,7 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan> {
         return Ok(planner.alone(place));
     }
     let drafts = planner.places()?.into_iter().map(|place| planner.draft(place));
-    // Any plan is less than any obstacle.
+    // `Ok` orders before `Err`: any plan is better than any obstacle.
     let key = |draft: &Result<Plan, Obstacle<'_>>| {
         draft.as_ref().map(|plan| plan.score).map_err(|obstacle| obstacle.rank())
     };
@@ -165,14 +166,14 @@ fn check(topology: &Topology, request: &Request) -> Result<()> {
     broken.map_or(Ok(()), |(_, rule)| Err(Error::invalid(rule)))
 }
 
-/// Where and in which form the memory could be allocated.
+/// A device and memory kind that could hold the buffer.
 #[derive(Clone, Copy)]
 struct Home {
     on: DeviceIx,
     memory_kind: MemoryKind,
 }
 
-/// A usable way for one device to see the memory.
+/// A usable way for one device to access the memory.
 struct Way<'t> {
     kind: RouteKind,
     route: Option<&'t Route>,
@@ -188,18 +189,18 @@ impl Way<'_> {
         Way { kind, route: None, zero_copy, copies: false, on_trust: false, handoff_ns: 0 }
     };
 
-    /// The same order as in [`Score`], so that the best way of each device makes the best sum.
+    /// The order of [`Score`], so that the best way of each device gives the best sum.
     fn rank(&self) -> (bool, bool, u64, u64) {
         (self.copies, self.on_trust, self.kind_rank(), self.handoff_ns)
     }
 
-    /// Among ways that copy, the kind says nothing: the faster is the better.
+    /// The kind does not matter for routes that copy: the faster is better.
     fn kind_rank(&self) -> u64 {
         if self.copies { RouteKind::Staged as u64 } else { self.kind as u64 }
     }
 }
 
-/// What keeps one place from becoming a plan: the first device that would not see the memory.
+/// Why one place gives no plan: the first device that could not access the memory.
 struct Obstacle<'t> {
     from: DeviceIx,
     to: DeviceIx,
@@ -208,8 +209,8 @@ struct Obstacle<'t> {
 }
 
 impl Obstacle<'_> {
-    /// Least for the place that came nearest of those whose bar can be lifted at all, and there for the bar that is easiest
-    /// to lift.
+    /// Lowest for places whose obstacle can be removed at all, then for the fewest devices without access, then for the
+    /// obstacle that is easiest to remove.
     fn rank(&self) -> (bool, usize, bool, Bar, RouteKind) {
         let (bar, kind) = self.bar.map_or((Bar::OtherKind, RouteKind::Staged), |b| (b.0, b.1.kind));
         (bar >= Bar::WrongMemoryKind, self.missing, kind == RouteKind::Staged, bar, kind)
@@ -222,7 +223,7 @@ struct Planner<'t> {
 }
 
 impl<'t> Planner<'t> {
-    /// Where there is nothing to choose: one device, which allocates, in a form that it has.
+    /// The place if there is no choice: one device, which allocates, and a memory kind that it has.
     fn only_place(&self) -> Option<Home> {
         let (on, memory_kind) = (self.request.allocate_on?, self.request.memory_kind?);
         let has_it =
@@ -230,7 +231,7 @@ impl<'t> Planner<'t> {
         has_it.then_some(Home { on, memory_kind })
     }
 
-    /// What [`Self::draft`] makes of such a place, without the lists: whoever wraps memory waits for this.
+    /// The result of [`Self::draft`] for such a place, without the lists: a caller that wraps memory waits for this.
     fn alone(&self, place: Home) -> Plan {
         Plan {
             allocate_on: place.on,
@@ -245,7 +246,7 @@ impl<'t> Planner<'t> {
         let memory_kinds = |on| {
             self.info(on).caps.memory_kinds.iter().map(move |&memory_kind| Home { on, memory_kind })
         };
-        // Memory on the chip is scarce, and managed memory moves: whoever wants them says so.
+        // On-chip memory is scarce, and managed memory moves: both must be requested.
         let wanted = |place: &Home| match self.request.memory_kind {
             Some(memory_kind) => memory_kind == place.memory_kind,
             None => !place.memory_kind.is_asked_for(),
@@ -253,8 +254,7 @@ impl<'t> Planner<'t> {
         Ok(self.allocators()?.into_iter().flat_map(memory_kinds).filter(wanted).collect())
     }
 
-    /// Whoever may allocate. The host may even when nobody asked for it: its pages are what most
-    /// devices can see.
+    /// The devices that may allocate. The host may even if it was not requested, because most devices can access its pages.
     fn allocators(&self) -> Result<Vec<DeviceIx>> {
         let mut must_fit = self.devices().chain(self.request.allocate_on);
         must_fit.try_for_each(|device| self.fits(device))?;
@@ -266,7 +266,7 @@ impl<'t> Planner<'t> {
         Ok(self.topology.indices().filter(|&device| asked(device) || host(device)).collect())
     }
 
-    /// Whoever sees a buffer holds it in one piece, its own, imported or staged.
+    /// Checks the device's limit. A device that accesses a buffer holds it in one piece, whether allocated, imported or staged.
     fn fits(&self, device: DeviceIx) -> Result<()> {
         let node = self.topology.node(device);
         let (asked, limit) = (self.request.bytes, node.info.caps.max_alloc_bytes);
@@ -280,14 +280,14 @@ impl<'t> Planner<'t> {
         let on = self.request.allocate_on.map_or("any of the devices", |device| self.id(device));
         let memory_kind =
             self.request.memory_kind.map_or("any".into(), |memory_kind| memory_kind.to_string());
-        let what = format!("memory of the form {memory_kind} on {on}");
+        let what = format!("{memory_kind} memory on {on}");
         let needs = match self.request.memory_kind {
             Some(MemoryKind::OnChip) => "the MSMC memory of a Texas Instruments platform",
             Some(MemoryKind::Managed) => {
                 "a hub with `managed_memory(true)` or ONEBUF_MANAGED=1, and a CUDA or HIP device with memory of its own whose \
                  driver has concurrent managed access (`Hub::notes` says what is missing)"
             }
-            _ => "a device that allocates in that form",
+            _ => "a device that allocates this kind of memory",
         };
         Error::unsupported(what, needs)
     }
@@ -334,15 +334,15 @@ impl<'t> Planner<'t> {
         if forbidden { Err(Bar::Copies) } else { Ok(way) }
     }
 
-    /// Declared is not working: it takes proof, the contract or the caller's word.
+    /// Whether a route may be used: it needs proof, an API's contract, or the caller's word.
     fn believe(&self, route: &Route) -> Result<(), Bar> {
         let proven = route.verdict.proven_for(self.request.bytes);
         let vouched = proven || route.guaranteed || self.request.trust_declared;
         match route.verdict.state {
-            State::Refuted => Err(Bar::Refuted),
+            VerdictState::Refuted => Err(Bar::Refuted),
             _ if vouched => Ok(()),
-            State::Proven => Err(Bar::UnprovenSize),
-            State::Declared => Err(Bar::Unproven),
+            VerdictState::Proven => Err(Bar::UnprovenSize),
+            VerdictState::Declared => Err(Bar::Unproven),
         }
     }
 
@@ -380,8 +380,8 @@ impl<'t> Planner<'t> {
         }
     }
 
-    /// Whether seeing the memory from the host matters less than having it near a device: host pages
-    /// would cost a chip with memory of its own its bandwidth.
+    /// Whether device memory takes precedence over access from the host: host pages would cost a chip with its own memory its
+    /// bandwidth.
     fn device_first(&self) -> bool {
         match self.request.hint {
             Some(hint) => hint == Hint::GpuPreferred,
@@ -389,17 +389,17 @@ impl<'t> Planner<'t> {
         }
     }
 
-    /// Whether it is a chip with memory of its own.
+    /// Whether the device is a chip with its own memory.
     fn is_apart(&self, device: DeviceIx) -> bool {
         let info = self.info(device);
         !is_host(info) && info.kind != DeviceKind::Cpu && !info.caps.unified_memory
     }
 
-    /// Only where the device's own memory comes first; else host memory is what was wished for. Coarse-grained SVM that
-    /// others use in place lies in host memory too: it is host pages that they import.
+    /// The number of devices with their own memory that would use host memory; zero unless device memory takes precedence.
+    /// Coarse-grained SVM that others use in place is host memory too: they import it as host pages.
     fn over_bus(&self, place: Home) -> u64 {
         use MemoryKind::{CoarseSvm, FineSvm, HostPages, MappedDevice};
-        // Where a runtime has an address space for its chips, it is their own memory.
+        // If a runtime has an address space for its chips, its SVM is device memory.
         let space = self.info(place.on).caps.address_space;
         let own = matches!((place.memory_kind, space), (CoarseSvm, Some(AddressSpace::Runtime(_))));
         let host = matches!(place.memory_kind, HostPages | MappedDevice | FineSvm | CoarseSvm);
@@ -408,8 +408,8 @@ impl<'t> Planner<'t> {
         if in_host_memory && self.device_first() { apart as u64 } else { 0 }
     }
 
-    /// Plain pages are the same whoever allocated them, so for those either direction tells. A
-    /// forced kind has no say: it is about the devices that were asked for.
+    /// Whether the host accesses the memory without a copy. Host pages are the same whichever device allocated them, so for
+    /// those a route in either direction counts. `Request::route` does not apply: it concerns the requested devices.
     fn host_sees(&self, place: Home) -> bool {
         let plain = place.memory_kind == MemoryKind::HostPages;
         let mut hosts = self.topology.indices().filter(|&device| is_host(self.info(device)));
@@ -437,7 +437,7 @@ impl<'t> Planner<'t> {
         }
     }
 
-    /// A chip with memory of its own is best served from there; one without loses nothing by a map.
+    /// A chip with its own memory prefers that memory; a unified one loses nothing by mapped memory.
     fn off_memory_kind(&self, place: Home) -> u8 {
         let unified = self.info(place.on).caps.unified_memory;
         match place.memory_kind {
@@ -454,22 +454,23 @@ impl<'t> Planner<'t> {
     fn hop(&self, from: DeviceIx, to: DeviceIx, way: &Way<'_>) -> Hop {
         let sync =
             way.route.map_or(SyncMethod::SameQueue, |route| self.sync_method(from, to, route));
-        let why = way.route.map_or("one device".into(), |route| self.base_device(route).into());
+        let why = way.route.map_or("one device".into(), |route| self.basis(route).into());
         Hop { to, kind: way.kind, sync, zero_copy: way.zero_copy, why }
     }
 
-    /// The best sync method that joins the two, to the home or from it.
+    /// The best sync method that joins the two, in either direction.
     fn sync_method(&self, from: DeviceIx, to: DeviceIx, route: &Route) -> SyncMethod {
         sync::planned(self.topology, [from, to], Some(route), self.request.trust_declared)
     }
 
-    fn base_device(&self, route: &Route) -> String {
-        let base_device = match route {
+    /// What the use of a route rests on.
+    fn basis(&self, route: &Route) -> String {
+        let basis = match route {
             _ if route.verdict.proven_for(self.request.bytes) => "proven",
             _ if route.guaranteed => "by contract",
             _ => "on the caller's word",
         };
-        format!("{base_device}: {}", route.verdict.why)
+        format!("{basis}: {}", route.verdict.why)
     }
 
     fn rejected(&self, place: Home, to: DeviceIx, taken: &Way<'_>) -> Vec<Rejected> {
@@ -478,7 +479,7 @@ impl<'t> Planner<'t> {
         better.map(|route| self.rejection(place, route)).collect()
     }
 
-    /// A better kind that may be used and yet was not taken copies, or lacks proof.
+    /// The reason for a rejection. A better kind that is usable and yet was not taken copies, or lacks proof.
     fn rejection(&self, place: Home, route: &'t Route) -> Rejected {
         let bar = match self.judge(place, route) {
             Ok(way) if way.copies => Bar::Copies,
@@ -493,7 +494,7 @@ impl<'t> Planner<'t> {
         let routes = self.topology.between(place.on, to).iter();
         let barred = routes.filter_map(|r| self.judge(place, r).err().map(|bar| (bar, r)));
         let barred = barred.filter(|(bar, _)| *bar != Bar::OtherKind);
-        // A staged copy is always there, and says the least; but of chips that are apart it says why.
+        // A staged copy is always available and explains the least, so it comes last; except between separate chips.
         let apart = are_apart(self.info(place.on), self.info(to));
         let last = |r: &Route| r.kind == RouteKind::Staged && !apart;
         let bar = barred.min_by_key(|(bar, r)| (last(r), *bar, r.kind));
@@ -514,7 +515,7 @@ impl<'t> Planner<'t> {
         Error::unsupported(format!("{kind} for {route}"), format!("a usable route ({why})"))
     }
 
-    /// By index, so that the request's own order has no say.
+    /// The requested devices by index, so that their order in the request does not matter.
     fn devices(&self) -> impl Iterator<Item = DeviceIx> {
         self.topology.indices().filter(|device| self.request.devices.contains(device))
     }
@@ -528,19 +529,19 @@ impl<'t> Planner<'t> {
     }
 }
 
-/// What was measured at one size says nothing good of another; something bad it does.
+/// Whether the route makes no copy at this size. A measured `true` does not apply to other sizes; a measured `false` does.
 fn zero_copy(route: &Route, bytes: u64) -> Option<bool> {
     let verdict = &route.verdict;
-    let beyond = verdict.state == State::Proven && !verdict.proven_for(bytes);
+    let beyond = verdict.state == VerdictState::Proven && !verdict.proven_for(bytes);
     match verdict.zero_copy {
-        // No clock tells better than the contract.
+        // A copy that the contract implies overrides any measurement.
         _ if zero_copy_by_contract(route) == Some(false) => Some(false),
         Some(true) if beyond => zero_copy_by_contract(route),
         known => known,
     }
 }
 
-/// A route's cost is a guess in microseconds.
+/// The duration of a hand-over: measured, or else the route's cost in microseconds.
 fn handoff_ns(route: &Route) -> u64 {
     let measured = route.verdict.handoff_us.filter(|us| us.is_finite());
     measured.map_or(u64::from(route.cost) * 1000, |us| (us * 1000.0) as u64)

@@ -1,37 +1,37 @@
-//! The immutable graph over devices: which routes there are, and what is known of each.
+//! The immutable graph of devices and of the routes between them, with a verdict for each route.
 
 use onebuf_hal::{DeviceInfo, MemoryKind, RouteKind, SyncMethod};
 use serde::{Deserialize, Serialize};
 
-/// A device's place in its hub's list.
+/// The index of a device in its hub's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceIx(pub u16);
 
 impl DeviceIx {
-    /// The host is the first of every hub's devices.
+    /// The host, which is the first device of every hub.
     #[doc(hidden)]
     pub const HOST: DeviceIx = DeviceIx(0);
 
-    /// As an index.
+    /// The index as `usize`.
     pub fn get(self) -> usize {
         self.0.into()
     }
 }
 
-/// What is known of a route.
+/// The state of a route's verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum VerdictState {
     /// An experiment on this machine has shown that it works.
     Proven,
-    /// The drivers say that they have it.
+    /// The drivers declare it.
     #[default]
     Declared,
     /// An experiment has shown that it does not work.
     Refuted,
 }
 
-/// For which buffers a verdict speaks.
+/// The sizes for which a verdict was obtained.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
     /// Smallest size tried.
@@ -49,76 +49,76 @@ impl Envelope {
     }
 }
 
-/// What experiments, or the lack of them, say of a route.
+/// What is known about a route.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Proven, declared or refuted.
-    pub state: State,
-    /// Whether handing over copies nothing; `None` when it was not measured.
+    pub state: VerdictState,
+    /// Whether a hand-over makes no copy; `None` if it was not measured.
     pub zero_copy: Option<bool>,
     /// The reason, in a sentence.
     pub why: String,
     /// The best sync method that joins the two devices' queues over this route.
     pub sync: Option<SyncMethod>,
-    /// One hand-over, in microseconds.
+    /// Duration of one hand-over, in microseconds.
     pub handoff_us: Option<f64>,
-    /// What the receiving device reads and writes through the route, or what the copy moves.
+    /// The receiving device's bandwidth through the route, or that of the copy.
     pub gb_per_s: Option<f64>,
-    /// For which sizes this holds.
+    /// The sizes for which this verdict holds.
     pub envelope: Option<Envelope>,
 }
 
 impl Verdict {
     /// Whether an experiment has shown that buffers of this size work.
     pub fn proven_for(&self, bytes: u64) -> bool {
-        self.state == State::Proven && self.envelope.as_ref().is_none_or(|e| e.covers(bytes))
+        self.state == VerdictState::Proven && self.envelope.as_ref().is_none_or(|e| e.covers(bytes))
     }
 }
 
-/// One way in which memory that lives on `from` is seen on `to`.
+/// One way in which `to` accesses memory that is allocated on `from`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// Where the memory lives.
+    /// The device of the memory.
     pub from: DeviceIx,
-    /// Who sees it.
+    /// The device that accesses it.
     pub to: DeviceIx,
-    /// How.
+    /// The kind of route.
     pub kind: RouteKind,
-    /// The form the memory must have on `from`; any when `None`.
+    /// The memory kind that it requires on `from`; any if `None`.
     pub memory_kind: Option<MemoryKind>,
-    /// What has to be there for it to work, in words.
+    /// What it requires, as text.
     pub needs: String,
-    /// Whether the API's contract guarantees that data arrives, experiment or not.
+    /// Whether the API's contract guarantees that it works, without an experiment.
     pub guaranteed: bool,
-    /// Relative cost of one hand-over where nothing was measured; smaller is better.
+    /// Estimated cost of one hand-over if it was not measured; smaller is better.
     pub cost: u32,
-    /// What is known.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// A device as the planner sees it.
+/// A device of the topology.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Its id, such as `opencl:0`.
     pub id: String,
-    /// What it is.
+    /// Its description.
     pub info: DeviceInfo,
 }
 
-/// Devices and routes. Built once, never changed.
+/// Devices and routes. Immutable once built.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     nodes: Vec<Node>,
     routes: Vec<Route>,
-    /// Start of each ordered pair's routes in `routes`, row by row, and the end of the last.
+    /// The start of each ordered pair's routes in `routes`, row by row, followed by the end of the last.
     starts: Vec<u32>,
 }
 
 impl Topology {
-    /// Sorts the routes by pair, best kind first.
+    /// Builds a topology. Sorts the routes by pair, best kind first.
     ///
     /// # Panics
-    /// When a route names a device that is not there: routes are made from the same list.
+    /// If a route names a device that is not in `nodes`.
     pub fn new(nodes: Vec<Node>, mut routes: Vec<Route>) -> Self {
         let n = nodes.len();
         let pair = |r: &Route| {
@@ -147,7 +147,7 @@ impl Topology {
     /// One device.
     ///
     /// # Panics
-    /// When the index is of another topology.
+    /// If the index belongs to another topology.
     pub fn node(&self, device: DeviceIx) -> &Node {
         &self.nodes[device.get()]
     }
@@ -172,14 +172,14 @@ impl Topology {
         &self.routes[self.starts[pair] as usize..self.starts[pair + 1] as usize]
     }
 
-    /// Whether an experiment has seen a method join the queues of two devices, whichever the memory was on: one that was won by
-    /// that method, or by a better one that needs proof too, which was timed beside the others. Methods that an API guarantees
-    /// prove nothing of others.
+    /// Whether an experiment has shown that a method joins the queues of two devices, whichever of them had the memory. Its
+    /// winner was that method, or a better one that also needs proof, since the doctor times it beside the others. A guaranteed
+    /// method as the winner proves nothing about others.
     pub fn proves(&self, [a, b]: [DeviceIx; 2], method: SyncMethod) -> bool {
         let seen = |route: &Route| {
             let Verdict { state, sync, .. } = &route.verdict;
             let won_by = sync.filter(|won_by| !won_by.is_guaranteed());
-            *state == State::Proven && won_by.is_some_and(|won_by| won_by <= method)
+            *state == VerdictState::Proven && won_by.is_some_and(|won_by| won_by <= method)
         };
         self.between(a, b).iter().chain(self.between(b, a)).any(seen)
     }

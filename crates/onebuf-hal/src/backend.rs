@@ -1,7 +1,7 @@
-//! What a backend is: an API's name, the libraries that it loads, and a search for its devices.
+//! A backend: an API's name, the libraries that it loads, and device discovery.
 //!
 //! # Safety
-//! The unsafe trait and methods are contracts between backends and what stands above them.
+//! The unsafe trait and methods are contracts between backends and the crates that use them.
 
 #![allow(unsafe_code)]
 
@@ -22,56 +22,57 @@ impl Api {
     pub const HOST: Api = Api("host");
 }
 
-/// One API, as a hub finds its devices.
+/// One API, through which a hub finds devices.
 ///
 /// # Safety
-/// Safe code relies on what the devices, memories, queues and events do that come from here: host pointers are valid for as
-/// many bytes and as long as the traits of this module say, and an event that is complete means that its work is over.
-/// Handles in a `LayeredHandles` are live.
+/// Safe code relies on the devices, memories, queues and events that a backend creates: host pointers are valid for the size
+/// and lifetime that the traits of this module state, and an event completes only after its work has ended. The handles in a
+/// `LayeredHandles` are live.
 pub unsafe trait Backend: Send + Sync + fmt::Debug {
-    /// The API's name in device ids. No two backends of a list have the same one, except that several may add devices of
-    /// one API for tests.
+    /// The API's name in device ids. It is unique in a hub's list of backends, except that tests may add several backends of
+    /// one API.
     fn api(&self) -> Api;
 
-    /// The libraries that it loads, the driver first. None where it needs no driver: then it also works in a forked child.
+    /// The libraries that it loads, the driver first. Empty if it needs no driver: such a backend also works in a forked child.
     fn libraries(&self) -> &'static [DriverLibrary] {
         &[]
     }
 
-    /// The languages that its devices compile.
+    /// The kernel languages that its devices compile.
     fn languages(&self) -> &'static [Language] {
         &[]
     }
 
-    /// Loads the libraries and lists the devices. A device that cannot be used is left out, with a note.
+    /// Loads the libraries and lists the devices. Devices that cannot be used are left out and reported as notes.
     ///
     /// # Errors
-    /// Why there is no device at all.
+    /// The reason why the API has no usable device.
     fn discover(&self, search: &Search<'_>) -> Result<Discovered, Unavailable>;
 }
 
 /// A library that a backend loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverLibrary {
-    /// What a program calls it: the API's name for its driver, another for a compiler and the like.
+    /// The name by which programs refer to it: the API's name for the driver, a different name for a compiler or helper
+    /// library.
     pub name: &'static str,
-    /// The environment variable that names another file.
+    /// The environment variable that overrides the file.
     pub variable: &'static str,
 }
 
-/// What a backend has found.
+/// The result of a backend's discovery.
 #[derive(Default)]
 pub struct Discovered {
-    /// In the driver's order.
+    /// The devices, in the driver's order.
     pub devices: Vec<Arc<dyn Device>>,
-    /// Devices that were left out, and why.
+    /// The devices that were left out, and why.
     pub notes: Vec<Error>,
-    /// What was loaded, for foreign objects of this API.
+    /// The loaded API, for foreign objects.
     pub library: Option<Arc<dyn Library>>,
 }
 
 impl Discovered {
-    /// Devices of one type, and why others were left out: `what` is one of them, in words.
+    /// Creates a result from devices of one type. Each of `problems` becomes a note about `what`, a description of one device.
     pub fn new<D: Device + 'static>(
         devices: impl IntoIterator<Item = Arc<D>>,
         what: &str,
@@ -83,38 +84,38 @@ impl Discovered {
     }
 }
 
-/// What a backend is told, and whom it may ask.
+/// The input of a backend's discovery.
 pub struct Search<'s> {
-    /// Libraries that the program has named, by [`DriverLibrary::name`].
+    /// The library files that the program chose, by [`DriverLibrary::name`].
     pub libraries: &'s BTreeMap<String, String>,
-    /// Counts driver calls and lets chosen ones fail.
+    /// Counts driver calls and makes selected ones fail.
     pub probe: Option<Arc<Probe>>,
-    /// Whether memory is wanted whose pages move.
+    /// Whether managed memory is enabled.
     pub managed: bool,
-    /// Numbers the devices' contexts.
+    /// Returns a new domain for a context.
     pub next_domain: fn() -> Domain,
     /// The devices of backends before this one, with their ids.
     pub earlier: Vec<(String, Arc<dyn Device>)>,
-    /// What went wrong without stopping the search.
+    /// Problems that did not stop the discovery.
     pub notes: Mutex<Vec<Error>>,
 }
 
 impl Search<'_> {
-    /// The file that the program has named for a library.
+    /// The file that the program chose for a library.
     pub fn library(&self, name: &str) -> Option<&str> {
         self.libraries.get(name).map(String::as_str)
     }
 
-    /// The device that a runtime is built on, used in that runtime's context from now on. None where it is another
-    /// library's.
+    /// Returns the device of an earlier backend that a runtime is built on, and uses it in the runtime's context from now on.
+    /// `None` if no such device exists, or if its driver refuses (a note is recorded).
     ///
     /// # Safety
-    /// Live handles that live as long as the runtime, whose library and that of the device are one where the device is
-    /// found.
+    /// The handles are live and stay so as long as the runtime. If an earlier device matches them, its library is the one that
+    /// created them.
     pub unsafe fn base_device(&self, layered: &LayeredHandles) -> Option<LayeredRuntime> {
         let mut earlier = self.earlier.iter();
         let (on, base_device) = earlier.find_map(|(id, device)| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the same contract.
             let base_device = unsafe { device.clone().base_device(layered) }?;
             Some((id.clone(), base_device))
         })?;
@@ -122,35 +123,36 @@ impl Search<'_> {
         Some(LayeredRuntime { on, base_device })
     }
 
-    /// What devices of other APIs know of the chip that a context is on, where UUIDs do not tell.
+    /// The physical id of the chip that a context runs on, as a device of an earlier backend reports it. Only devices that
+    /// cannot be matched by UUID are queried.
     ///
     /// # Safety
-    /// A live context that is current on this thread.
+    /// The context is live and current on this thread.
     pub unsafe fn chip_of(&self, context: ContextHandles, own: &PhysicalId) -> Option<PhysicalId> {
         let unknown =
             |device: &Arc<dyn Device>| own.uuid.is_none() || device.info().physical.uuid.is_none();
         let devices = self.earlier.iter().map(|(_, device)| device);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         devices
             .filter(|device| unknown(device))
             .find_map(|device| unsafe { device.chip_of(context) })
     }
 }
 
-/// An API that is not to be had here: a fact, not an error.
+/// An API that is unavailable on this machine. This is information, not an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unavailable {
-    /// Which API.
+    /// The API.
     pub api: &'static str,
-    /// What was tried, in order.
+    /// The library files that were tried, in order.
     pub tried: Vec<String>,
-    /// Whether its library was there.
+    /// Whether its library was loaded.
     pub loaded: bool,
-    /// What the driver answered.
+    /// The driver's status code.
     pub code: Option<i32>,
-    /// Why, in words.
+    /// The reason, as text.
     pub reason: String,
-    /// What would help, if anything is known to.
+    /// How to fix it, if known.
     pub hint: Option<String>,
 }
 

@@ -1,7 +1,7 @@
-//! Runtimes that are built on a device of another API.
+//! Layered runtimes: runtimes built on a device of another API.
 //!
 //! # Safety
-//! The unsafe method is a contract for backends: which handles they are given.
+//! The unsafe method is a contract for its callers: which handles they may pass.
 
 #![allow(unsafe_code)]
 
@@ -9,29 +9,29 @@ use super::Queue;
 use crate::{Result, locks::Arc};
 use std::fmt;
 
-/// The device that a runtime is built on, by handles of the underlying API.
+/// The native handles of the device that a layered runtime is built on, in the underlying API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayeredHandles {
     /// The device.
     pub device: usize,
-    /// The context that the runtime works in. It lives as long as the runtime.
+    /// The context that the runtime uses. It lives as long as the runtime.
     pub context: usize,
 }
 
-/// A device that another API's runtime is built on. Both use one context, so that their queues can wait for each other.
+/// A device that another API's runtime is built on. Both use one context, so their queues can wait for each other.
 pub trait BaseDevice: Send + Sync + fmt::Debug {
-    /// A queue of the runtime's, as one of this device.
+    /// Wraps a queue of the runtime as a queue of this device.
     ///
     /// # Safety
-    /// A live queue of the API beneath, by its handle.
+    /// `raw` is the handle of a live queue of the underlying API.
     unsafe fn queue(&self, raw: usize) -> Result<Arc<dyn Queue>>;
 }
 
-/// The device that another device's runtime is built on.
+/// The base device of a layered runtime.
 #[derive(Clone, Debug)]
 pub struct LayeredRuntime {
-    /// The other's id.
+    /// The id of the base device.
     pub on: String,
-    /// The other.
+    /// The base device.
     pub base_device: Arc<dyn BaseDevice>,
 }

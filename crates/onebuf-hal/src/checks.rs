@@ -1,5 +1,5 @@
-//! Checks that backends make before anything is enqueued or allocated, with the same messages for every API: some
-//! drivers do not check, and others return a code without a reason.
+//! Checks that backends make before anything is enqueued or allocated, with the same messages for every API: some drivers do
+//! not check, and others return a status without a reason.
 
 use crate::{Access, AllocSpec, DeviceInfo, Domain, Error, MemoryKind, Result};
 use std::{
@@ -7,12 +7,12 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
-/// Whether a device may allocate this many bytes. A limit of zero means that the driver does not report one.
+/// Checks that a device may allocate this many bytes. A limit of zero means that the driver does not report one.
 pub fn bytes(info: &DeviceInfo, bytes: usize) -> Result<()> {
     bytes_within(info, bytes, info.caps.max_alloc_bytes)
 }
 
-/// The same with another limit.
+/// Checks a size against the given limit instead of the device's.
 pub fn bytes_within(info: &DeviceInfo, bytes: usize, limit: u64) -> Result<()> {
     match bytes {
         0 => Err(Error::invalid("memory of zero bytes")),
@@ -21,19 +21,19 @@ pub fn bytes_within(info: &DeviceInfo, bytes: usize, limit: u64) -> Result<()> {
     }
 }
 
-/// [`Caps::max_loop_iterations`](crate::Caps) of a driver, by the name that it gives its device. Mesa's rasteriser for CPUs
-/// counts the iterations of all loops of a function down from 65,535 and then leaves every loop (`loop_limiter` in gallivm, in
-/// 22.3 and newer sources), whichever API the program came by.
+/// [`Caps::max_loop_iterations`](crate::Caps) of a driver, by the name that it reports for its device. Mesa's software
+/// rasteriser counts the iterations of all loops of a function down from 65,535 and then leaves every loop (`loop_limiter` in
+/// gallivm, in 22.3 and newer sources), for every API.
 pub fn max_loop_iterations(device: &str) -> Option<u32> {
     device.starts_with("llvmpipe").then_some(0xffff)
 }
 
-/// Whether a device can allocate such memory.
+/// Checks that a device can allocate memory of this specification.
 pub fn allocation(info: &DeviceInfo, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<()> {
     bytes(info, spec.bytes)?;
     memory_kind(info, spec.memory_kind)?;
     if !spec.align.is_power_of_two() {
-        return Err(Error::invalid(format!("alignment {} is no power of two", spec.align)));
+        return Err(Error::invalid(format!("alignment {} is not a power of two", spec.align)));
     }
     contents.map_or(Ok(()), |contents| self::contents(spec.bytes, contents))
 }
@@ -52,7 +52,7 @@ fn memory_kind(info: &DeviceInfo, memory_kind: MemoryKind) -> Result<()> {
     Err(Error::unsupported(what, format!("{or}one of {}", have.join(", "))))
 }
 
-/// Whether these contents have the size of the new memory.
+/// Checks that the initial contents have the size of the memory.
 pub fn contents(bytes: usize, contents: &[u8]) -> Result<()> {
     match contents.len() {
         len if len == bytes => Ok(()),
@@ -60,14 +60,14 @@ pub fn contents(bytes: usize, contents: &[u8]) -> Result<()> {
     }
 }
 
-/// Out of memory, or more than the maximum of one allocation.
+/// The error for a failed allocation, or for one above the device's limit.
 #[cold]
 pub fn out_of_memory(asked: usize, info: &DeviceInfo) -> Error {
     let limit = Some(info.caps.max_alloc_bytes);
     Error::OutOfMemory { device: info.name.clone(), asked: asked as u64, limit }
 }
 
-/// The error for an object that is not of the device's context; of another backend if it has no domain.
+/// The error for an object of another context; of another backend if `domain` is `None`.
 #[cold]
 pub fn foreign(what: &str, domain: Option<Domain>, own: Domain, info: &DeviceInfo) -> Error {
     let from = domain.map_or("another backend".to_owned(), |d| format!("domain {}", d.0));
@@ -86,7 +86,7 @@ pub fn range(len: usize, offset: usize, bytes: usize) -> Result<Range<usize>> {
     }
 }
 
-/// The range of a fill, if it is valid.
+/// Checks a fill and returns its range.
 pub fn fill(len: usize, offset: usize, bytes: usize, pattern: &[u8]) -> Result<Range<usize>> {
     let whole = |number: usize| number.is_multiple_of(pattern.len());
     if pattern.is_empty() || !whole(offset) || !whole(bytes) {
@@ -99,14 +99,14 @@ pub fn fill(len: usize, offset: usize, bytes: usize, pattern: &[u8]) -> Result<R
     range(len, offset, bytes)
 }
 
-/// The shortest pattern that gives the same result: zeroes of any length are one zero.
+/// The shortest pattern that gives the same result when repeated: zeroes of any length become one zero.
 pub fn shortest(pattern: &[u8]) -> &[u8] {
     let len = pattern.len();
     let repeats = |n: usize| len.is_multiple_of(n) && pattern[n..] == pattern[..len - n];
     &pattern[..(1..len).find(|n| repeats(*n)).unwrap_or(len)]
 }
 
-/// Whether the two ranges of a copy inside one memory do not overlap.
+/// Checks that the two ranges of a copy inside one memory do not overlap.
 pub fn apart(from: usize, to: usize, bytes: usize) -> Result<()> {
     match bytes.saturating_sub(from.abs_diff(to)) {
         0 => Ok(()),
@@ -116,7 +116,7 @@ pub fn apart(from: usize, to: usize, bytes: usize) -> Result<()> {
     }
 }
 
-/// The host end of a transfer.
+/// Checks that the host pointer of a non-empty transfer is not null.
 pub fn host_pointer(pointer: *const u8, bytes: usize) -> Result<()> {
     if pointer.is_null() && bytes > 0 {
         return Err(Error::invalid("the host pointer of a transfer is null"));
@@ -124,14 +124,14 @@ pub fn host_pointer(pointer: *const u8, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// A duplicate of a descriptor, for a driver that keeps what it is given.
+/// Duplicates a descriptor, for a driver that takes ownership.
 pub fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     let copy = fd.try_clone_to_owned();
     copy.map_err(|why| Error::invalid(format!("a descriptor that cannot be duplicated: {why}")))
 }
 
-/// How many descriptors of this process lead to something whose name has this in it. Not how many there are: other tests
-/// open and close theirs meanwhile.
+/// Counts the open descriptors of this process whose target contains `name`. The total would not do: other tests open and close
+/// descriptors meanwhile.
 #[cfg(any(test, feature = "testing"))]
 pub fn descriptors(name: &str) -> usize {
     let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
@@ -139,7 +139,7 @@ pub fn descriptors(name: &str) -> usize {
     links.filter(|link| link.to_string_lossy().contains(name)).count()
 }
 
-/// Whether memory was created for what a kernel is about to do with it.
+/// Checks that memory was created for this access by kernels.
 #[inline]
 pub fn access(made_for: Access, access: Access) -> Result<()> {
     if made_for.allows(access) {
@@ -148,20 +148,20 @@ pub fn access(made_for: Access, access: Access) -> Result<()> {
     Err(Error::invalid(format!("memory made for {made_for} given to a kernel for {access}")))
 }
 
-/// The memory that a region is taken of.
+/// The memory that a region is part of.
 pub struct Whole {
-    /// How long it is.
+    /// Size in bytes.
     pub bytes: usize,
-    /// What it was made for.
+    /// The access that it was created for.
     pub access: Access,
-    /// The alignment of offsets.
+    /// Required alignment of region offsets.
     pub align: usize,
     /// Whether it is itself a region.
     pub is_part: bool,
 }
 
 impl Whole {
-    /// Whether such a region is valid.
+    /// Checks a region.
     pub fn check_region(&self, offset: usize, bytes: usize, access: Access) -> Result<()> {
         let Whole { bytes: len, access: has, align, is_part } = *self;
         range(len, offset, bytes)?;

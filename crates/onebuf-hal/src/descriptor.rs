@@ -1,31 +1,30 @@
-//! Checks of a file descriptor by the kernel's information, before a driver gets it.
+//! Checks a file descriptor by what the kernel reports, before it is passed to a driver.
 //!
-//! Nothing here blocks: a file system may answer late, or never, but its cached answers and a memfd's seals need no
-//! request to it.
+//! Nothing here blocks. A file system may answer late or never, but cached attributes and a memfd's seals need no request to
+//! it.
 
 use super::FdKind;
 use rustix::fs::{AtFlags, FileType, SeekFrom, StatxFlags, fcntl_get_seals, seek, statx};
 use std::os::fd::AsFd;
 
-/// The kind of a descriptor that may be memory.
+/// The kind of a descriptor that can be memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
-    /// Pages in the kernel, and nothing else: a memfd.
+    /// A memfd: pages in the kernel, without a file system.
     Memfd,
     /// A file of a file system.
     File,
-    /// An object of a driver: a character device, or an anonymous inode as a dma-buf is.
+    /// An object of a driver: a character device, or an anonymous inode such as a dma-buf.
     Driver,
 }
 
-/// Checks that a descriptor can be memory of that kind, and is long enough where the kernel knows its length. Otherwise it
-/// says what is wrong.
+/// Checks that a descriptor can be memory of that kind, and that it is long enough if the kernel reports its length.
 pub fn check(fd: impl AsFd, kind: FdKind, bytes: u64) -> Result<Sort, String> {
     let fd = fd.as_fd();
-    // Without `STATX_DONT_SYNC` a file system in user space would be asked, which may belong to the sender.
+    // Without `STATX_DONT_SYNC` the kernel would query a file system in user space, which may belong to the sender.
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = statx(fd, c"", flags, StatxFlags::TYPE | StatxFlags::SIZE)
-        .map_err(|why| format!("the kernel does not say what it is ({why})"))?;
+        .map_err(|why| format!("statx failed ({why})"))?;
     let (sort, there) = match FileType::from_raw_mode(found.stx_mode.into()) {
         FileType::RegularFile if fcntl_get_seals(fd).is_ok() => (Sort::Memfd, found.stx_size),
         FileType::RegularFile => (Sort::File, found.stx_size),
@@ -35,10 +34,10 @@ pub fn check(fd: impl AsFd, kind: FdKind, bytes: u64) -> Result<Sort, String> {
             FdKind::DmaBuf => (Sort::Driver, seek(fd, SeekFrom::End(0)).unwrap_or(0)),
             FdKind::OpaqueFd => (Sort::Driver, bytes),
         },
-        other => return Err(format!("it is no memory, but {}", name(other))),
+        other => return Err(format!("it is {}, not memory", name(other))),
     };
     match there < bytes {
-        true => Err(format!("it has {there} bytes, and {bytes} were said")),
+        true => Err(format!("it has {there} bytes, but {bytes} are needed")),
         false => Ok(sort),
     }
 }

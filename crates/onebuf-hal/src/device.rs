@@ -1,8 +1,8 @@
 //! Devices and the memory they allocate or import.
 //!
 //! # Safety
-//! The unsafe here says that a [`HostRange`]'s address may travel between threads, and that a part of it
-//! lies inside. The unsafe traits are contracts that safe code above relies on.
+//! The unsafe code here makes a [`HostRange`] `Send` and `Sync`, and computes addresses inside one. The unsafe traits are
+//! contracts that safe code above relies on.
 
 #![allow(unsafe_code)]
 
@@ -23,127 +23,126 @@ use std::{
 /// [`TypedDevice`](crate::typed::TypedDevice).
 ///
 /// # Safety
-/// - Memory that it allocates or imports, and queues that it opens, keep the contracts of [`Memory`] and [`Queue`].
-/// - An import stays inside the range that it was given, and keeps the range's owner until no work uses it any more.
-/// - A [`HostRange`] of [`Device::map_file`] is valid for reads and writes of all its bytes while its owner lives.
+/// - Memory that it allocates or imports, and queues that it opens, fulfil the contracts of [`Memory`] and [`Queue`].
+/// - An import stays inside the given range, and keeps the range's owner alive until no work uses the import.
+/// - A [`HostRange`] from [`Device::map_file`] is valid for reads and writes of all its bytes while its owner lives.
 pub unsafe trait Device: Any + Send + Sync + fmt::Debug {
-    /// What is known of it.
+    /// The device's description.
     fn info(&self) -> &DeviceInfo;
 
-    /// New memory. It holds what was given, which is as long as the memory, or something unspecified.
-    /// Shared virtual memory takes no contents.
+    /// Allocates memory. It holds `contents`, whose length equals the allocation's, or unspecified bytes. Shared virtual memory
+    /// takes no contents.
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn Memory>>;
 
-    /// A view of memory that lives elsewhere. Whatever keeps the original alive is kept until the
-    /// driver has let go of it.
+    /// Imports memory of another device, API or process. The owner of the original is kept alive until the driver has released
+    /// the import.
     fn import(&self, export: &Export, access: Access) -> Result<Arc<dyn Memory>>;
 
-    /// A descriptor of memory at an address that this device's runtime knows, whoever allocated it.
+    /// Exports a descriptor for memory at an address that this device's runtime knows, even if another API allocated it.
     fn descriptor(&self, of: &AddressRange) -> Result<FdRange>;
 
-    /// A new binary semaphore that other devices of the chip can import.
+    /// Creates a binary semaphore that other devices of the chip can import.
     fn semaphore(&self) -> Result<SharedSemaphore>;
 
-    /// Another device's semaphore, by its descriptor, which stays the caller's.
+    /// Imports another device's semaphore by its descriptor. The caller keeps the descriptor.
     fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn Semaphore>>;
 
-    /// Its native context, for another API that makes its own for sharing objects with it.
+    /// Returns its native context, so that another API can create a context that shares objects with it.
     fn native_context(&self) -> Result<NativeContext>;
 
-    /// Another device whose objects it will be asked to share. Some APIs have to know that when they make their context, which
-    /// is at the first call that needs one.
+    /// Announces a device whose objects this one will import. Some APIs need this when they create their context, which happens
+    /// at the first call that needs one.
     fn will_share_with(&self, other: &Arc<dyn Device>);
 
-    /// This device as what a runtime of another API is built on, used in that runtime's context from now on; none where the
-    /// runtime is built on another one.
+    /// Returns this device as the base of another API's layered runtime, and uses it in that runtime's context from now on.
+    /// `None` if the runtime is built on a different device.
     ///
     /// # Safety
-    /// Handles of live objects, where they are of this device's library, which live as long as the runtime.
+    /// If the handles belong to this device's library, they are live and stay so as long as the runtime.
     unsafe fn base_device(
         self: Arc<Self>,
         layered: &LayeredHandles,
     ) -> Option<Result<Arc<dyn BaseDevice>>>;
 
-    /// The chip that another API's context is on, where the driver says that it is this device's.
+    /// The physical id of this device, if the driver reports that another API's context runs on it.
     ///
     /// # Safety
-    /// A live context that is current on this thread.
+    /// The context is live and current on this thread.
     unsafe fn chip_of(&self, context: ContextHandles) -> Option<PhysicalId>;
 
-    /// The file behind pages of the host that this device allocated, for another process.
+    /// The file behind host pages that this device allocated, so that another process can map it.
     fn page_file(&self, pages: &HostRange) -> Result<PageFile>;
 
-    /// Another process's file as pages of the host. The file is checked: it can neither shrink nor be unsealed.
+    /// Maps another process's file as host pages. Checks that the file can neither shrink nor be unsealed.
     fn map_file(&self, file: OwnedFd, bytes: usize) -> Result<HostRange>;
 
-    /// Whether a program here that was asked for its binary loses what its variables in global memory begin with.
+    /// Whether exporting a program's binary on this device loses the initial values of the program's global variables.
     fn forgets_variables(&self) -> bool;
 
-    /// By what its driver's calls are watched, where they may hang.
+    /// The watchdog's record of this device, if its driver calls may block.
     fn post(&self) -> Option<&Arc<Post>>;
 
-    /// A new queue.
+    /// Opens a queue.
     fn queue(&self, spec: QueueSpec) -> Result<Arc<dyn Queue>>;
 
-    /// Compiles a program in the language that this device speaks.
+    /// Builds a program from the first form of the source that this device supports.
     fn build(&self, source: &Source) -> Result<Arc<dyn Program>>;
 
-    /// Whether [`Device::build`] compiles, which takes long enough to be remembered. Programs of native
-    /// functions are not: a function may hold a buffer, and so the hub that would remember it.
+    /// Whether [`Device::build`] compiles, which is slow enough that the hub caches its programs. Programs of native functions
+    /// are not cached: a function may hold a buffer, and so the hub that would cache it.
     fn compiles(&self) -> bool;
 }
 
 impl dyn Device {
-    /// For the backend's own downcasts.
+    /// Lets a backend downcast to its own type.
     pub fn as_any(&self) -> &dyn Any {
         self
     }
 }
 
-/// What memory to allocate.
+/// Describes memory to allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocSpec {
-    /// How many bytes; never zero.
+    /// Size in bytes; not zero.
     pub bytes: usize,
-    /// Alignment in bytes, a power of two. Drivers that allocate for themselves cannot be made to obey:
-    /// memory that is exported is checked.
+    /// Alignment in bytes, a power of two. Drivers that choose addresses themselves may ignore it; exported memory is checked.
     pub align: usize,
-    /// In what form; one of the device's memory kinds.
+    /// The memory kind; one that the device lists.
     pub memory_kind: MemoryKind,
-    /// What kernels will do with it.
+    /// How kernels access it.
     pub access: Access,
-    /// What the host will do with it.
+    /// How the host accesses it.
     pub host: HostAccess,
-    /// What else is expected of it, where anything was said.
+    /// The expected use, if the caller gave a hint.
     pub hint: Option<Hint>,
 }
 
-/// A sealed file of ours, kept by its pages.
+/// The sealed file behind host pages that onebuf allocated.
 #[derive(Clone)]
 pub struct PageFile {
     /// The file.
     pub file: Arc<dyn AsFd + Send + Sync>,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// Host pages, and what keeps them mapped.
+/// A range of host memory, and the owner that keeps it mapped.
 #[derive(Clone)]
 pub struct HostRange {
     /// First byte.
     pub pointer: NonNull<u8>,
-    /// How many bytes may be used.
+    /// Size in bytes.
     pub bytes: usize,
-    /// The owner: pages stay while a clone of this lives.
+    /// The owner: the pages stay mapped while a clone of this lives.
     pub owner: Arc<dyn Any + Send + Sync>,
 }
 
 impl HostRange {
-    /// Some of the bytes, with the same owner.
+    /// A part of the range, with the same owner.
     pub fn part(&self, offset: usize, bytes: usize) -> Result<HostRange> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes && bytes > 0 => {
-                // SAFETY: inside the pages.
+                // SAFETY: the range was just checked to lie inside the pages.
                 let pointer = unsafe { self.pointer.add(offset) };
                 Ok(HostRange { pointer, bytes, owner: self.owner.clone() })
             }
@@ -155,7 +154,7 @@ impl HostRange {
     }
 }
 
-// SAFETY: the pointer is only an address here; whoever dereferences it holds a guard of the buffer.
+// SAFETY: the pointer is only an address here; code that dereferences it holds a guard of the buffer.
 unsafe impl Send for HostRange {}
 // SAFETY: as above.
 unsafe impl Sync for HostRange {}
@@ -169,25 +168,25 @@ impl fmt::Debug for HostRange {
     }
 }
 
-/// What one device gives so that another can see its memory.
+/// A handle by which another device can import memory.
 #[derive(Clone, Debug)]
 pub enum Export {
     /// Host pages at a stable address.
     Host(HostRange),
     /// Memory behind a file descriptor.
     Fd(FdRange),
-    /// An address that kernels of both use as it is.
+    /// A device address that is valid for kernels of both devices.
     Address(AddressRange),
-    /// Memory of another chip by the same API, which reaches it where it lies.
+    /// Memory of another device of the same API, accessed in place.
     Peer(Arc<dyn Memory>),
-    /// Memory of another process, behind a handle of the API's.
+    /// Memory of another process, by a handle of the API.
     Ipc(IpcRange),
-    /// An object of another API, which the importing one has sharing calls for.
+    /// An object of another API for which the importing API has sharing calls.
     Object(ObjectRange),
 }
 
 impl Export {
-    /// What it is, for errors.
+    /// The kind of export, for error messages.
     pub fn name(&self) -> &'static str {
         match self {
             Export::Host(_) => "host pages",
@@ -201,26 +200,25 @@ impl Export {
     }
 }
 
-/// Memory behind a file descriptor. Whoever imports it gives the driver a duplicate: this one stays ours.
+/// Memory behind a file descriptor. An importer passes a duplicate to its driver; this descriptor stays open here.
 #[derive(Clone, Debug)]
 pub struct FdRange {
-    /// The memory stays while this, or what was imported from it, does.
+    /// The descriptor. The memory lives as long as this or an import of it.
     pub fd: Arc<OwnedFd>,
-    /// What sort of descriptor.
+    /// The kind of descriptor.
     pub kind: FdKind,
-    /// Where in the allocation the bytes begin.
+    /// Offset of the bytes in the allocation.
     pub offset: usize,
-    /// How many there are.
+    /// Number of bytes.
     pub bytes: usize,
-    /// How large the whole allocation is: drivers import it whole.
+    /// Size of the whole allocation, which drivers import as one.
     pub allocation_bytes: usize,
-    /// The number of its type of memory, where its API has such and it is known. Only the same API on the same chip makes
-    /// anything of it.
+    /// The index of the memory type, if its API has memory types. Only the same API on the same chip can use it.
     pub memory_type: Option<u32>,
 }
 
 impl FdRange {
-    /// Whether a device says that it imports such, and the bytes lie inside the allocation.
+    /// Checks that a device imports this kind of descriptor, and that the bytes lie inside the allocation.
     pub fn check_for(&self, info: &DeviceInfo) -> Result<()> {
         if !info.caps.imports.contains(&self.kind) {
             let what = format!("{} of another's memory on {}", self.kind, info.name);
@@ -229,7 +227,7 @@ impl FdRange {
         self.check()
     }
 
-    /// Whether the bytes lie inside the allocation.
+    /// Checks that the bytes lie inside the allocation.
     pub fn check(&self) -> Result<()> {
         let FdRange { offset, bytes, allocation_bytes, .. } = *self;
         match offset.checked_add(bytes) {
@@ -241,25 +239,25 @@ impl FdRange {
     }
 }
 
-/// Where an address comes from, and so how far it is to be believed.
+/// The origin of a device address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressFrom {
-    /// From the allocator: the API itself says that kernels use it.
+    /// Returned by the allocator: the API's contract allows kernels to use it.
     Allocator,
-    /// Out of a kernel, which no API promises to mean anything outside of it.
+    /// Read in a kernel. No API guarantees that it is valid anywhere else.
     Kernel,
 }
 
-/// Memory at an address that another API's kernels use as it is. That API's calls do not know it.
+/// Memory at a device address that another API's kernels use directly. That API's own calls do not accept the address.
 #[derive(Clone)]
 pub struct AddressRange {
-    /// First byte, as kernels see it. Nobody follows it on the host.
+    /// Address of the first byte, for kernels. The host does not dereference it.
     pub address: u64,
-    /// How many bytes may be used.
+    /// Size in bytes.
     pub bytes: usize,
-    /// Where it comes from.
+    /// The origin of the address.
     pub from: AddressFrom,
-    /// The memory stays while a clone of this lives.
+    /// The memory lives while a clone of this does.
     pub owner: Arc<dyn Any + Send + Sync>,
 }
 
@@ -269,103 +267,102 @@ impl fmt::Debug for AddressRange {
     }
 }
 
-/// Who may use a device's view of shared memory now. Moving between these makes data visible.
+/// What a device may do with its view of shared memory now. Changing it makes data visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessState {
-    /// Others may write: the device's view is handed out, kernels must not touch it.
+    /// Other devices and the host may write; the device's kernels must not use it.
     Released,
-    /// Others may read what the device wrote; its kernels may still read.
+    /// Other devices and the host may read; the device's kernels may still read.
     SharedRead,
-    /// The device's kernels read and write.
+    /// The device's kernels may read and write.
     Acquired,
 }
 
-/// Memory of one device: allocated by it, or another's memory seen from it.
+/// Memory of one device: allocated by it, or imported from another.
 ///
-/// Dropping it lets the driver free it once queued work that uses it is done. [`dynamic`](crate::dynamic) implements it for
-/// every [`TypedMemory`](crate::typed::TypedMemory).
+/// When it is dropped, the driver frees it after queued work that uses it has completed. [`dynamic`](crate::dynamic) implements
+/// this trait for every [`TypedMemory`](crate::typed::TypedMemory).
 ///
 /// # Safety
-/// Safe code makes slices of what these methods return.
-/// - [`Memory::bytes`] never changes, and the driver has at least as many bytes for it.
+/// Safe code makes slices from the results of these methods.
+/// - [`Memory::bytes`] never changes, and the driver's allocation has at least that many bytes.
 /// - [`Memory::host_pointer`] is valid for reads and writes of [`Memory::bytes`] bytes until the memory is dropped or
-///   [`Queue::reside`] makes it `Acquired`; where [`Memory::needs_access_state`] is false, until it is dropped. While
-///   the memory is `SharedRead` or `Released`, nothing that a queue was given writes those bytes.
+///   [`Queue::reside`] makes it `Acquired`; if [`Memory::needs_access_state`] is false, until it is dropped. While the memory
+///   is `SharedRead` or `Released`, no enqueued work writes those bytes.
 /// - The pages of an [`Export::Host`] are valid in the same way while a clone of its owner lives, at an address that does not
-///   change. A descriptor or address that is exported leads to bytes of this memory and to no others.
+///   change. An exported descriptor or address gives access to bytes of this memory and to no others.
 /// - A region lies inside the memory and keeps it alive.
 pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
-    /// Usable size.
+    /// Usable size, in bytes.
     fn bytes(&self) -> usize;
 
-    /// In what form it is.
+    /// The memory kind.
     fn memory_kind(&self) -> MemoryKind;
 
-    /// Where the host sees the bytes while the memory is `SharedRead` or `Released`; `None` when it never
-    /// does, or when it is not mapped now.
+    /// The address of the bytes on the host while the memory is `SharedRead` or `Released`. `None` if the host can never access
+    /// it, or if it is not mapped now.
     fn host_pointer(&self) -> Option<NonNull<u8>>;
 
-    /// Whether [`Queue::reside`] has anything to do for this memory.
+    /// Whether [`Queue::reside`] must be called to change who may access this memory.
     fn needs_access_state(&self) -> bool;
 
-    /// Who may use it now.
+    /// The current access state.
     fn access_state(&self) -> AccessState;
 
-    /// How many of these bytes lie on the wrong side, where pages have one and move: on the host, where the device's kernels
-    /// are to use them (`Acquired`), or on the device, where others are. None of all other memory.
+    /// For managed memory: how many of these bytes are in pages on the wrong side for the wanted access state, which is the
+    /// host for `Acquired` and the device for the other states. Zero for all other memory.
     fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize;
 
-    /// What lets another device see it. From then on its address must not move, and a driver that
-    /// moves it gets an error from [`Queue::reside`].
+    /// Exports it for another device. From then on its address must not change: if the driver changes it, [`Queue::reside`]
+    /// returns an error.
     fn export(&self, queue: &dyn Queue) -> Result<Export>;
 
-    /// A descriptor of that sort, which others import it by.
+    /// Exports a descriptor of this kind, by which others import the memory.
     fn export_fd(&self, kind: FdKind) -> Result<FdRange>;
 
-    /// The address that kernels see it at, for another API of the same address space. The memory is acquired, and stays
-    /// so while the other uses it.
+    /// Exports its device address, for another API with the same address space. The memory is acquired, and stays so while the
+    /// other API uses it.
     fn export_address(&self, queue: &dyn Queue) -> Result<AddressRange>;
 
-    /// Whether the queue's reads, writes, fills and copies know this memory. Where they do not, only kernels use it.
+    /// Whether the queue's reads, writes, fills and copies accept this memory. If not, only kernels can use it.
     fn takes_transfers(&self) -> bool;
 
-    /// A handle that another process opens it by.
+    /// Exports a handle by which another process opens it.
     fn export_ipc(&self) -> Result<IpcRange>;
 
-    /// The object that it is, for another API's sharing calls.
+    /// Exports it as a native object, for another API's sharing calls.
     fn export_object(&self) -> Result<ObjectRange>;
 
-    /// A part of it as memory of its own, for kernels: the same bytes, and one access state with the whole.
-    /// The offset is a multiple of the device's alignment, the access no wider than the whole's, and a
-    /// part has no parts.
+    /// Creates a region: a part of the memory for kernels, with the same bytes and the access state of the whole. The offset is
+    /// a multiple of the device's alignment, the access is no wider than that of the whole, and a region has no regions.
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn Memory>>;
 
     /// The native handle.
     fn raw(&self) -> RawHandle;
 
-    /// One more reference to the native object, for somebody who will release it.
+    /// Adds a reference to the native object, which the caller must release.
     fn retain(&self) -> Result<usize>;
 
-    /// Where in the native object the bytes begin, for APIs whose objects have no parts.
+    /// Offset of the bytes in the native object, for APIs without sub-objects.
     fn raw_offset(&self) -> usize;
 
-    /// What is worth telling of how it came out (huge pages, placement).
+    /// A remark about the allocation (huge pages, placement), for diagnostics.
     fn remark(&self) -> Option<String>;
 }
 
 impl dyn Memory {
-    /// For the backend's own downcasts.
+    /// Lets a backend downcast to its own type.
     #[inline]
     pub fn as_any(&self) -> &dyn Any {
         self
     }
 }
 
-/// A native handle or address, as an integer. The view above gives it its type back.
+/// A native handle or address, as an integer. Typed views convert it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawHandle {
     /// An object of the API.
     Object(usize),
-    /// An address that kernels use as it is.
+    /// A device address that kernels use directly.
     Address(usize),
 }

@@ -1,4 +1,4 @@
-//! The one error type, with kinds sorted by what the caller can do about them.
+//! The error type, with kinds sorted by what the caller can do about them.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub enum Error {
     /// The buffer is not shared with this device. Add it to `shared_with`.
     #[error("the buffer is not shared with {device}; it was built for {shared_with}")]
     NotShared {
-        /// The device that was to use it.
+        /// The device that tried to use it.
         device: String,
         /// The devices that the buffer is shared with.
         shared_with: String,
@@ -60,7 +60,7 @@ pub enum Error {
         limit: Option<u64>,
     },
     /// The device stopped working; what was queued on it is lost.
-    #[error("device {device} was lost: {reason}")]
+    #[error("device lost: {device}: {reason}")]
     DeviceLost {
         /// The device.
         device: String,

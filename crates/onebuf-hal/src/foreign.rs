@@ -1,7 +1,7 @@
-//! Contexts that the application created: the loaded API, and device entries for their devices.
+//! Foreign contexts: the loaded API, and device entries for their devices.
 //!
 //! # Safety
-//! The unsafe method is a contract for backends: which handles they are given.
+//! The unsafe method is a contract for its callers: which handles they may pass.
 
 #![allow(unsafe_code)]
 
@@ -9,19 +9,18 @@ use super::{Device, Domain};
 use crate::{Error, Result, locks::Arc};
 use std::{any::Any, fmt};
 
-/// A loaded API. The façade, which knows the backend, downcasts it to create foreign objects.
+/// A loaded API. The crate `onebuf`, which depends on the backends, downcasts it to create foreign objects.
 pub trait Library: Any + Send + Sync + fmt::Debug {
-    /// Another context on one of the devices that were found, as another library of this process would make it. Released
-    /// when dropped.
+    /// Creates another context on a discovered device, as another library of this process would. It is released when dropped.
     fn second_context(&self, device: usize) -> Result<Box<dyn SecondContext>> {
         let _ = device;
         Err(Error::unsupported("a second context", "a device whose API has contexts"))
     }
 
-    /// Uses a context from now on, while what is returned lives. Its devices take device entries, in the context's order.
+    /// Uses a foreign context while the returned value lives. Each of its devices takes a device entry, in the context's order.
     ///
     /// # Safety
-    /// Null, or the handle of a live context of this library.
+    /// `context` is null, or the handle of a live context of this library.
     unsafe fn adopt(
         &self,
         context: usize,
@@ -32,19 +31,19 @@ pub trait Library: Any + Send + Sync + fmt::Debug {
     }
 }
 
-/// A context that is released when this is dropped.
+/// A context that is released when this value is dropped.
 pub trait SecondContext {
-    /// Its handle.
+    /// The context's native handle.
     fn raw(&self) -> usize;
 }
 
 /// The device entries of foreign contexts.
 pub trait DeviceEntries {
-    /// A number for another context.
+    /// A new domain, for another context.
     fn new_domain(&self) -> Domain;
 
-    /// An entry for one device: one that was left by another that is the same, or a new one. Returns the device of that entry,
-    /// which is the one that was left if there was one.
+    /// Returns the device of an entry for `device`: a free entry whose device satisfies `same`, with the device that it already
+    /// has, or a new entry with `device`.
     fn entry(
         &mut self,
         device: Arc<dyn Device>,
@@ -60,6 +59,6 @@ pub enum KnownAs {
     Found(usize),
     /// The device of the same chip, or of the same name.
     Like,
-    /// None.
+    /// No discovered device.
     Unlisted,
 }

@@ -1,7 +1,7 @@
-//! How work that waits for a host signal learns that the signal failed.
+//! Reports failed host signals to the work behind them.
 //!
-//! A driver may have no way to fail waiting work, or may not report it. So each event remembers the host signals that
-//! it was enqueued after and checks them, whatever the driver says.
+//! A driver may be unable to fail waiting work, or may not report the failure. So each event remembers the host signals that it
+//! was enqueued behind and checks them, regardless of the driver's status.
 
 use crate::locks::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
@@ -13,10 +13,11 @@ impl Outcome {
     const PENDING: u64 = 0;
     const OPENED: u64 = 1;
     const FAILED: u64 = 2;
-    /// Failed, and an event behind it has said so.
+    /// Failed, and an event behind it has reported that.
     const TOLD: u64 = 3;
 
-    /// To be called before the user event is completed, so that whoever sees that sees this.
+    /// Records the outcome. Call it before the native event is completed, so that a thread that sees the completion also sees
+    /// the outcome.
     pub fn settle(&self, opened: bool) {
         self.0.store(if opened { Self::OPENED } else { Self::FAILED }, Ordering::Release);
     }
@@ -25,7 +26,7 @@ impl Outcome {
         self.0.load(Ordering::Acquire) == state
     }
 
-    /// Whether it has failed; from now on somebody knows.
+    /// Whether it has failed. If so, marks the failure as reported.
     fn tell(&self) -> bool {
         let failed = self.is(Self::FAILED) || self.is(Self::TOLD);
         if failed {
@@ -35,17 +36,17 @@ impl Outcome {
     }
 }
 
-/// The host signals that something waits for.
+/// The host signals that an event waits for.
 #[derive(Clone, Debug, Default)]
 pub struct Behind(Vec<Arc<Outcome>>);
 
 impl Behind {
-    /// Behind one host signal alone.
+    /// Waits for one host signal only.
     pub fn one(host_signal: &Arc<Outcome>) -> Behind {
         Behind(vec![host_signal.clone()])
     }
 
-    /// Whether one of the host signals has failed. Every one is asked: one answer tells of all of them.
+    /// Whether one of the host signals has failed. All of them are checked and marked as reported: one error covers all.
     pub fn has_failed(&self) -> bool {
         self.0.iter().filter(|host_signal| host_signal.tell()).count() > 0
     }
@@ -55,12 +56,12 @@ impl Behind {
 #[derive(Debug, Default)]
 pub struct HostSignals {
     all: Mutex<Behind>,
-    /// Whether there are any; written under the lock. Most queues never have one, and every event asks.
+    /// Whether there are any; written under the lock. Most queues never have one, and every event checks.
     any: AtomicBool,
 }
 
 impl HostSignals {
-    /// One more that later work waits for.
+    /// Adds a host signal that later work waits for.
     pub fn push(&self, host_signal: Arc<Outcome>) {
         self.add([host_signal]);
     }
@@ -71,20 +72,20 @@ impl HostSignals {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Whether there may be one that has not opened.
+    /// Whether there may be one that has not been opened.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Waiting for an event is waiting for its host signals.
+    /// Adds the host signals of an event that later work waits for.
     pub fn extend(&self, event: &Behind) {
         if !event.0.is_empty() {
             self.add(event.0.iter().cloned());
         }
     }
 
-    /// What an event that is enqueued now waits behind: host signals that are shut, and failed ones that no
-    /// event has told of. Events are made late, so the failure may be long past.
+    /// The host signals that a newly enqueued event waits for: pending ones, and failed ones that no event has reported. Events
+    /// are created lazily, so the failure may be long past.
     pub fn pending(&self) -> Behind {
         if !self.any() {
             return Behind::default();

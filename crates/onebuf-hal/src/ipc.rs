@@ -9,9 +9,9 @@ use crate::{Error, Result};
 pub struct IpcRange {
     /// Opaque bytes that only the API can read.
     pub handle: [u8; 64],
-    /// The process that exported it. The handle is never opened there.
+    /// The process that exported it. That process cannot open the handle itself.
     pub process: u32,
-    /// The allocation's base address in that process, used only to identify it.
+    /// The allocation's base address in that process, used only to identify the allocation.
     pub base: u64,
     /// The size of the allocation: a handle covers a whole one.
     pub allocation_bytes: usize,
@@ -22,7 +22,7 @@ pub struct IpcRange {
 }
 
 impl IpcRange {
-    /// Whether a device opens such handles here, and the bytes are inside the allocation.
+    /// Checks that a device can open the handle in this process, and that the bytes are inside the allocation.
     pub fn check_for(&self, info: &DeviceInfo) -> Result<()> {
         if !info.caps.ipc {
             let what = format!("another process's memory on {}", info.name);
@@ -32,7 +32,7 @@ impl IpcRange {
         self.check()
     }
 
-    /// Whether another process exported it.
+    /// Checks that another process exported it.
     pub fn check_process(&self) -> Result<()> {
         if self.process != std::process::id() {
             return Ok(());

@@ -1,19 +1,18 @@
-//! The traits that a backend of onebuf implements, and plain data that describes memory and work.
+//! The traits that a onebuf backend implements, and the plain data that describes memory and work.
 //!
-//! No API's name appears here. A backend implements [`Backend`], which finds devices, and the traits of [`typed`], whose methods
-//! take the backend's own types. [`dynamic`] makes the object-safe [`Device`], [`Memory`] and [`Queue`] of them, which the core
-//! uses, and checks every argument. Two objects can be used in one call if their [`Domain`]s are equal; everything
-//! else that joins two backends goes through an [`Export`].
+//! No API's name appears here. A backend implements [`Backend`], which finds devices, and the traits of [`typed`], whose
+//! methods take the backend's own types. [`dynamic`] implements the object-safe [`Device`], [`Memory`] and [`Queue`], which the
+//! core uses, on top of them and checks every argument. Two objects can be used in one call if their [`Domain`]s are equal;
+//! everything else that joins two backends goes through an [`Export`].
 //!
-//! Programs use the crate `onebuf`, which exports only the plain data of this crate. The traits are contracts that safe code
-//! relies on: a backend's host pointer becomes a slice.
+//! Programs use the crate `onebuf`, which re-exports only the plain data of this crate. The traits are contracts that safe code
+//! relies on: for example, a backend's host pointer becomes a slice.
 //!
 //! This crate may use `onebuf-sys` and no other crate of the project.
 //!
-//! | module | what it has |
-//! |---|---|
-//! | [`typed`] | what a backend implements |
-//! | [`dynamic`] | the object-safe traits over those; checks of arguments |
+//! | module | contents |
+//! | [`typed`] | the traits that a backend implements |
+//! | [`dynamic`] | the object-safe traits on top of them, with the argument checks |
 //! | [`checks`], [`native`], [`host_signals`], [`patience`], [`shaders`] | helpers that several backends share |
 //! | [`locks`] | locks, atomics and threads: the standard library's, or shuttle's |
 //! | [`watchdog`] | reports driver calls that do not return |
@@ -71,7 +70,7 @@ pub use words::{
     HostAccess, MemoryKind, PciAddress, PhysicalId, RouteKind, SyncMethod,
 };
 
-/// Tests of parsers measure what they allocate.
+/// Parser tests measure what the parsers allocate.
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 #[global_allocator]
 static ALLOCATOR: testing::meter::Counting = testing::meter::Counting;

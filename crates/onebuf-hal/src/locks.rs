@@ -17,7 +17,7 @@ pub use std::{
     thread,
 };
 
-/// Locks, and continues after a panic elsewhere: every state guarded here is valid between statements.
+/// Locks the mutex and ignores poisoning: every state guarded here is valid between statements.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

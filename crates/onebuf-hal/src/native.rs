@@ -27,7 +27,7 @@ pub struct NativeProgram {
 }
 
 impl NativeProgram {
-    /// Takes the native kernels out of a source; `api` is only for the message.
+    /// Creates a program from the native kernels of a source; `api` is only for the error message.
     pub fn new(domain: Domain, api: &str, source: &Source) -> Result<Self> {
         if source.native.is_empty() {
             return Err(Error::unsupported(format!("program on {api}"), "a native kernel"));
@@ -82,7 +82,7 @@ impl Kernel for NativeCode {
 }
 
 impl NativeCode {
-    /// Checks of a launch before it is enqueued.
+    /// Checks a launch before it is enqueued.
     pub fn check(&self, grid: &Grid) -> Result<()> {
         let used = grid.global.get(..grid.dims).unwrap_or_default();
         if used.is_empty() || used.contains(&0) {
@@ -94,11 +94,11 @@ impl NativeCode {
         Ok(())
     }
 
-    /// Calls it, once for the whole grid; its panic becomes an error.
+    /// Calls the function once for the whole grid. A panic becomes an error.
     ///
     /// # Safety
-    /// Each buffer argument covers bytes that are alive, and for this call nobody else's to write; one
-    /// that `writes` is for this call nobody else's to read either.
+    /// The bytes of each buffer argument are alive. During this call no other code writes them, and no other code reads those
+    /// of an argument with `writes`.
     pub unsafe fn run(&self, grid: &Grid, args: &[NativeArg<'_>]) -> Result<()> {
         check_overlap(args)?;
         let mut args = NativeArgs { grid: unused_are_one(*grid), args };
@@ -109,13 +109,13 @@ impl NativeCode {
     }
 }
 
-/// `NativeArgs` promises this to kernels.
+/// Sets unused dimensions to 1, as `NativeArgs` guarantees.
 fn unused_are_one(mut grid: Grid) -> Grid {
     grid.global.iter_mut().skip(grid.dims).for_each(|size| *size = 1);
     grid
 }
 
-/// Two slices of one memory, one of them writable, would be undefined behaviour in safe kernel code.
+/// Rejects overlapping arguments if one is writable: their slices would be undefined behaviour in safe kernel code.
 fn check_overlap(args: &[NativeArg<'_>]) -> Result<()> {
     for (index, first) in args.iter().enumerate() {
         for (other, second) in args.iter().enumerate().skip(index + 1) {
@@ -162,7 +162,7 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
 /// Writes the initial contents of new memory.
 ///
 /// # Safety
-/// `bytes` bytes at `to` are valid for writes, and nobody else knows them yet.
+/// `bytes` bytes at `to` are valid for writes, and no other code uses them yet.
 pub unsafe fn initialise(to: NonNull<u8>, bytes: usize, contents: &[u8]) -> Result<()> {
     checks::contents(bytes, contents)?;
     // SAFETY: the caller vouches for as many bytes as there are contents.
@@ -170,10 +170,10 @@ pub unsafe fn initialise(to: NonNull<u8>, bytes: usize, contents: &[u8]) -> Resu
     Ok(())
 }
 
-/// Repeats the pattern over the bytes.
+/// Fills the bytes with a repeated pattern.
 ///
 /// # Safety
-/// `bytes` bytes at `to` are valid for writes, and the pattern does not lie among them.
+/// `bytes` bytes at `to` are valid for writes, and the pattern does not overlap them.
 pub unsafe fn fill(to: NonNull<u8>, bytes: usize, pattern: &[u8]) {
     let mut done = 0;
     while done < bytes {

@@ -4,12 +4,12 @@ use super::{Api, DeviceInfo};
 use crate::{Error, Result, locks::Arc};
 use std::fmt;
 
-/// An object, and the context that it belongs to. The API that shares it keeps this until it has released the object.
+/// An object and the context that it belongs to. The importing API keeps this value until it has released the object.
 #[derive(Clone, Debug)]
 pub struct ObjectRange {
     /// The API of the object.
     pub api: Api,
-    /// Its name in that API.
+    /// The object's name in that API.
     pub name: usize,
     /// Size in bytes.
     pub bytes: usize,
@@ -24,23 +24,23 @@ pub struct ObjectRange {
 pub struct ContextHandles {
     /// The context itself.
     pub context: usize,
-    /// What it was made on.
+    /// The display that the context was created on.
     pub display: usize,
 }
 
-/// A context of one API, for another API that creates its own context to share objects with it. That API keeps this.
+/// A context of one API. Another API uses it to create a context of its own that shares objects with it, and keeps this value.
 #[derive(Clone, Debug)]
 pub struct NativeContext {
     /// The API of the context.
     pub api: Api,
     /// Its native handles.
     pub handles: ContextHandles,
-    /// Keeps it alive, and runs calls with it current.
+    /// Keeps the context alive, and runs calls while it is current.
     pub home: Arc<dyn ObjectHome>,
 }
 
 impl ObjectRange {
-    /// Whether a device has sharing calls for such objects.
+    /// Checks that a device has sharing calls for objects of this API.
     pub fn check_for(&self, info: &DeviceInfo) -> Result<()> {
         if info.caps.shares_objects_of.contains(&self.api) {
             return Ok(());
@@ -50,9 +50,9 @@ impl ObjectRange {
     }
 }
 
-/// The home of an object or context.
+/// The owner of an object or context.
 pub trait ObjectHome: Send + Sync + fmt::Debug {
-    /// Runs a sharing call of another API with the object's own context current, as such calls require, after
-    /// everything submitted to that context before. Fails if its turn does not come, or with the call's own error.
+    /// Runs a sharing call of another API with the object's context current, as such calls require, after all work submitted to
+    /// that context before. Fails if the context does not get to it in time, or with the call's own error.
     fn run(&self, call: &mut (dyn FnMut() -> Result<()> + Send)) -> Result<()>;
 }

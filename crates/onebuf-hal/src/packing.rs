@@ -1,8 +1,8 @@
-//! How a kernel that was compiled for another API takes its arguments.
+//! The argument packing of a kernel that was compiled for another API.
 //!
-//! Such a kernel takes local memory by parameters, and needs launch parameters that this API does not pass. Comments at
-//! the beginning of its image describe them, so that image and packing stay together, also on disk. A driver ignores
-//! comments in a text; machine code is extracted from behind them.
+//! Such a kernel takes local memory by parameters, and needs launch parameters that this API does not pass. Comments at the
+//! beginning of its image describe them, so that image and packing stay together, also on disk. A driver ignores comments in a
+//! program text; machine code is extracted from behind them.
 
 use crate::{Error, Result};
 use std::fmt;
@@ -14,14 +14,14 @@ const TARGET: &str = "// target ";
 /// Magic numbers of machine code, and of bundles of machine code or intermediate code.
 const CODE: [&[u8]; 2] = [b"\x7fELF", b"__CLANG_OFFLOAD_BUNDLE__"];
 
-/// Where one argument goes.
+/// How one argument is passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// The address of a buffer.
     Memory,
     /// A value of this many bytes.
     Value(usize),
-    /// Group-local memory with this alignment: its offset in the launch's.
+    /// Group-local memory with this alignment, passed as an offset into the launch's local memory.
     Local(usize),
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Slot {
     }
 }
 
-/// A launch parameter, passed after the arguments: 32 bits in PTX, as many as the kernel wants in machine code.
+/// A launch parameter, passed after the arguments: 32 bits in PTX, as many as the kernel needs in machine code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hidden {
     /// The global offset in a dimension.
@@ -51,7 +51,7 @@ pub struct Packing {
     pub name: String,
     /// One for each argument.
     pub slots: Vec<Slot>,
-    /// Launch parameters after them.
+    /// Launch parameters, passed after the arguments.
     pub hidden: Vec<Hidden>,
     /// The group size that it was compiled for.
     pub group: Option<[usize; 3]>,
@@ -59,29 +59,29 @@ pub struct Packing {
     pub takes_offsets: bool,
     /// Bytes of its own group-local memory, after which that of the arguments begins; zero if the driver handles it.
     pub static_local: usize,
-    /// Whether it is always told that there are three dimensions.
+    /// Whether the number of dimensions that it gets is always three.
     pub three_dims: bool,
     /// Whether each local argument is separate memory, as large as the launch's and passed without a value; its
     /// parameter is a placeholder.
     pub locals_apart: bool,
 }
 
-/// Machine code after its packing.
+/// The machine code of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object<'i> {
-    /// The GPU target that it is for, if stated.
+    /// Its GPU target, if stated.
     pub target: Option<&'i str>,
     /// The machine code.
     pub code: &'i [u8],
 }
 
-/// The comments at the beginning of an image.
+/// Writes the comments at the beginning of an image.
 pub fn write(kernels: &[Packing]) -> String {
     let lines = kernels.iter().map(|kernel| format!("{KERNEL}{}\n", line(kernel)));
     format!("{MAGIC}\n{}", lines.collect::<String>())
 }
 
-/// The comments before machine code for a GPU target.
+/// Writes the comments before machine code for a GPU target.
 pub fn write_for(target: Option<&str>, kernels: &[Packing]) -> String {
     write(kernels) + &target.map(|target| format!("{TARGET}{target}\n")).unwrap_or_default()
 }
@@ -106,7 +106,7 @@ fn line(kernel: &Packing) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The packing of an image; none if it has none, as most have.
+/// Reads the packing of an image; `None` if it has none, as most images do.
 pub fn read(image: &[u8]) -> Result<Option<Vec<Packing>>> {
     if !image.starts_with(MAGIC.as_bytes()) {
         return Ok(None);
@@ -116,7 +116,7 @@ pub fn read(image: &[u8]) -> Result<Option<Vec<Packing>>> {
     lines.map(read_line).collect::<Result<Vec<_>>>().map(Some)
 }
 
-/// The machine code of an image; none if it is a text.
+/// The machine code of an image; `None` if the image is a program text.
 pub fn object(image: &[u8]) -> Option<Object<'_>> {
     if !image.starts_with(MAGIC.as_bytes()) {
         return None;

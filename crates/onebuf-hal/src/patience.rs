@@ -1,25 +1,25 @@
-//! How a thread waits for a device by polling its driver: repeatedly at first, then with sleeps in between.
+//! Polling a driver from a waiting thread: without pauses at first, then with sleeps in between.
 
 use crate::locks::thread;
 use std::{hint, time::Duration};
 
-/// The driver is polled without a pause for this long: yielding the core takes as long as two polls, and most waits for
-/// work that a GPU just got are done by then.
+/// How long the driver is polled without yielding. Yielding the core takes as long as two polls, and most waits for work that a
+/// GPU just received end within this time.
 const AT_ONCE: Duration = Duration::from_micros(50);
-/// The fraction of the elapsed time that a late answer may cost.
+/// A sleep is at most this fraction of the time waited so far, which bounds the added latency.
 const LATE_SHARE: u32 = 16;
-/// Minimum sleep: by default the kernel's timers are 50 µs late.
+/// Minimum sleep: by default the kernel's timers fire 50 µs late.
 pub const SHORTEST_SLEEP: Duration = Duration::from_micros(100);
 /// Maximum time between two polls.
 const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 
-/// How long to sleep after waiting this long: not at all in the first 1.6 ms, where any sleep would be too long.
+/// How long to sleep after waiting for `waited`. `None` in the first 1.6 ms, where any sleep would be too long.
 pub fn pause(waited: Duration) -> Option<Duration> {
     let pause = waited / LATE_SHARE;
     (pause >= SHORTEST_SLEEP).then(|| pause.min(LONGEST_SLEEP))
 }
 
-/// Between two polls without a sleep; for devices that do not compute on the host's cores.
+/// Pauses between two polls without sleeping; for devices that do not compute on the host's cores.
 pub fn breathe(waited: Duration) {
     if waited < AT_ONCE { hint::spin_loop() } else { thread::yield_now() }
 }

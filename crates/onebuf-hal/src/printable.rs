@@ -1,8 +1,8 @@
 //! Makes untrusted text safe for a terminal.
 
-/// The text in one line, with `U+FFFD` in place of every character that a terminal would interpret or not show: control
-/// characters (escape sequences begin with one, in C0 or C1), characters that change the text direction, and those
-/// without a width.
+/// Returns the text as one line, with `U+FFFD` in place of every character that a terminal would interpret or not show: control
+/// characters (escape sequences begin with one, in C0 or C1), characters that change the text direction, and zero-width
+/// characters.
 ///
 /// Used for the device names that drivers report, and for everything that another process sends.
 ///

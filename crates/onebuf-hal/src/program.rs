@@ -1,7 +1,7 @@
-//! Programs, kernels and what is passed to them.
+//! Programs, kernels and kernel arguments.
 //!
 //! # Safety
-//! Slices for native kernels are made of pointers to buffers that the launcher holds views of during the call.
+//! Slices for native kernels are made from pointers into buffers of which the launcher holds views during the call.
 
 #![allow(unsafe_code)]
 
@@ -10,16 +10,16 @@ use crate::{Error, Result, locks::Arc};
 use bytemuck::Pod;
 use std::{any::Any, borrow::Cow, fmt};
 
-/// A kernel that is a function of this process; called once for a whole launch.
+/// A kernel that is a function of this process, called once per launch.
 #[derive(Clone)]
 pub struct NativeKernel {
     /// Its name.
     pub name: Cow<'static, str>,
-    /// What it does.
+    /// The function.
     pub run: Arc<NativeFn>,
 }
 
-/// What a native kernel does.
+/// The function of a native kernel.
 pub type NativeFn = dyn Fn(&mut NativeArgs<'_>) -> Result<()> + Send + Sync;
 
 impl fmt::Debug for NativeKernel {
@@ -30,44 +30,44 @@ impl fmt::Debug for NativeKernel {
 
 /// A built program.
 pub trait Program: Send + Sync + fmt::Debug {
-    /// One of its kernels. The number of parameters is checked where the driver knows it.
+    /// Returns one of its kernels. The number of parameters is checked if the driver reports it.
     fn kernel(&self, name: &str, parameters: usize) -> Result<Arc<dyn Kernel>>;
 
-    /// What the compiler said although it succeeded.
+    /// The compiler's log of a successful build.
     fn log(&self) -> &str {
         ""
     }
 
-    /// The device's own binary of it.
+    /// The device-specific binary.
     fn binary(&self) -> Result<Vec<u8>> {
         Err(Error::unsupported("a program's binary", "a device whose driver compiles programs"))
     }
 
-    /// Whether it was made of a binary, so that nothing was compiled.
+    /// Whether it was built from a binary, without compiling.
     fn is_of_binary(&self) -> bool {
         false
     }
 
-    /// Creates the kernels that the first use would; how many, where the driver can list them.
+    /// Creates its kernels in advance. Returns how many, or zero if the driver cannot list them.
     fn warm_up(&self) -> Result<usize> {
         Ok(0)
     }
 }
 
-/// A kernel ready to be launched, from several threads if need be.
+/// A kernel ready for launch, also from several threads at once.
 pub trait Kernel: Any + Send + Sync + fmt::Debug {
-    /// Where it belongs.
+    /// The domain that it belongs to.
     fn domain(&self) -> Domain;
 
     /// Its name.
     fn name(&self) -> &str;
 
-    /// How many arguments it takes.
+    /// The number of arguments.
     fn parameters(&self) -> usize;
 }
 
 impl dyn Kernel {
-    /// For the backend's own downcasts.
+    /// Lets a backend downcast to its own type.
     #[inline]
     pub fn as_any(&self) -> &dyn Any {
         self
@@ -88,7 +88,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// As most are: no zeroes and no offset, so that there is nothing more to look at.
+    /// Whether it has 1 to 3 dimensions, none of them empty, and no offset, so that no further checks are needed.
     #[inline]
     pub fn is_plain(&self) -> bool {
         matches!(self.dims, 1..=3) && self.offset == [0; 3] && !self.global.contains(&0)
@@ -107,14 +107,14 @@ pub enum Arg<'a> {
     Local(usize),
 }
 
-/// One argument as a native kernel gets it.
+/// One argument of a native kernel.
 #[derive(Clone, Copy)]
 pub enum NativeArg<'a> {
     /// Bytes of a buffer, and whether they may be written.
     Buffer {
-        /// Where they begin.
+        /// Address of the first byte.
         pointer: *mut u8,
-        /// How many there are.
+        /// Number of bytes.
         bytes: usize,
         /// Whether the kernel may write them.
         writes: bool,
@@ -140,12 +140,12 @@ impl NativeArgs<'_> {
         self.grid.offset
     }
 
-    /// How many arguments there are.
+    /// The number of arguments.
     pub fn count(&self) -> usize {
         self.args.len()
     }
 
-    /// Whether it is a buffer that [`slice_mut`](NativeArgs::slice_mut) gives.
+    /// Whether it is a buffer that the kernel may write, by [`slice_mut`](NativeArgs::slice_mut).
     pub fn is_writable(&self, index: usize) -> bool {
         matches!(self.args.get(index), Some(NativeArg::Buffer { writes: true, .. }))
     }
@@ -170,12 +170,12 @@ impl NativeArgs<'_> {
     /// A buffer's elements.
     pub fn slice<T: Pod>(&self, index: usize) -> Result<&[T]> {
         let (pointer, len, _) = self.buffer::<T>(index)?;
-        // SAFETY: the launcher holds a view of this buffer, aligned and alive during the call; `&self`
-        // keeps `slice_mut` away meanwhile.
+        // SAFETY: the launcher holds a view of this buffer, which is aligned and alive during the call; `&self` excludes
+        // `slice_mut` meanwhile.
         Ok(unsafe { std::slice::from_raw_parts(pointer, len) })
     }
 
-    /// A buffer's elements, mutable.
+    /// A buffer's elements, mutably.
     pub fn slice_mut<T: Pod>(&mut self, index: usize) -> Result<&mut [T]> {
         let (pointer, len, writes) = self.buffer::<T>(index)?;
         if !writes {
@@ -188,7 +188,7 @@ impl NativeArgs<'_> {
         Ok(unsafe { std::slice::from_raw_parts_mut(pointer, len) })
     }
 
-    /// One buffer to read beside another to change.
+    /// One buffer's elements, and another's mutably.
     pub fn pair<A: Pod, B: Pod>(&mut self, read: usize, write: usize) -> Result<(&[A], &mut [B])> {
         if read == write {
             return Err(Error::invalid("the two buffers of a pair must differ"));
@@ -206,7 +206,7 @@ impl NativeArgs<'_> {
         })
     }
 
-    /// A value's bytes, which lie at any address; `None` for a buffer.
+    /// A value's bytes, at any alignment; `None` for a buffer.
     pub fn bytes(&self, index: usize) -> Option<&[u8]> {
         match self.args.get(index) {
             Some(NativeArg::Value(bytes)) => Some(bytes),
@@ -214,7 +214,7 @@ impl NativeArgs<'_> {
         }
     }
 
-    /// A value.
+    /// A value, by type.
     pub fn value<T: Pod>(&self, index: usize) -> Result<T> {
         match self.args.get(index) {
             Some(NativeArg::Value(bytes)) if bytes.len() == size_of::<T>() => {

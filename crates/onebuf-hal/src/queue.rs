@@ -1,8 +1,8 @@
-//! Queues of work, and the events that tell how far they are.
+//! Queues of work, and the events that report their progress.
 //!
 //! # Safety
-//! The unsafe traits and methods are contracts between backends and what stands above them: callers keep host memory alive
-//! until the event, and an event that is complete means that nobody uses it any more.
+//! The unsafe traits and methods are contracts between backends and the crates that use them: callers keep host memory alive
+//! until the event completes, and a completed event means that the device no longer uses that memory.
 
 #![allow(unsafe_code)]
 
@@ -10,47 +10,47 @@ use super::{AccessState, Arg, Domain, Grid, Kernel, Memory, Semaphore};
 use crate::{Result, locks::Arc};
 use std::{any::Any, fmt, time::Duration};
 
-/// In which order a queue runs its work.
+/// The order in which a queue runs its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum QueueOrder {
-    /// One after the other.
+    /// One command after the other.
     #[default]
     InOrder,
-    /// As dependencies allow.
+    /// Any order that the dependencies allow.
     OutOfOrder,
 }
 
-/// What queue to open: in order and without profiling, unless said otherwise.
+/// How to open a queue. The default is in order, without profiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QueueSpec {
-    /// In which order it runs its work.
+    /// The order in which it runs its work.
     pub order: QueueOrder,
-    /// Whether its fences know when their work ran.
+    /// Whether its fences record when their work ran.
     pub profiling: bool,
 }
 
 impl QueueSpec {
-    /// Work runs as dependencies allow.
+    /// An out-of-order queue, without profiling.
     pub fn out_of_order() -> Self {
         Self { order: QueueOrder::OutOfOrder, profiling: false }
     }
 
-    /// Fences know when their work ran.
+    /// The same queue with profiling: its fences record when their work ran.
     pub fn profiled(self) -> Self {
         Self { profiling: true, ..self }
     }
 }
 
-/// When a piece of work ran, in nanoseconds of its device's clock. Only differences mean something.
+/// When a piece of work ran, in nanoseconds of the device's clock. Only differences are meaningful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// It was enqueued.
+    /// When it was enqueued.
     pub queued_ns: u64,
-    /// It was handed to the device.
+    /// When it was submitted to the device.
     pub submitted_ns: u64,
-    /// It began to run.
+    /// When it began to run.
     pub started_ns: u64,
-    /// It ended.
+    /// When it ended.
     pub ended_ns: u64,
 }
 
@@ -66,69 +66,67 @@ impl Profile {
     }
 }
 
-/// A stream of work. Calls enqueue and return; nothing here waits for the device but what says so.
+/// A stream of work. Calls enqueue work and return. Only calls documented to wait do so.
 ///
-/// Memory passed in belongs to this queue's device and is `Acquired`, unless said otherwise. [`dynamic`](crate::dynamic) implements
-/// it for every [`TypedQueue`](crate::typed::TypedQueue).
+/// Memory passed in belongs to this queue's device and is `Acquired`, unless stated otherwise. [`dynamic`](crate::dynamic)
+/// implements this trait for every [`TypedQueue`](crate::typed::TypedQueue).
 ///
 /// # Safety
 /// - Objects of other backends and devices, and ranges outside a memory, are refused before anything is enqueued.
-/// - A transfer touches exactly the bytes that it was given, on both sides, and none after its event is complete. Where a
-///   call fails, nothing of it will touch the caller's memory.
-/// - Work runs in the order that [`QueueSpec::order`] says and behind what it was told to wait for; what it wrote is visible to
-///   work and to hosts that its event orders behind it.
-/// - Memory, kernels and events that enqueued work uses stay alive until it has ended, whatever the caller drops.
+/// - A transfer accesses exactly the given bytes on both sides, and none after its event has completed. If a call fails, no
+///   part of it accesses the caller's memory.
+/// - Work runs in the order that [`QueueSpec::order`] states, and after what it was made to wait for. What it wrote is visible
+///   to work and to host threads that are ordered after its event.
+/// - Memory, kernels and events that enqueued work uses stay alive until it has ended, even if the caller drops them.
 /// - [`Queue::domain`] never changes; an event of an equal domain can be waited for.
 pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
-    /// Where its objects belong.
+    /// The domain of its objects.
     fn domain(&self) -> Domain;
 
-    /// Whether its calls return when their work is done, so that nobody ever waits for it.
+    /// Whether its calls return only after their work is done, so that no wait is ever needed.
     fn runs_at_once(&self) -> bool;
 
-    /// An event that completes when all work enqueued so far has.
+    /// Enqueues an event that completes when all work enqueued so far has completed.
     fn mark(&self) -> Result<Arc<dyn Event>>;
 
-    /// The same, on its way when this returns: it is reached without a further call.
+    /// Like [`Queue::mark`], and flushes the queue: the event completes without a further call.
     fn mark_and_flush(&self) -> Result<Arc<dyn Event>>;
 
-    /// The same for somebody who only watches, later than what is asked after: it says nothing of host signals, and leaves their
-    /// news to those behind them.
+    /// Like [`Queue::mark_and_flush`], for a caller that only monitors progress, possibly of work enqueued long before. The
+    /// event does not report failed host signals, so that other events enqueued behind them still do.
     fn watch(&self) -> Result<Arc<dyn Event>>;
 
     /// Makes later work wait for events of the same domain.
     fn wait_for(&self, events: &[Arc<dyn Event>]) -> Result<()>;
 
-    /// Whether [`Queue::wait_for`] takes this event without the calling thread having to wait: one of the same domain, unless
-    /// the driver cannot, and of other domains where the API says so.
+    /// Whether [`Queue::wait_for`] accepts this event without blocking the calling thread: events of the same domain, unless
+    /// the driver cannot wait for them, and events of other domains if the API allows it.
     fn takes(&self, event: &dyn Event) -> bool;
 
-    /// Makes later work wait at a host signal that the host opens.
+    /// Makes later work wait for a host signal.
     fn host_signal(&self) -> Result<Box<dyn HostSignal>>;
 
-    /// Whether work that it was given may wait at a host signal, or be behind one that failed: an event tells of that, and nothing
-    /// else does.
+    /// Whether enqueued work may wait for a host signal, or be behind one that failed. Only an event reports such a failure.
     fn has_host_signals(&self) -> bool;
 
-    /// Somebody else is about to give this queue work with the memory, so that it must not be freed before.
+    /// Records that other code is about to enqueue work that uses the memory, so that it is not freed before that work ends.
     fn note_use(&self, memory: &dyn Memory) -> Result<()>;
 
-    /// Makes later work wait until a word of memory has reached a number. Nothing but whoever writes it ends
-    /// that wait.
+    /// Makes later work wait until a 32-bit word in memory has reached a value. Only a write to the word ends the wait.
     fn wait_value(&self, memory: &dyn Memory, offset: usize, value: u32) -> Result<()>;
 
-    /// Signals a semaphore of this queue's domain, behind everything that the queue was given; it is on its way when this
-    /// returns. Where it fails, nobody knows whether the signal will come.
+    /// Signals a semaphore of this queue's domain after all work enqueued so far, and flushes the queue. If the call fails, it
+    /// is unknown whether the signal will come.
     fn signal(&self, semaphore: &dyn Semaphore) -> Result<()>;
 
-    /// Makes later work wait for the one signal of a semaphore that was enqueued before. Nothing but that signal ends the
-    /// wait. Where it fails, nobody knows whether the signal will be taken.
+    /// Makes later work wait for the one signal of a semaphore that was enqueued before. Only that signal ends the wait. If the
+    /// call fails, it is unknown whether the wait will consume the signal.
     fn wait_signal(&self, semaphore: &dyn Semaphore) -> Result<()>;
 
-    /// Sees to it that enqueued work starts without further calls.
+    /// Submits enqueued work, so that it starts without further calls.
     fn flush(&self) -> Result<()>;
 
-    /// Changes who may use the memory. Returns whether anything was enqueued.
+    /// Changes the memory's access state. Returns whether anything was enqueued.
     fn reside(&self, memory: &dyn Memory, to: AccessState) -> Result<bool>;
 
     /// Moves the pages of these bytes to the device (`Acquired`) or to the host, in order with the queue: see
@@ -141,10 +139,10 @@ pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
         to: AccessState,
     ) -> Result<()>;
 
-    /// Copies from device memory to the host; the bytes are there when the event completes.
+    /// Copies from device memory to the host. The copy is complete when the event completes.
     ///
     /// # Safety
-    /// `into` must stay valid for writes, and be touched by nobody, until the event completes.
+    /// `into` must stay valid for writes, and must not be accessed otherwise, until the event completes.
     unsafe fn read(
         &self,
         from: &dyn Memory,
@@ -153,10 +151,10 @@ pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
         bytes: usize,
     ) -> Result<Arc<dyn Event>>;
 
-    /// Copies from the host to device memory; `from` has been read when the event completes.
+    /// Copies from the host to device memory. `from` has been read when the event completes.
     ///
     /// # Safety
-    /// `from` must stay valid for reads, and be written by nobody, until the event completes.
+    /// `from` must stay valid for reads, and must not be written, until the event completes.
     unsafe fn write(
         &self,
         to: &dyn Memory,
@@ -165,10 +163,10 @@ pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
         bytes: usize,
     ) -> Result<Arc<dyn Event>>;
 
-    /// Repeats a pattern over a range; both are multiples of the pattern's length.
+    /// Fills a range with a repeated pattern. Offset and length are multiples of the pattern's length.
     fn fill(&self, memory: &dyn Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()>;
 
-    /// Copies between memories of this queue's device; ranges do not overlap.
+    /// Copies between memories of this queue's device. The ranges do not overlap.
     fn copy(
         &self,
         from: &dyn Memory,
@@ -178,8 +176,8 @@ pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
         bytes: usize,
     ) -> Result<()>;
 
-    /// Copies from a memory of another device, behind everything that its queue was given, without a detour over the
-    /// host. `None` where the two have no such way.
+    /// Copies directly from memory of another device, without staging through the host, after all work enqueued to that
+    /// device's queue so far. `None` if the two devices cannot copy directly.
     fn copy_from_peer(
         &self,
         from: PeerStretch<'_>,
@@ -188,11 +186,11 @@ pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
         bytes: usize,
     ) -> Result<Option<Arc<dyn Event>>>;
 
-    /// Starts a kernel, after events of the same domain beside what the queue's order says. Gives an
-    /// event of its own when asked for one.
+    /// Enqueues a kernel. It waits for `after`, events of the same domain, in addition to the queue's own order. Returns the
+    /// kernel's own event if `wants_event`.
     ///
     /// # Safety
-    /// The kernel must stay inside the memories given and do to each only what its access says.
+    /// The kernel must access only the given memories, and each only as its access states.
     unsafe fn launch(
         &self,
         kernel: &dyn Kernel,
@@ -202,74 +200,76 @@ pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
         wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>>;
 
-    /// Runs a call of somebody else's library, which is given the native queue, with everything current that
-    /// such a call needs. The memories are those that it will use: they are kept until its work is done.
+    /// Calls a third-party library with the native queue, after making current whatever such a call needs. `uses` are the
+    /// memories that the library will use: they are kept alive until its work is done.
     fn call_native(
         &self,
         uses: &[&dyn Memory],
         call: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<()>;
 
-    /// The native queue, as an integer; zero where there is none.
+    /// The native queue, as an integer; zero if there is none.
     fn raw(&self) -> usize;
 }
 
 impl dyn Queue {
-    /// For the backend's own downcasts.
+    /// Lets a backend downcast to its own type.
     #[inline]
     pub fn as_any(&self) -> &dyn Any {
         self
     }
 }
 
-/// A queue of another device, memory of that device, and from where on.
+/// The source of a copy from another device.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerStretch<'a> {
-    /// What was enqueued there comes first.
+    /// A queue of that device. The copy runs after the work that it was given so far.
     pub queue: &'a dyn Queue,
-    /// What to copy from.
+    /// The memory to copy from.
     pub memory: &'a dyn Memory,
-    /// From which byte on.
+    /// Offset of the first byte.
     pub offset: usize,
 }
 
-/// Runs once, with how the work ended. It may run on a driver's thread and must not block.
+/// A completion callback: runs once, with the outcome of the work. It may run on a driver's thread and must not block.
 pub type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// A point in a queue. `poll` and `wait` report an error when the work itself failed.
 ///
 /// # Safety
-/// Memory is freed, and given to others, because an event said so.
-/// - Once [`Event::poll`] is `Ok(true)`, [`Event::is_over`] true, [`Event::wait`] `Ok` or the callback called, all work that
-///   the event stands for has ended: it uses no memory any more, and what it wrote is visible to the caller.
+/// Memory is freed and reused when an event has completed.
+/// - Once [`Event::poll`] returns `Ok(true)`, [`Event::is_over`] returns true, [`Event::wait`] returns `Ok` or the callback is
+///   called, all work that the event covers has ended: it accesses no memory any more, and what it wrote is visible to the
+///   caller.
 /// - [`Event::native_in`] returns a live native event that completes no earlier than this one.
 pub unsafe trait Event: Any + Send + Sync + fmt::Debug {
-    /// Where it belongs.
+    /// The domain that it belongs to.
     fn domain(&self) -> Domain;
 
-    /// Whether it was reached.
+    /// Whether it has completed.
     fn poll(&self) -> Result<bool>;
 
-    /// Whether its work has certainly ended, well or not. A question that failed is no answer: false.
+    /// Whether its work is known to have ended, successfully or not. False if the driver's query fails.
     fn is_over(&self) -> bool;
 
-    /// Waits on the calling thread; [`crate::Error::Timeout`] when time runs out.
+    /// Blocks the calling thread until completion. [`crate::Error::Timeout`] if it takes longer than `timeout`.
     fn wait(&self, timeout: Duration) -> Result<()>;
 
-    /// When the work ran. [`crate::Error::Unsupported`] unless its queue was opened for profiling;
+    /// Returns when the work ran. [`crate::Error::Unsupported`] unless its queue was opened for profiling;
     /// [`crate::Error::Busy`] before the work is done.
     fn profile(&self) -> Result<Profile>;
 
-    /// Calls back when it is reached, at once if it was. A refused callback is given back.
+    /// Registers a callback for completion; it is called immediately if the event has completed. If registration fails, the
+    /// callback is returned with the error.
     fn on_complete(&self, callback: Callback) -> Result<(), (crate::Error, Callback)>;
 
-    /// The native event, as an integer; zero where there is none.
+    /// The native event, as an integer; zero if there is none.
     fn raw(&self) -> usize {
         0
     }
 
-    /// What it is in another domain, which its runtime is built on: a native event there, on its way, that lives as long as
-    /// this does and must not be kept longer.
+    /// The equivalent native event in the domain that its runtime is built on, already submitted. It lives as long as this
+    /// event and must not be kept longer.
     fn native_in(&self, domain: Domain) -> Result<Option<usize>> {
         let _ = domain;
         Ok(None)
@@ -277,15 +277,16 @@ pub unsafe trait Event: Any + Send + Sync + fmt::Debug {
 }
 
 impl dyn Event {
-    /// For the backend's own downcasts.
+    /// Lets a backend downcast to its own type.
     #[inline]
     pub fn as_any(&self) -> &dyn Any {
         self
     }
 }
 
-/// Something a queue waits at. Dropped unopened, it fails the work behind it: nothing waits forever.
+/// An event that the host completes and a queue waits for. If it is dropped without being opened, the work behind it fails, so
+/// that no work waits forever.
 pub trait HostSignal: Send {
-    /// Lets the work behind it run, or fail.
+    /// Completes it: the work behind it runs, or fails if `outcome` is an error.
     fn open(self: Box<Self>, outcome: Result<()>);
 }

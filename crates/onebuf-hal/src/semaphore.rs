@@ -4,28 +4,28 @@ use super::Domain;
 use crate::locks::Arc;
 use std::{any::Any, fmt, os::fd::OwnedFd};
 
-/// A binary semaphore as one device knows it: created by it, or imported. A signal sets it, a wait clears it, and each
-/// wait is for exactly one signal, which was enqueued before.
+/// A binary semaphore that one device created or imported. A signal sets it and a wait clears it. Each wait is for exactly one
+/// signal that was enqueued before it.
 ///
-/// No enqueued work may still use it when it is dropped.
+/// When it is dropped, no enqueued work may still use it.
 pub trait Semaphore: Any + Send + Sync + fmt::Debug {
-    /// Where it belongs.
+    /// The domain that it belongs to.
     fn domain(&self) -> Domain;
 }
 
 impl dyn Semaphore {
-    /// For the backend's own downcasts.
+    /// Lets a backend downcast to its own type.
     #[inline]
     pub fn as_any(&self) -> &dyn Any {
         self
     }
 }
 
-/// A new semaphore, and the descriptor by which others import it.
+/// A new semaphore and the descriptor that exports it.
 #[derive(Debug)]
 pub struct SharedSemaphore {
-    /// As its maker knows it.
+    /// The semaphore of the device that created it.
     pub own: Arc<dyn Semaphore>,
-    /// The importer gives the driver a duplicate.
+    /// The exported descriptor. An importer passes a duplicate of it to its driver.
     pub fd: OwnedFd,
 }

@@ -1,7 +1,7 @@
-//! Helpers for backends whose kernels are shaders: how arguments become bindings, and how work is divided into groups.
+//! Helpers for backends whose kernels are shaders: mapping arguments to bindings, and dividing work into groups.
 //!
-//! A buffer is the storage block whose binding is the argument's index. All values together are one uniform block in
-//! the `std140` layout, whose binding is the index of the first of them.
+//! A buffer is the storage block whose binding is the argument's index. All values together form one uniform block in the
+//! `std140` layout, whose binding is the index of the first value.
 
 use crate::{Arg, Error, Grid, Result};
 
@@ -10,13 +10,13 @@ use crate::{Arg, Error, Grid, Result};
 pub struct Values {
     /// The block's binding.
     pub binding: u32,
-    /// A multiple of 16 bytes, as uniform blocks require.
+    /// The contents, a multiple of 16 bytes as uniform blocks require.
     pub bytes: Vec<u8>,
 }
 
 impl Values {
-    /// `None` where there are none. Each lies at a multiple of its size rounded up to a power of two, at most 16: so
-    /// do a shader's numbers and vectors.
+    /// Packs the values of a launch; `None` if there are none. Each value is aligned to its size rounded up to a power of two,
+    /// at most 16, like scalars and vectors in a shader.
     pub fn of(args: &[Arg<'_>]) -> Result<Option<Self>> {
         let mut packed: Option<Self> = None;
         for (index, arg) in args.iter().enumerate() {
@@ -49,7 +49,7 @@ fn no_local(index: usize) -> Error {
     )
 }
 
-/// How many groups of the shader's own size a launch has.
+/// The number of groups in a launch, in groups of the size that the shader declares.
 pub fn groups(grid: &Grid, size: [usize; 3], most: [usize; 3]) -> Result<[u32; 3]> {
     if grid.offset != [0; 3] {
         return Err(Error::unsupported(
@@ -59,7 +59,7 @@ pub fn groups(grid: &Grid, size: [usize; 3], most: [usize; 3]) -> Result<[u32; 3
     }
     if let Some(local) = grid.local.filter(|local| *local != size) {
         return Err(Error::invalid(format!(
-            "groups of {local:?} for a shader whose own are {size:?}: leave the group size away"
+            "group size {local:?}, but the shader declares {size:?}: omit the group size"
         )));
     }
     let mut groups = [0; 3];

@@ -4,11 +4,11 @@ use super::NativeKernel;
 use crate::{Error, Result};
 use std::{borrow::Cow, fmt};
 
-/// A kernel language, by name. Each backend says which it supports.
+/// A kernel language, by name. Each backend lists the languages that it supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Language(pub &'static str);
 
-/// One kernel as a text whose only entry point is `main`, with the name that the program uses for it.
+/// One kernel as a shader text with the single entry point `main`, and the name that the program uses for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shader {
     /// The kernel's name in the program.
@@ -25,9 +25,9 @@ pub struct Source {
     pub texts: Vec<(Language, Cow<'static, str>)>,
     /// A SPIR-V module, as the caller gave it.
     pub spirv: Option<Cow<'static, [u8]>>,
-    /// Some device's own binary.
+    /// A device-specific binary.
     pub binary: Option<Cow<'static, [u8]>>,
-    /// Shaders, one for each kernel.
+    /// Shaders, one per kernel.
     pub shaders: Vec<Shader>,
     /// Kernels as functions of this process.
     pub native: Vec<NativeKernel>,
@@ -42,42 +42,42 @@ impl Source {
         self
     }
 
-    /// Adds a kernel as a shader of its own.
+    /// Adds a kernel as a shader.
     pub fn with_shader(mut self, name: Cow<'static, str>, text: Cow<'static, str>) -> Self {
         self.shaders.push(Shader { name, text });
         self
     }
 
-    /// Adds some device's own binary.
+    /// Adds a device-specific binary.
     pub fn with_binary(mut self, binary: impl Into<Cow<'static, [u8]>>) -> Self {
         self.binary = Some(binary.into());
         self
     }
 
-    /// Options for the compiler.
+    /// Sets the compiler options.
     pub fn with_options(mut self, options: impl Into<String>) -> Self {
         self.options = options.into();
         self
     }
 
-    /// The text in a language.
+    /// The program text in a language.
     pub fn text(&self, language: Language) -> Option<&str> {
         self.texts.iter().find(|(l, _)| *l == language).map(|(_, text)| text.as_ref())
     }
 
-    /// The shader that is a kernel.
+    /// The shader of a kernel.
     pub fn shader(&self, kernel: &str) -> Option<&Shader> {
         self.shaders.iter().find(|shader| shader.name == kernel)
     }
 
-    /// The SPIR-V module, where there is one; an error where it cannot be one.
+    /// The SPIR-V module, if there is one. An error if the bytes cannot be a module.
     pub fn module(&self) -> Result<Option<&[u8]>> {
         let Some(module) = self.spirv.as_deref() else { return Ok(None) };
         check_spirv(module).map_err(|why| Error::invalid(format!("no SPIR-V module: {why}")))?;
         Ok(Some(module))
     }
 
-    /// Which forms it has, for messages.
+    /// The forms that it has, for messages.
     pub fn forms(&self) -> String {
         let texts = self.texts.iter().map(|(language, _)| language.0);
         let more = [
@@ -92,7 +92,7 @@ impl Source {
     }
 }
 
-/// Binaries are long and not readable.
+/// Omits the texts and binaries.
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Source({}, options `{}`)", self.forms(), self.options)
@@ -104,13 +104,13 @@ const SPIRV_MAGIC: u32 = 0x0723_0203;
 /// Magic, version, generator, bound, schema.
 const SPIRV_HEADER_BYTES: usize = 20;
 
-/// Whether bytes begin as a SPIR-V module does.
+/// Whether the bytes begin with the SPIR-V magic number.
 pub fn is_spirv(bytes: &[u8]) -> bool {
     let word = bytes.first_chunk().map(|word| u32::from_le_bytes(*word));
     word == Some(SPIRV_MAGIC) || word == Some(SPIRV_MAGIC.swap_bytes())
 }
 
-/// Superficial checks. Drivers trust the length they are given.
+/// Checks magic number and length. Drivers trust the length that they are given.
 fn check_spirv(bytes: &[u8]) -> Result<(), String> {
     let n = bytes.len();
     if !is_spirv(bytes) {

@@ -1,10 +1,9 @@
-//! Bytes that others may write at any time: copied, never borrowed.
+//! Volatile bytes: memory that others may write at any time. It is copied, never borrowed.
 //!
 //! # Safety
-//! No reference to plain bytes of such memory is created. Every access here is a relaxed atomic access to a byte or an
-//! aligned word: whatever others do, each gives some value, and what was copied does not change. The others may be
-//! another process, or another mapping of the same pages in this one. Drivers get such memory by raw pointers, and copy
-//! it as a device would.
+//! No reference to plain bytes of such memory is created. Every access is a relaxed atomic access to a byte or an aligned word:
+//! it gives some value whatever others write, and copied bytes do not change afterwards. The others may be another process, or
+//! another mapping of the same pages in this one. Drivers get such memory by raw pointers, and copy it as a device would.
 
 #![allow(unsafe_code)]
 
@@ -16,10 +15,10 @@ use std::{
 };
 
 const WORD: usize = size_of::<u64>();
-/// Bytes that a copy or a fill moves at a time.
+/// Bytes that a copy or fill moves at a time.
 const STEP: usize = 16 << 10;
 
-/// Such bytes, while a guard of them lives.
+/// Volatile bytes, borrowed for as long as a guard of them lives.
 pub struct VolatileBytes<'h> {
     start: NonNull<u8>,
     len: usize,
@@ -28,7 +27,7 @@ pub struct VolatileBytes<'h> {
 
 impl VolatileBytes<'_> {
     /// # Safety
-    /// So many bytes are mapped there for reading and writing while the lifetime lasts.
+    /// `len` bytes at `start` are mapped for reading and writing during the lifetime.
     pub unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len, guard: PhantomData }
     }
@@ -59,7 +58,7 @@ impl VolatileBytes<'_> {
         Ok(())
     }
 
-    /// Repeats a pattern over some bytes.
+    /// Fills a range with a repeated pattern.
     pub fn fill(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         self.head(offset, bytes)?;
         let times = STEP.div_ceil(pattern.len().max(1)).min(bytes.div_ceil(pattern.len().max(1)));
@@ -70,7 +69,7 @@ impl VolatileBytes<'_> {
             .try_for_each(|(at, part)| self.write(offset + at, part))
     }
 
-    /// Copies bytes from another place, which may be the same memory.
+    /// Copies bytes from another range, which may be in the same memory.
     pub fn copy_from(
         &self,
         offset: usize,
@@ -82,7 +81,7 @@ impl VolatileBytes<'_> {
         from.head(from_offset, bytes)?;
         let mut step = vec![0; bytes.min(STEP)];
         let mut starts: Vec<usize> = (0..bytes).step_by(STEP).collect();
-        // Away from the target, so that nothing is overwritten before it was read.
+        // Direction as in `memmove`: no byte is overwritten before it was read.
         if from.start.addr().get() + from_offset < self.start.addr().get() + offset {
             starts.reverse();
         }
@@ -93,7 +92,7 @@ impl VolatileBytes<'_> {
         })
     }
 
-    /// How many of so many bytes come before the first aligned word; an error unless all are inside.
+    /// How many of the bytes precede the first aligned word. An error unless all of them are in range.
     fn head(&self, offset: usize, bytes: usize) -> Result<usize> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.len) {
             let len = self.len;
@@ -105,16 +104,16 @@ impl VolatileBytes<'_> {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at + WORD <= self.len, "a word inside of the bytes");
-        // SAFETY: inside.
+        // SAFETY: the word was just checked to lie inside the bytes.
         let word = unsafe { self.start.add(at) }.cast::<u64>();
         assert!(word.is_aligned(), "`head` bytes come before the first word");
-        // SAFETY: mapped while the lifetime lasts, aligned, and borrowed by nobody.
+        // SAFETY: mapped during the lifetime, aligned, and only accessed atomically.
         unsafe { AtomicU64::from_ptr(word.as_ptr()) }
     }
 
     fn byte(&self, at: usize) -> &AtomicU8 {
         assert!(at < self.len, "a byte inside of the bytes");
-        // SAFETY: inside, and as above.
+        // SAFETY: just checked to lie inside; mapped and accessed as above.
         unsafe { AtomicU8::from_ptr(self.start.add(at).as_ptr()) }
     }
 }
@@ -127,7 +126,7 @@ mod tests {
     fn every_alignment_and_length() {
         let mut memory = [0_u64; 8];
         let start = NonNull::from(&mut memory).cast::<u8>();
-        // SAFETY: a local array, touched through this alone.
+        // SAFETY: a local array, accessed only through this value.
         let volatile = unsafe { VolatileBytes::new(start, 64) };
         let model: Vec<u8> = (1..=64).collect();
         for offset in 0..24 {
@@ -155,7 +154,7 @@ mod tests {
     fn fills_and_copies_are_what_slices_do() {
         let mut memory = vec![0_u64; 3 * STEP / WORD];
         let (start, len) = (NonNull::from(&mut memory[..]).cast::<u8>(), 3 * STEP);
-        // SAFETY: a local vector, touched through this alone.
+        // SAFETY: a local vector, accessed only through this value.
         let volatile = unsafe { VolatileBytes::new(start, len) };
         let mut model: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
         volatile.write(0, &model).unwrap();

@@ -1,18 +1,18 @@
 //! Reports driver calls that do not return.
 //!
-//! A call cannot be interrupted, so a driver that hangs blocks its thread. The watchdog logs a warning with the API,
-//! the call, the device and the thread, after the hub's timeout, and again each time the duration has doubled.
+//! A call cannot be interrupted, so a driver that hangs blocks its thread. The watchdog logs a warning with the API, the call,
+//! the device and the thread after the hub's timeout, and again each time the duration has doubled.
 //!
-//! Only calls that may block are watched ([`Post::watch`]); launches are not. A watched call costs two uncontended
-//! locks, less than 0.1 µs. The first such call starts the watching thread; a call that finds it asleep wakes it, which
-//! costs 2 to 7 µs. So the thread does not sleep before `LONGEST_LOOK` has passed without a new call: a program that
-//! calls drivers wakes it at most twice a second, and one that does not has a thread that sleeps forever. The price is
-//! that a warning may be half a second late.
+//! Only calls that may block are watched ([`Post::watch`]); launches are not. A watched call costs two uncontended locks, less
+//! than 0.1 µs. The first such call starts the watchdog thread. A call that finds the thread asleep wakes it, which costs 2 to
+//! 7 µs. So the thread does not sleep before `LONGEST_LOOK` has passed without a new call: a program that calls drivers wakes
+//! it at most twice a second, and in a program that does not, the thread sleeps forever. As a consequence, a warning may be
+//! half a second late.
 
 use std::{
     cell::OnceCell,
     collections::HashMap,
-    // Drivers' threads are real ones, whatever schedules are being explored.
+    // The standard library's, also under shuttle: drivers use real threads.
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering, fence},
@@ -21,16 +21,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The limit of a call before a hub has set one.
+/// The limit of a call until a hub sets one.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
-/// Between two looks at the calls that are under way.
+/// Minimum and maximum time between two checks of the running calls.
 const SHORTEST_LOOK: Duration = Duration::from_millis(10);
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
 
-/// The number that the next call gets.
+/// The number of the next call.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A device whose driver is watched: its name, and the limit of its calls.
+/// A device whose driver calls are watched: its name, and the time limit of its calls.
 #[derive(Debug)]
 pub struct Post {
     api: &'static str,
@@ -41,15 +41,15 @@ pub struct Post {
 }
 
 impl Post {
-    /// A post for one device of that API.
+    /// A watchdog record for one device of that API.
     pub fn new(api: &'static str, name: impl Into<String>) -> Arc<Post> {
         let limit_ms = AtomicU64::new(DEFAULT_LIMIT.as_millis() as u64);
         Arc::new(Post { api, name: name.into(), id: OnceLock::new(), limit_ms })
     }
 
-    /// Its id in a hub, and that hub's timeout.
+    /// Sets its id in a hub, and that hub's timeout.
     pub fn assign(&self, id: &str, timeout: Duration) {
-        // A device is one hub's; the first name stays.
+        // A device belongs to one hub; the first id is kept.
         let _ = self.id.set(id.to_owned());
         let limit_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
         self.limit_ms.store(limit_ms, Ordering::Relaxed);
@@ -65,20 +65,20 @@ impl Post {
         Duration::from_millis(self.limit_ms.load(Ordering::Relaxed))
     }
 
-    /// Makes a driver's call that may block, and says so if it does not return in time.
+    /// Makes a driver call that may block. The watchdog logs a warning if it does not return in time.
     pub fn watch<T>(self: &Arc<Self>, call: &'static str, make: impl FnOnce() -> T) -> T {
-        // Locks are as they were at the fork, and no thread looks.
+        // In a forked child locks may be held forever, and the watchdog thread does not exist.
         if onebuf_sys::fork::is_child() {
             return make();
         }
-        // The slot of a thread that is ending is gone: nothing is watched then.
-        let slot = SLOT.try_with(|slot| slot.get_or_init(Slot::open).0.clone()).ok();
+        // The slot of a thread that is ending is destroyed; its calls are not watched.
+        let slot = SLOT.try_with(|slot| slot.get_or_init(ThreadCalls::open).0.clone()).ok();
         let _running = slot.map(|slot| slot.enter(call, self));
         make()
     }
 }
 
-/// A call that is under way.
+/// A call that has not returned.
 #[derive(Clone)]
 struct Running {
     call: &'static str,
@@ -86,14 +86,14 @@ struct Running {
     number: u64,
 }
 
-/// One thread's calls, the innermost last: a driver may call back.
-struct Slot {
+/// One thread's running calls, the innermost last: a driver may call back.
+struct ThreadCalls {
     thread: String,
     calls: Mutex<Vec<Running>>,
 }
 
-/// Takes the slot off the list when its thread ends.
-struct Own(Arc<Slot>);
+/// Removes the slot from the list when its thread ends.
+struct Own(Arc<ThreadCalls>);
 
 impl Drop for Own {
     fn drop(&mut self) {
@@ -108,14 +108,14 @@ thread_local! {
     static SLOT: OnceCell<Own> = const { OnceCell::new() };
 }
 
-impl Slot {
+impl ThreadCalls {
     fn open() -> Own {
         let current = thread::current();
         let thread = match current.name() {
             Some(name) => name.to_owned(),
             None => format!("{:?}", current.id()),
         };
-        let slot = Arc::new(Slot { thread, calls: Mutex::default() });
+        let slot = Arc::new(ThreadCalls { thread, calls: Mutex::default() });
         locked(&DOG.slots).push(slot.clone());
         Own(slot)
     }
@@ -123,7 +123,7 @@ impl Slot {
     fn enter(self: Arc<Self>, call: &'static str, post: &Arc<Post>) -> Leave {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         locked(&self.calls).push(Running { call, post: post.clone(), number });
-        // Before the question whether the dog sleeps, as it looks once more before it does.
+        // Publishes the call before reading `sleeps`: the watchdog thread checks for calls once more after setting it.
         fence(Ordering::SeqCst);
         if DOG.sleeps.load(Ordering::Relaxed) {
             DOG.wake();
@@ -132,8 +132,8 @@ impl Slot {
     }
 }
 
-/// Notes that the call has returned.
-struct Leave(Arc<Slot>);
+/// Removes the call when it has returned.
+struct Leave(Arc<ThreadCalls>);
 
 impl Drop for Leave {
     fn drop(&mut self) {
@@ -141,9 +141,9 @@ impl Drop for Leave {
     }
 }
 
-/// The one thread that looks, and what it looks at.
+/// The watchdog thread and the slots that it checks.
 struct Dog {
-    slots: Mutex<Vec<Arc<Slot>>>,
+    slots: Mutex<Vec<Arc<ThreadCalls>>>,
     sleeps: AtomicBool,
     awake: Mutex<bool>,
     woken: Condvar,
@@ -151,7 +151,7 @@ struct Dog {
 
 static DOG: Dog = Dog {
     slots: Mutex::new(Vec::new()),
-    // Not started yet is as good as asleep.
+    // Also true before the thread is started: `wake` starts it.
     sleeps: AtomicBool::new(true),
     awake: Mutex::new(false),
     woken: Condvar::new(),
@@ -177,7 +177,7 @@ impl Dog {
     fn run(&self) {
         let (mut seen, mut before) = (HashMap::new(), 0);
         loop {
-            // Before the look: a call that begins during it counts for the next.
+            // Read before the check: a call that begins during the check counts for the next one.
             let next = NEXT.load(Ordering::Relaxed);
             match look(&self.running(), &mut seen).or_else(|| linger(before, next)) {
                 Some(pause) => thread::sleep(pause),
@@ -187,7 +187,7 @@ impl Dog {
         }
     }
 
-    /// Until a call begins.
+    /// Sleeps until a call begins.
     fn sleep(&self) {
         self.sleeps.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -199,14 +199,14 @@ impl Dog {
         while !std::mem::take(&mut *awake) {
             awake = self.woken.wait(awake).unwrap_or_else(PoisonError::into_inner);
         }
-        // Also where the call that woke it had said so before it began to sleep.
+        // Also needed if the waking call cleared it before this thread set it.
         self.sleeps.store(false, Ordering::Relaxed);
     }
 
-    /// What is under way, and on which thread.
+    /// The running calls, each with the name of its thread.
     fn running(&self) -> Vec<(String, Running)> {
         let slots = locked(&self.slots).clone();
-        let of = |slot: &Arc<Slot>| {
+        let of = |slot: &Arc<ThreadCalls>| {
             let calls = locked(&slot.calls).clone();
             calls.into_iter().map(|call| (slot.thread.clone(), call)).collect::<Vec<_>>()
         };
@@ -214,7 +214,7 @@ impl Dog {
     }
 }
 
-/// Warns of calls that are due, and says when to look again; none when nothing is under way.
+/// Logs calls that have exceeded their limit. Returns when to check again; `None` if no call is running.
 fn look(
     running: &[(String, Running)],
     seen: &mut HashMap<u64, (Instant, u32)>,
@@ -235,8 +235,8 @@ fn look(
                 call,
                 device,
                 thread,
-                "{call} on {device} ({}) has not returned for {seconds:.1} s: the driver hangs, or works for so long; \
-                 thread `{thread}` waits in it",
+                "{call} on {device} ({}) has not returned for {seconds:.1} s: the driver hangs or is still working; \
+                 thread `{thread}` is blocked in it",
                 post.name
             );
         }
@@ -245,16 +245,16 @@ fn look(
     (!running.is_empty()).then(|| next.max(SHORTEST_LOOK))
 }
 
-/// How long to stay awake though nothing is under way, by the next call's number at the last look and now; none when no call
+/// How long to stay awake while no call is running, given the next call's number at the last check and now. `None` if no call
 /// has begun since.
 fn linger(before: u64, now: u64) -> Option<Duration> {
     (before != now).then_some(LONGEST_LOOK)
 }
 
-/// Whether no other thread is inside a call that is watched.
+/// Whether no other thread is inside a watched call.
 pub fn others_are_out() -> bool {
     let own = SLOT.try_with(|slot| slot.get().map(|own| own.0.clone())).ok().flatten();
-    let is_own = |slot: &Arc<Slot>| own.as_ref().is_some_and(|own| Arc::ptr_eq(slot, own));
+    let is_own = |slot: &Arc<ThreadCalls>| own.as_ref().is_some_and(|own| Arc::ptr_eq(slot, own));
     let slots = locked(&DOG.slots).clone();
     slots.iter().all(|slot| is_own(slot) || locked(&slot.calls).is_empty())
 }
@@ -268,10 +268,10 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// How often a call has woken the watching thread.
+    /// How often a call has woken the watchdog thread.
     pub(super) static WAKES: AtomicU64 = AtomicU64::new(0);
 
-    /// Waking costs a call some microseconds, so calls that come one after the other do not.
+    /// Waking costs a call several microseconds, so calls in quick succession must not wake the thread each time.
     #[test]
     fn calls_at_short_intervals_hardly_ever_wake_the_watchdog() {
         const CALLS: u32 = 10_000;
@@ -282,7 +282,7 @@ mod tests {
             thread::sleep(Duration::from_micros(50));
         }
         let wakes = WAKES.load(Ordering::Relaxed) - before;
-        // It cannot sleep more often than this, whatever other tests call meanwhile.
+        // The thread cannot sleep more often than this, whatever other tests call meanwhile.
         let most = 2 + start.elapsed().as_millis() / LONGEST_LOOK.as_millis();
         assert!(u128::from(wakes) <= most, "{wakes} in {:?}, of {CALLS} calls", start.elapsed());
     }

@@ -74,9 +74,9 @@ pub enum Hint {
     CpuPreferred,
     /// Mostly used by kernels.
     GpuPreferred,
-    /// Used by both at a fine grain: prefer memory that needs no hand-over calls.
+    /// Used by both at a fine grain: memory that needs no hand-over calls is preferred.
     Coherent,
-    /// Written once, read once, in turn.
+    /// Written once and read once, alternately.
     Streaming,
 }
 
@@ -101,7 +101,7 @@ pub enum MemoryKind {
     HostPages,
     /// Shared virtual memory that CPU and device access at the same time.
     FineSvm,
-    /// Shared virtual memory that is mapped and unmapped in turn.
+    /// Shared virtual memory that must be mapped for CPU access and unmapped for device access.
     CoarseSvm,
     /// Memory at one address for CPU and device, whose pages move to the side that takes over; these moves count as
     /// copies. Never chosen by a plan: opt-in by the hub's `managed_memory`, and requested by name.
@@ -217,8 +217,8 @@ pub enum SyncMethod {
 }
 
 impl SyncMethod {
-    /// Whether it works by the contract of an API, or of none. Every other method joins two queues only where an experiment has
-    /// proven it, or the caller vouches for it.
+    /// Whether it works by an API's contract, or without one. Every other method joins two queues only if an experiment has
+    /// proven it, or if the caller vouches for it.
     pub const fn is_guaranteed(self) -> bool {
         matches!(self, SyncMethod::SameQueue | SyncMethod::Event | SyncMethod::HostWait)
     }
@@ -306,7 +306,8 @@ impl PhysicalId {
     }
 }
 
-/// Objects with equal domains may meet in one call of their API (one context, one process' pages).
+/// Identifies the context of an object. Objects with equal domains can be used in one call of their API (one context, or host
+/// memory of one process).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Domain(pub u64);
 
@@ -320,7 +321,7 @@ pub enum AddressSpace {
     Process,
 }
 
-/// What a device can do, read once. The default is nothing: a backend says what there is.
+/// The capabilities of a device, read once. The default is none; a backend fills in what the device has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Caps {
     /// The memory kinds that it can allocate.
@@ -329,12 +330,12 @@ pub struct Caps {
     pub imports_host_pages: bool,
     /// The kinds of file descriptor as which it can export `Exportable` memory.
     pub exports: Vec<FdKind>,
-    /// The kinds of file descriptor that it reports to import.
+    /// The kinds of file descriptor that it can import, according to its driver.
     pub imports: Vec<FdKind>,
     /// Whether its driver trusts the contents of such a file, or maps it unchecked, as drivers that run on the CPU do.
     /// A forged file then gives access to any memory of the process, so files of other processes are refused.
     pub parses_fds: bool,
-    /// The APIs on the same chip whose objects it reports to share, by dedicated calls.
+    /// The APIs on the same chip whose objects it can import by dedicated sharing calls, according to its driver.
     pub shares_objects_of: Vec<Api>,
     /// The chips whose memory its kernels can access directly, in the same API.
     pub peers: Vec<PhysicalId>,
@@ -346,7 +347,7 @@ pub struct Caps {
     pub unified_memory: bool,
     /// Largest single allocation, in bytes.
     pub max_alloc_bytes: u64,
-    /// Local memory of one work-group, in bytes.
+    /// Maximum local memory of one work-group, in bytes.
     pub local_memory_bytes: u64,
     /// Largest work-group.
     pub max_group_size: usize,
@@ -355,15 +356,16 @@ pub struct Caps {
     /// The total number of iterations of all loops of one work-item after which the driver leaves them. It reports no
     /// error, and the results are wrong: longer launches must be split or refused. `None` if there is no such limit.
     pub max_loop_iterations: Option<u32>,
-    /// Parallel units.
+    /// Number of compute units.
     pub compute_units: u32,
     /// Whether queues can run out of order.
     pub out_of_order: bool,
-    /// Whether its events can call back, so that another queue's host signal is released without a waiting thread.
+    /// Whether its events support completion callbacks, so that another queue's host signal is released without a waiting
+    /// thread.
     pub callbacks: bool,
     /// Whether its queues can wait for a host signal.
     pub host_signals: bool,
-    /// Whether its queues can wait for a number in memory that another device writes.
+    /// Whether its queues can wait for a value in memory that another device writes.
     pub wait_values: bool,
     /// Whether it creates binary semaphores that other APIs can import by an opaque descriptor.
     pub exports_semaphores: bool,
@@ -372,9 +374,9 @@ pub struct Caps {
     /// Whether its driver is known to crash if two threads call it at once. Pipelines with a stage there run on one
     /// thread.
     pub one_thread: bool,
-    /// Whether shared virtual memory has atomics.
+    /// Whether shared virtual memory supports atomics.
     pub svm_atomics: bool,
-    /// Whether any pointer of the process can be used by kernels.
+    /// Whether kernels can use any pointer of the process.
     pub svm_system: bool,
     /// The address space of its kernels, if another API may share it.
     pub address_space: Option<AddressSpace>,
@@ -444,7 +446,7 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// The driver's texts, made safe for a terminal.
+    /// Makes the driver's texts safe for a terminal.
     pub fn printable(mut self) -> Self {
         for text in [&mut self.name, &mut self.platform, &mut self.version, &mut self.driver] {
             *text = printable(text);

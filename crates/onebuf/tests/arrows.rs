@@ -1,10 +1,11 @@
-//! The arrows of the architecture that the compiler does not enforce: which crate may depend on which, and which module of
-//! the library may name which.
+//! Dependency rules of the architecture that the compiler does not enforce: between crates, and between the modules of the core.
 
 #[path = "arrows/cycles.rs"]
 mod cycles;
 #[path = "arrows/names.rs"]
 mod names;
+#[path = "arrows/nested.rs"]
+mod nested;
 
 use std::{
     collections::BTreeMap,
@@ -33,37 +34,37 @@ const LEVELS: [&[&str]; 9] = [
     &["onebuf-bench"],
 ];
 
-/// No one of these words may stand in the code of `onebuf-hal`.
+/// Words that must not occur in the code of `onebuf-hal`.
 const API_NAMES: [&str; 9] = ["opencl", "cl", "cuda", "cu", "hip", "gl", "egl", "vulkan", "vk"];
 
-/// What the device table stands on.
+/// The modules that the device table may use.
 const BELOW_DEVICES: [&str; 6] =
     ["identity", "observe", "queue_state", "route", "topology", "verdicts"];
 
-/// Where a module stands, or what one names: `["buffer", "core"]`.
+/// The path of a module, or of a named item: `["buffer", "core"]`.
 type Place = Vec<String>;
 
-/// Whether the arrows inside of the core allow code at `from` to name `to`.
+/// Whether the rules of the core allow code at `from` to name `to`.
 fn allowed(from: &[String], to: &[String]) -> bool {
     let area = |place: &[String]| place.first().cloned().unwrap_or_default();
     let (ours, theirs) = (area(from), area(to));
-    // Words that every layer speaks.
+    // Items of the crate's root are for every module.
     if ours == theirs || theirs.is_empty() {
         return true;
     }
-    // Tests may use what other tests use.
+    // Tests may use other tests' helpers.
     let is_test = from.iter().any(|name| name.ends_with("tests"));
     if is_test && (to.iter().any(|name| name == "tests") || theirs == "builder") {
         return true;
     }
     match ours.as_str() {
-        // A core goes back to its owner by `buffer::Owner`, whoever that is.
+        // A core returns to its owner through `buffer::Owner`, without naming the owner's type.
         "buffer" if ["pool", "foreign"].contains(&&*theirs) => false,
         "private_files" | "extensions" => false,
         "identity" => theirs == "topology",
         "verdicts" => ["identity", "private_files", "topology"].contains(&&*theirs),
         "topology" | "route" => ["topology", "route"].contains(&&*theirs),
-        // The lower half of the core, one level upon the other.
+        // The lower half of the core, in levels.
         "observe" | "queue_state" | "device_table" | "sync" | "fence" if is_test => true,
         "observe" => ["ledger", "topology"].contains(&&*theirs),
         "queue_state" => ["extensions", "observe", "topology"].contains(&&*theirs),
@@ -71,16 +72,16 @@ fn allowed(from: &[String], to: &[String]) -> bool {
         "sync" => theirs == "device_table" || BELOW_DEVICES.contains(&&*theirs),
         "fence" => theirs == "queue_state",
         "plan" => ["topology", "route", "sync"].contains(&&*theirs),
-        // For the crates above alone.
+        // `internals` is only for the crates above.
         _ => theirs != "internals",
     }
 }
 
-/// What is not allowed in one module, a sentence each.
+/// The violations in one module, one sentence each.
 fn violations(module: &[String], text: &str, exports: &BTreeMap<String, String>) -> Vec<String> {
     let code = without_comments(text);
     let code = without_tests(module, &code);
-    // `super::*` is how a module's own tests, in the same file, see it.
+    // A module's own tests, in the same file, use `super::*`.
     let paths = paths(code).into_iter().filter(|path| *path != ["super", "*"]);
     let named = paths.map(|path| resolve(module, &path, exports));
     named
@@ -89,7 +90,7 @@ fn violations(module: &[String], text: &str, exports: &BTreeMap<String, String>)
         .collect()
 }
 
-/// Comments may name anything.
+/// Removes comments, which may name anything.
 fn without_comments(text: &str) -> String {
     let code = |line: &str| {
         let quoted = |at: usize| line[..at].matches('"').count() % 2 == 1;
@@ -99,7 +100,7 @@ fn without_comments(text: &str) -> String {
     text.lines().map(code).collect::<Vec<_>>().join("\n")
 }
 
-/// What comes before a module's own tests, which stand last in its file. They may name what is above and below.
+/// Removes a module's own tests, which are last in its file and may name modules above and below.
 fn without_tests<'c>(module: &[String], code: &'c str) -> &'c str {
     if module.first().is_some_and(|area| ["hal", "backend"].contains(&area.as_str())) {
         return code;
@@ -127,7 +128,7 @@ fn tokens(code: &str) -> Vec<&str> {
     tokens
 }
 
-/// Every path from `crate` or `super` on, with use trees unfolded.
+/// Every path that begins with `crate` or `super`, with use trees expanded.
 fn paths(code: &str) -> Vec<Vec<String>> {
     let tokens = tokens(code);
     let mut found = Vec::new();
@@ -140,7 +141,7 @@ fn paths(code: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Reads one path or use tree; returns how many tokens that were.
+/// Reads one path or use tree. Returns the number of its tokens.
 fn unfold(tokens: &[&str], stem: &[String], found: &mut Vec<Vec<String>>) -> usize {
     let mut path = stem.to_vec();
     let mut at = 0;
@@ -163,7 +164,7 @@ fn unfold(tokens: &[&str], stem: &[String], found: &mut Vec<Vec<String>>) -> usi
     if tokens.get(at) == Some(&"as") { at + 2 } else { at }
 }
 
-/// From the crate's root on; names that the root exports again stand for their modules.
+/// Makes a path absolute. Names that the root re-exports are replaced by those of their modules.
 fn resolve(module: &[String], path: &[String], exports: &BTreeMap<String, String>) -> Place {
     let mut place = if path[0] == "crate" { Vec::new() } else { module.to_vec() };
     for word in path {
@@ -179,7 +180,7 @@ fn resolve(module: &[String], path: &[String], exports: &BTreeMap<String, String
     place
 }
 
-/// Which module each name comes from that `lib.rs` exports.
+/// The module of each name that `lib.rs` exports.
 fn exports(lib: &str) -> BTreeMap<String, String> {
     let code = without_comments(lib).replace("pub use ", "crate::");
     let pairs = paths(&code).into_iter().filter_map(|path| match &path[..] {
@@ -189,7 +190,7 @@ fn exports(lib: &str) -> BTreeMap<String, String> {
     pairs.collect()
 }
 
-/// Every source file below a folder, with where its module stands.
+/// Every source file below a folder, with its module's path.
 fn sources(folder: &Path) -> Vec<(Place, PathBuf)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -303,7 +304,7 @@ fn dependencies(manifest: &str) -> Vec<&str> {
     names.filter(|name| name.starts_with("onebuf")).collect()
 }
 
-/// The checker is worth what it catches.
+/// The checker detects violations.
 #[test]
 fn violations_are_caught() {
     let exports = exports("pub mod plan;\npub use hub::Hub;\n");
@@ -330,7 +331,7 @@ fn violations_are_caught() {
     assert_eq!(caught(&["pool", "tests"], "let hub = crate::builder();"), [""; 0]);
 }
 
-/// The tests that `SECURITY.md` names: what stands in backquotes in the last column of its tables, before a bracket.
+/// The tests that `SECURITY.md` names: the words in backquotes in the last column of its tables, before a bracket.
 fn promised(text: &str) -> Vec<&str> {
     let rows = text.lines().filter(|line| line.starts_with('|') && line.ends_with('|'));
     let last = rows.filter_map(|row| row.trim_end_matches('|').rsplit('|').next());
@@ -347,11 +348,11 @@ fn every_promise_has_the_test_that_it_names() {
     let code: Vec<String> = sources.iter().map(|(_, path)| read(path)).collect();
     let files: Vec<&Place> = sources.iter().map(|(place, _)| place).collect();
     let is_test = |name: &&str| {
-        // A function, or a row of a macro that makes one; or a row of the conformance suite's table.
+        // A function, or a row of a macro that generates one, or a row of the conformance suite's table.
         let [head, row, case] =
             [format!("fn {name}("), format!("    {name}: "), format!("                {name}\n")];
         let is_file = files.iter().any(|place| place.last().is_some_and(|last| last == name));
-        // Items are a blank line apart, and attributes belong to their item.
+        // A blank line separates items, and attributes belong to their item.
         let is_marked = |before: &str| {
             before.rsplit("\n\n").next().is_some_and(|item| item.contains("#[test]"))
         };

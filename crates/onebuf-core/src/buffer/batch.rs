@@ -1,16 +1,16 @@
-//! Many small writes, one hand-over.
+//! Batches of small writes, made in one hand-over.
 
 use super::Buffer;
 use bytemuck::Pod;
 use onebuf_hal::Result;
 
-/// Gathers writes; [`flush`](WriteBatch::flush) makes them all in one hand-over. Later writes win.
+/// Collects writes; [`flush`](WriteBatch::flush) makes them all in one hand-over. Later writes win.
 ///
-/// Dropped with writes in it, it flushes; an error is logged then, since nobody is there to get it.
+/// Dropping the batch flushes the remaining writes, and only logs an error.
 #[derive(Debug)]
 pub struct WriteBatch<'b, T: Pod> {
     buffer: &'b Buffer<T>,
-    /// Runs of elements in the order of writing: first element, contents.
+    /// Runs of elements in the order of writing: the index of the first element, and the contents.
     runs: Vec<(usize, Vec<T>)>,
 }
 
@@ -19,10 +19,10 @@ impl<'b, T: Pod> WriteBatch<'b, T> {
         Self { buffer, runs: Vec::new() }
     }
 
-    /// Adds a write of the elements from `at` on; one that goes on where the last ended joins it.
+    /// Adds a write of the elements from `at` on. A write that begins where the last one ended is merged with it.
     ///
     /// # Errors
-    /// When the range is empty or not inside the buffer; nothing was added then.
+    /// For a range that is empty or outside the buffer; nothing is added then.
     pub fn write(&mut self, at: usize, from: &[T]) -> Result<&mut Self> {
         let end = at.saturating_add(from.len());
         self.buffer.byte_range(at..end)?;

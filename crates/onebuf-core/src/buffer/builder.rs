@@ -1,7 +1,7 @@
-//! Building buffers: from wishes to a plan to memory.
+//! The buffer builder: from requested properties to a plan and memory.
 //!
 //! # Safety
-//! The one unsafe function takes memory of the caller's, who says that it may.
+//! The one unsafe function takes the caller's memory; the caller promises that the memory stays valid.
 
 #![allow(unsafe_code)]
 
@@ -23,8 +23,8 @@ use onebuf_hal::{
 };
 use std::{any::Any, borrow::Cow, ptr::NonNull};
 
-/// What a buffer shall be. Made by [`Hub::buffer`]. A clone is another wish for the same; one of a builder
-/// with memory of the caller's cannot be built, because that memory is one buffer's.
+/// The requested properties of a buffer. Created by [`Hub::buffer`]. A clone builds another buffer with the same properties;
+/// the clone of a builder with `host_memory` cannot be built, because that memory belongs to one buffer.
 #[must_use = "nothing is allocated until `build`"]
 pub struct BufferBuilder<'i, T: Pod> {
     pub(crate) hub: Hub,
@@ -32,15 +32,15 @@ pub struct BufferBuilder<'i, T: Pod> {
     pub(crate) shape: Shape,
     initial: Option<Cow<'i, [T]>>,
     memory: Option<HostRange>,
-    /// Flags that only go with memory, or contents, of the caller's.
+    /// OpenCL flags that require the caller's memory or contents.
     needs: Needs,
-    /// What was wrong with an earlier call; told by `build`.
+    /// The error of an earlier call; `build` returns it.
     fault: Option<Error>,
-    /// Devices of foreign contexts, which stay what they are while this does.
+    /// Devices of foreign contexts, kept so that their device entries are not reused while the builder exists.
     keeps: Vec<Device>,
 }
 
-/// What OpenCL's flags ask for beside themselves.
+/// What OpenCL flags require from the caller.
 #[derive(Clone, Copy, Default)]
 struct Needs {
     memory: bool,
@@ -72,7 +72,7 @@ impl Needs {
 }
 
 impl Hub {
-    /// A new buffer of so many elements; say what it shall be, then `build`.
+    /// Starts a buffer of `len` elements: set its properties, then call `build`.
     pub fn buffer<T: Pod>(&self, len: usize) -> BufferBuilder<'_, T> {
         BufferBuilder::new(self, len)
     }
@@ -92,8 +92,8 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         }
     }
 
-    /// The devices that use it. The host need not be named: reads, writes and maps always work, and
-    /// naming it asks for memory that it sees without a copy.
+    /// Adds devices that use the buffer. The host need not be named: reads, writes and maps always work.
+    /// Naming it requests memory that it sees without a copy.
     pub fn shared_with<'d>(mut self, devices: impl IntoIterator<Item = &'d Device>) -> Self {
         for device in devices {
             self.check_hub(device);
@@ -110,38 +110,38 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         }
     }
 
-    /// What kernels do with it; both by default.
+    /// Sets how kernels access the buffer; they read and write it by default.
     pub fn access(mut self, access: Access) -> Self {
         self.shape.access = access;
         self
     }
 
-    /// What the host does with it once it is made; both by default. Less is for a buffer of one device:
-    /// sharing goes through the host's mappings.
+    /// Sets how the host accesses the buffer once it is built; it reads and writes it by default. Less is for a buffer of
+    /// one device, or for routes by descriptors or between peers: other routes map or copy the memory on the host.
     pub fn host_access(mut self, access: HostAccess) -> Self {
         self.shape.host = access;
         self
     }
 
-    /// What traces and viewers call it; its number otherwise.
+    /// Sets the name that traces and viewers show; by default they show the buffer's number.
     pub fn name(mut self, name: impl AsRef<str>) -> Self {
         self.shape.name = Some(Arc::from(name.as_ref()));
         self
     }
 
-    /// What its life will be like.
+    /// Sets a hint about how the buffer will be used.
     pub fn hint(mut self, hint: Hint) -> Self {
         self.shape.hint = Some(hint);
         self
     }
 
-    /// What to do about implied copies; the hub's policy by default. The stricter of the two holds.
+    /// Sets the copy policy; the hub's by default. The stricter of the two applies.
     pub fn copies(mut self, policy: CopyPolicy) -> Self {
         self.shape.policy = stricter(policy, self.hub.copy_policy());
         self
     }
 
-    /// Alignment in bytes, a power of two. The default is the strictest of the devices', at least 64.
+    /// Sets the alignment in bytes, a power of two. The default is the strictest that the devices require, at least 64.
     pub fn align(mut self, bytes: usize) -> Self {
         if !bytes.is_power_of_two() || bytes > 1 << 30 {
             let fault = format!("alignment {bytes}: give a power of two up to 1 GiB");
@@ -151,13 +151,13 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         self
     }
 
-    /// Forces the form of the memory.
+    /// Forces the memory kind.
     pub fn memory_kind(mut self, memory_kind: MemoryKind) -> Self {
         self.shape.memory_kind = Some(memory_kind);
         self
     }
 
-    /// Forces where the memory lives.
+    /// Forces the device that allocates the memory.
     pub fn allocate_on(mut self, device: &Device) -> Self {
         self.check_hub(device);
         self.shape.allocate_on = Some(device.index());
@@ -165,28 +165,28 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         self
     }
 
-    /// Forces how the other devices see it, such as [`RouteKind::Staged`] for comparison.
+    /// Forces the route to the other devices, such as [`RouteKind::Staged`] for comparison.
     pub fn route(mut self, kind: RouteKind) -> Self {
         self.shape.route = Some(kind);
         self
     }
 
-    /// Forces a sync method, or a lower one, between different APIs.
+    /// Forces a sync method between different APIs: this one or a lower one is used.
     pub fn sync(mut self, sync_method: SyncMethod) -> Self {
         self.shape.sync = Some(sync_method);
         self
     }
 
     /// Uses routes that drivers declare, and callbacks between their queues, although no experiment on this machine has
-    /// proven them. The doctor does; so may a caller who knows the machine.
+    /// proven them. The doctor uses this, and so may a caller who knows the machine.
     pub fn trust_declared(mut self, trust: bool) -> Self {
         self.shape.trust_declared = trust;
         self
     }
 
-    /// Also lets another API's kernels use the address that this one's kernels see ([`RouteKind::RawAddress`]): no API
-    /// promises that it means anything there, so it has to be asked for. It is used where it was proven here, and
-    /// where the runtime under both APIs says whose memory it is.
+    /// Allows [`RouteKind::RawAddress`]: another API's kernels use the address that this API's kernels see. No API promises
+    /// that the address is valid there, so the route is opt-in. It is used where an experiment on this machine has proven it, and
+    /// where the runtime below both APIs identifies the memory's owner.
     ///
     /// ```no_run
     /// # fn main() -> onebuf::Result<()> {
@@ -194,7 +194,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     /// let (cl, hip) = (hub.device("opencl:0")?, hub.device("hip:0")?);
     /// let signal = hub.buffer::<f32>(1 << 20).shared_with([&cl, &hip]).allocate_on(&cl);
     /// let signal = signal.raw_addresses(true).build()?;
-    /// println!("{}", signal.explain()); // by which route, and where it lies
+    /// println!("{}", signal.explain()); // which route, and where the memory is
     /// # Ok(())
     /// # }
     /// ```
@@ -203,19 +203,19 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         self
     }
 
-    /// What it holds at first; zeroes otherwise. Counted as a write that was asked for.
+    /// Sets the initial contents; zeroes by default. The ledger counts them as a requested write.
     pub fn init(mut self, contents: impl Into<Cow<'i, [T]>>) -> Self {
         self.initial = Some(contents.into());
         self
     }
 
-    /// Uses memory of the caller's, where it lies (OpenCL: `CL_MEM_USE_HOST_PTR`). It holds what it held.
-    /// `owner` is dropped when neither onebuf nor a driver uses the memory any more. What kernels wrote is
-    /// there once the host has had the buffer: read or map it before looking through the pointer.
+    /// Uses the caller's memory in place (OpenCL: `CL_MEM_USE_HOST_PTR`), with the contents that it has.
+    /// `owner` is dropped when neither onebuf nor a driver uses the memory any more. What kernels wrote is visible
+    /// through the pointer only after a hand-over to the host: read or map the buffer first.
     ///
     /// # Safety
-    /// `pointer` is valid for reads and writes of the builder's number of elements, at this address and
-    /// used by nobody else, until `owner` is dropped.
+    /// Until `owner` is dropped, `pointer` is valid for reads and writes of the builder's number of elements, the memory
+    /// stays at this address, and no other code uses it.
     pub unsafe fn host_memory(
         mut self,
         pointer: NonNull<T>,
@@ -228,20 +228,20 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         self
     }
 
-    /// Takes OpenCL's own creation flags, by their numbers, and says the same in onebuf's words:
+    /// Sets the properties that OpenCL creation flags stand for:
     ///
-    /// | flag | here |
+    /// | flag | property |
     /// |---|---|
-    /// | `READ_WRITE`, `READ_ONLY`, `WRITE_ONLY` | [`access`](Self::access): about kernels |
-    /// | `USE_HOST_PTR` | wants [`host_memory`](Self::host_memory) |
+    /// | `READ_WRITE`, `READ_ONLY`, `WRITE_ONLY` | [`access`](Self::access) of kernels |
+    /// | `USE_HOST_PTR` | requires [`host_memory`](Self::host_memory) |
     /// | `ALLOC_HOST_PTR` | [`MemoryKind::MappedDevice`] |
-    /// | `COPY_HOST_PTR` | wants [`init`](Self::init) |
+    /// | `COPY_HOST_PTR` | requires [`init`](Self::init) |
     /// | `HOST_READ_ONLY`, `HOST_WRITE_ONLY`, `HOST_NO_ACCESS` | [`host_access`](Self::host_access) |
-    /// | `USE_MSMC_TI` (1 << 20) | [`MemoryKind::OnChip`]: refused on every platform but TI's |
+    /// | `USE_MSMC_TI` (1 << 20) | [`MemoryKind::OnChip`]: supported only on TI's platform |
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for flags that exclude each other, whatever a driver would make of them,
-    /// and for bits that are none of these.
+    /// [`Error::InvalidArgument`] for flags that exclude each other, even if a driver would accept them,
+    /// and for other bits.
     pub fn cl_flags(mut self, bits: u64) -> Result<Self> {
         let flags = super::flags::Flags::parse(bits)?;
         self.shape.access = flags.access;
@@ -251,12 +251,12 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         Ok(self)
     }
 
-    /// What `build` would do, without doing it.
+    /// Returns the plan that `build` would use, without allocating.
     pub fn plan(&self) -> Result<Plan> {
         plan(self.hub.topology(), &self.shape.request(&self.hub, self.bytes()?))
     }
 
-    /// Allocates, and makes the memory visible to every device.
+    /// Allocates the buffer and makes it accessible to every device.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a length of zero or one that overflows, a bad alignment, contents
@@ -285,12 +285,12 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         &self.shape.devices
     }
 
-    /// Builds the buffer around memory of others, on a device that imports such.
+    /// Builds the buffer around memory that `device` imports by a descriptor or a handle.
     pub(crate) fn build_imported(mut self, device: DeviceIx, from: &Export) -> Result<Buffer<T>> {
         let bytes = self.bytes()?;
         if self.initial.is_some() || self.memory.is_some() || self.needs.any() {
             return Err(Error::invalid(
-                "memory of others holds what it holds: leave `init`, `host_memory` away",
+                "imported memory keeps its contents: remove `init` or `host_memory`",
             ));
         }
         let (have, offset) = match from {
@@ -307,7 +307,7 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         Ok(Buffer::new(make_imported(&self.hub, &self.shape, from)?))
     }
 
-    /// How many bytes it will have, when everything said so far is right.
+    /// Returns the buffer's size in bytes, or the error of an earlier call.
     #[inline]
     pub(crate) fn bytes(&self) -> Result<usize> {
         if let Some(fault) = &self.fault {
@@ -321,13 +321,13 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         }
     }
 
-    /// The rules about memory and contents of the caller's.
+    /// Checks the caller's memory and contents.
     fn check_contents(&self) -> Result<()> {
         let (memory, contents) = (self.memory.is_some(), self.initial.is_some());
         let rules = [
             (memory || !self.needs.memory, "CL_MEM_USE_HOST_PTR without `host_memory`"),
             (contents || !self.needs.contents, "CL_MEM_COPY_HOST_PTR without `init`"),
-            (!(memory && contents), "`host_memory` holds what it holds: leave `init` away"),
+            (!(memory && contents), "`host_memory` keeps its contents: remove `init`"),
             (
                 !memory || self.stays_host_pages(),
                 "`host_memory` is host pages, allocated on the host",
@@ -345,13 +345,13 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
         }
     }
 
-    /// Whether nothing that was said after `host_memory` contradicts it.
+    /// Whether no later call contradicts `host_memory`.
     fn stays_host_pages(&self) -> bool {
         let home = self.shape.allocate_on == Some(self.hub.host_index());
         home && self.shape.memory_kind == Some(MemoryKind::HostPages)
     }
 
-    /// Whether a pool can have such a buffer ready: nothing in it is the caller's own.
+    /// Checks that a pool can serve the buffer: it uses no memory of the caller.
     #[inline]
     pub(crate) fn check_poolable(&self) -> Result<()> {
         if self.memory.is_none() && self.initial.is_none() && !self.needs.any() {

@@ -1,78 +1,69 @@
-//! One allocation, who sees it, and the hand-over between them.
+//! The untyped core of a buffer: its memory, its aliases and its guards.
 //!
 //! An *alias* is one device's view of the buffer. Aliases that see the same bytes form a *replica*: the home
-//! allocation and its aliases are one, each staged copy is another. How it is handed over from one to the other is decided in
-//! [`transition`](super::transition) and done in [`hand_over`](super::hand_over).
+//! allocation and its aliases are one, each staged copy is another. [`transition`](super::transition) decides the steps of a
+//! hand-over, and [`hand_over`](super::hand_over) performs them.
 
 use super::{
-    failover::Spare,
-    few::Few,
-    guard_entries::GuardEntry,
+    alias::{Alias, HOME, Seen},
     label::Label,
     lease::Lease,
-    owner::{Claim, Lender, Loan},
-    pages::PAGES_MOVE,
-    part::{Part, Seen},
+    owner::{Claim, Lender, Tag},
     span::Span,
-    state::{CoreState, Settled},
+    state::CoreState,
     transition::Use,
 };
 use crate::{
     Hub,
     fence::Fence,
     ledger::Cause,
-    observe::{BufferObservers, Event as ObservedEvent, What},
+    observe::{BufferObservers, Event as ObservedEvent},
     plan::Plan,
     queue_state::{QueuePoint, QueueState},
     topology::DeviceIx,
 };
 use onebuf_hal::{
-    Access, CopyPolicy, Error, Event, Export, HostAccess, HostRange, Memory, Result, RouteKind,
-    SyncMethod,
+    Access, AccessState, CopyPolicy, Error, Export, HostAccess, HostRange, Memory, MemoryKind,
+    Result,
     locks::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
 };
-use std::{any::Any, ptr::NonNull, sync::OnceLock, time::Duration};
+use std::{any::Any, fmt, ptr::NonNull, time::Duration};
 
-/// One device's view of the buffer.
-#[derive(Debug)]
-pub(crate) struct Alias {
-    pub device: DeviceIx,
-    pub kind: RouteKind,
-    /// The memory as this device sees it; `None` for the host looking through the home's mapping.
-    pub memory: Option<Arc<dyn Memory>>,
-    pub replica: usize,
-    /// Whether its memory is the home's own: the home, and the other devices of a foreign context.
-    pub is_home: bool,
-    /// Whether it uses the home's memory where it lies, while that is acquired, and not through a mapping: by its address, or
-    /// by a descriptor of what lies there.
-    pub in_place: bool,
-    /// Whether a hand-over to or from it copies, or is not proven not to.
-    pub copies: bool,
-    /// The best sync method that may join it to the others.
-    pub sync: SyncMethod,
-    /// Whether the plan has it; the host may be there unasked.
-    pub planned: bool,
-    /// Why it is a staged copy and not what the plan says; known since the buffer was built.
-    pub lost: Option<String>,
-    /// What it uses since its route failed.
-    pub spare: OnceLock<Spare>,
-    /// The foreign context that it needs: goes last.
-    pub registration: Option<Arc<dyn Any + Send + Sync>>,
+/// A lender of memory to buffers.
+pub(crate) trait Owner: Send + Sync {
+    /// Takes the core back after its buffer was dropped. No other code has the core.
+    fn take_back(&self, core: Box<Core>, tag: Tag) {
+        let _ = tag;
+        drop(core);
+    }
+
+    /// Forgets memory that a core no longer uses. All work on it has ended.
+    fn forget(&self, tag: Tag) {
+        let _ = tag;
+    }
 }
 
-/// The part of a buffer that has no type.
+/// The lender of a core's memory.
+#[derive(Clone)]
+pub(crate) struct Loan {
+    pub owner: Arc<dyn Owner>,
+    pub lender: Lender,
+    pub tag: Tag,
+}
+
+/// The untyped part of a buffer.
 #[derive(Debug)]
 pub struct Core {
     #[doc(hidden)]
     pub hub: Hub,
-    /// How many bytes it uses.
+    /// The number of bytes in use.
     pub bytes: usize,
-    /// How many were allocated: at least as many.
+    /// The number of bytes allocated; at least `bytes`.
     pub capacity: usize,
     pub(crate) align: usize,
-    /// What kernels may do with it at all.
+    /// What kernels may do with the buffer.
     pub access: Access,
-    /// What the host may.
+    /// What the host may do with the buffer.
     pub host: HostAccess,
     pub(crate) aliases: Vec<Alias>,
     #[doc(hidden)]
@@ -80,44 +71,47 @@ pub struct Core {
     pub(crate) policy: CopyPolicy,
     pub(crate) state: Mutex<CoreState>,
     pub(crate) lease: Lease,
-    /// Whether the caller trusts what drivers declare: then callbacks need no experiment.
+    /// Whether the caller trusts what drivers declare: then callbacks need no experiment to be used.
     pub trusts: bool,
-    /// Bytes that were moved although nobody asked.
+    /// The number of bytes moved by implied copies.
     pub implied: AtomicU64,
-    /// Where it goes when its buffer is dropped; nowhere for a buffer that was built.
+    /// The pool or owner that gets the memory back; `None` for a buffer that was built.
     pub(crate) loan: Option<Loan>,
-    /// What is owed to former owners of its memory, once that is no longer used: dropped last.
+    /// Release callbacks of former owners of the memory. Declared after `aliases`: they run after the memory is dropped.
     pub(crate) claims: Mutex<Vec<Claim>>,
-    /// What people call it.
+    /// The buffer's name and number.
     pub(crate) label: Label,
-    /// Who is told what happens to it.
+    /// Clients in this process whose visits are over, and whose work may still use the memory. Locked after `state`.
+    pub(crate) tenants: Mutex<Vec<Arc<Core>>>,
+    /// The observers of this buffer.
     pub(crate) observers: BufferObservers,
 }
 
-/// What a guard gets when it is taken.
-pub(crate) struct Taken<'b> {
-    pub alias: usize,
-    pub memory: Seen<'b>,
-    pub sync_method: SyncMethod,
-    /// What launches on an out-of-order queue wait for.
-    pub after: Vec<Arc<dyn Event>>,
-    /// The newest contents are elsewhere until the taker says that they were overwritten.
-    pub overwrites: bool,
-    /// Another process can write the memory.
-    pub exposed: bool,
+impl Loan {
+    /// Whether `owner` is the lender.
+    pub fn is_by<O>(&self, owner: &Arc<O>) -> bool {
+        Arc::as_ptr(&self.owner).addr() == Arc::as_ptr(owner).addr()
+    }
 }
 
-/// The home allocation is the first alias and the first replica.
-pub(crate) const HOME: usize = 0;
+impl fmt::Debug for Loan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Loan({:?}, {:#x})", self.lender, self.tag.number)
+    }
+}
+
+/// The reason given to callers that forbid copies.
+pub(super) const PAGES_MOVE: &str = "the pages of managed memory move to the device that takes it: \
+    use `read` and `write`, or allow copies";
 
 impl Core {
-    /// Whether its memory is somebody else's.
+    /// Whether the core wraps foreign memory.
     #[inline]
     pub fn is_foreign(&self) -> bool {
         matches!(self.loan, Some(Loan { lender: Lender::Foreign, .. }))
     }
 
-    /// Whether it goes back to a pool.
+    /// Whether the core belongs to a pool.
     pub fn is_pooled(&self) -> bool {
         matches!(self.loan, Some(Loan { lender: Lender::Pool, .. }))
     }
@@ -130,127 +124,45 @@ impl Core {
         self.aliases.iter().position(|s| s.device == device)
     }
 
-    /// The host's view, if it has one; staged or not.
+    /// Returns the host's alias, if there is one; staged or not.
     pub fn host_alias(&self) -> Option<usize> {
         self.alias_of(self.hub.host_index())
     }
 
-    /// Marks the bytes, hands them over to the queue, and says as what memory the queue sees them. The
-    /// contents come along unless `keep` is false: then the taker overwrites all of them.
-    pub(crate) fn take<'b>(
-        &'b self,
-        part: &Part<'b>,
-        queue_state: &Arc<QueueState>,
-        write: bool,
-        keep: bool,
-    ) -> Result<Taken<'b>> {
-        let alias =
-            self.alias_of(queue_state.device).ok_or_else(|| self.not_shared(queue_state.device))?;
-        self.check_policy(alias)?;
-        let entry = GuardEntry { span: part.span, alias, write };
-        let mut state = self.lock_reclaimed()?;
-        state.guard_entries.take(entry)?;
-        state.settled = None;
-        // What is newest elsewhere stays so until it has been overwritten here.
-        let keep = keep || state.has_newest(self.aliases[alias].replica());
-        let began = self.hub.tracer().begin(What::HandOver);
-        let told = began.is_on() || self.observers.is_on();
-        let from = if told { state.last_other(queue_state) } else { None };
-        let taken = match self.begins_with(alias, &state) {
-            true => Ok((self.begin(&mut state, write), Vec::new())),
-            false => self.hand_over(&mut state, &entry, queue_state, keep),
-        };
-        if let Some(from) = from {
-            if let Ok((sync_method, _)) = &taken {
-                self.observers.handed_over(from.device, queue_state.device, *sync_method);
-            }
-            began.end(queue_state, |event| {
-                event.came_from(&from);
-                event.bytes = Some(part.span.len() as u64);
-                event.buffer = Some(self.label.to_string());
-                event.route = Some(self.aliases[alias].kind());
-                event.sync_method = taken.as_ref().ok().map(|(sync_method, _)| *sync_method);
-                event.failed = taken.is_err();
-            });
-        }
-        let taken =
-            taken.and_then(|(sync_method, after)| Ok((part.memory(alias)?, sync_method, after)));
-        let (memory, sync_method, after) =
-            taken.inspect_err(|_| state.guard_entries.give_back(&entry))?;
-        // A view through another device's mapping is made anew each time.
-        let has_own = self.aliases[alias].memory().is_some();
-        let leases = queue_state.is_in_order() && !queue_state.marks_at_once;
-        if keep && part.is_whole() && leases && has_own {
-            state.settled = Some(Settled { queue_state: queue_state.clone(), alias, write });
-        }
-        Ok(Taken { alias, memory, sync_method, after, overwrites: !keep, exposed: state.exposed })
+    pub(super) fn whole(&self) -> Span {
+        Span::whole(self.bytes)
     }
 
-    /// Whether the home's own queue is the first to use it, and nobody else sees the bytes: then there is nothing to wait for,
-    /// and nothing to move. As with most memory of others, which is wrapped for one launch.
-    fn begins_with(&self, alias: usize, state: &CoreState) -> bool {
-        let alone = || self.aliases.iter().all(|alias| alias.is_home || alias.memory.is_none());
-        let home = || alias == HOME && self.aliases[HOME].spare.get().is_none();
-        // New memory may have been filled on either side.
-        let stays = !self.moves_pages();
-        state.uses.is_empty() && stays && home() && self.is_at_home(state) && alone()
+    /// The access state of an alias's memory; `None` for memory that needs no hand-over calls.
+    pub(super) fn access_state(&self, alias: usize) -> Option<AccessState> {
+        let memory = self.aliases[alias].memory().filter(|m| m.needs_access_state());
+        memory.map(|memory| memory.access_state())
     }
 
-    fn begin(&self, state: &mut CoreState, write: bool) -> SyncMethod {
-        if write {
-            state.written_at(HOME);
-        }
-        state.sync_method = SyncMethod::SameQueue;
-        state.sync_method
+    /// Returns the home's memory; the first alias always has memory.
+    pub fn home(&self) -> &dyn Memory {
+        self.aliases[HOME].memory.as_deref().expect("the home has memory")
     }
 
-    /// The alias holds everything: it was overwritten.
-    pub fn overwritten(&self, alias: usize) {
-        self.lock_state().written_at(alias);
-    }
-
-    /// Notes that the queue may have been given work on these bytes, and clears the mark. On an
-    /// out-of-order queue the work's own events tell its end, where they are all there is. Where there are
-    /// none nothing was done, nor waited for: what came before stays what the next one waits for.
-    pub(crate) fn give_back(
+    /// Returns the in-order queue that used the alias last, or the device's service queue.
+    pub(super) fn queue_state_for(
         &self,
-        entry: &GuardEntry,
-        queue_state: &Arc<QueueState>,
-        ends: Option<Few<Arc<dyn Event>>>,
-    ) {
-        let mut state = self.lock_state();
-        state.guard_entries.give_back(entry);
-        match ends {
-            _ if queue_state.marks_at_once => match queue_state.hal.mark() {
-                Ok(mark_here) => state.note(entry, queue_state.at_event(mark_here)),
-                // Whoever has to wait for it asks again, and is told.
-                Err(_) => state.note_queue_state(entry, queue_state),
-            },
-            Some(ends) if !queue_state.is_in_order() => {
-                for point in ends.into_vec().into_iter().map(|event| queue_state.at_event(event)) {
-                    state.note(entry, point);
-                }
-                return;
-            }
-            // In order, the last one's end is everybody's. Transfers have none.
-            Some(mut ends) if !queue_state.was_given_away() => match ends.pop() {
-                Some(last) => state.note(entry, queue_state.at_event(last)),
-                None => state.note_queue_state(entry, queue_state),
-            },
-            _ => state.note_queue_state(entry, queue_state),
+        state: &CoreState,
+        alias: usize,
+    ) -> Result<Arc<QueueState>> {
+        match &state.queue_states[alias] {
+            Some(queue_state) => Ok(queue_state.clone()),
+            None => self.hub.service_queue_state(self.aliases[alias].device),
         }
-        // Nothing of ours goes to a queue of somebody else's unless the caller says so.
-        if queue_state.is_in_order() && !queue_state.is_foreign {
-            let last = &mut state.queue_states[entry.alias];
-            if !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, queue_state)) {
-                *last = Some(queue_state.clone());
-            }
-        }
-        self.lease.grant(&state);
     }
 
-    /// The plan has no copies under `Forbid`; but the host, where it was not asked for, may look through
-    /// a mapping that copies.
+    /// Whether a hand-over moves the buffer's pages.
+    pub(super) fn moves_pages(&self) -> bool {
+        self.plan.memory_kind == MemoryKind::Managed
+    }
+
+    /// Rejects copying routes under `Forbid`. Planned routes were checked by the planner; a host that the caller did not name
+    /// may still use a mapping that copies.
     pub(super) fn check_policy(&self, alias: usize) -> Result<()> {
         let Alias { device, kind, planned, .. } = self.aliases[alias];
         if self.policy != CopyPolicy::Forbid || !self.aliases[alias].copies() || planned {
@@ -272,7 +184,7 @@ impl Core {
         Error::NotShared { device: self.device_id(device).into(), shared_with: ids.join(", ") }
     }
 
-    /// What observers are told of a copy.
+    /// Fills in the observers' event of a copy.
     pub fn tell_copy(
         &self,
         event: &mut ObservedEvent,
@@ -298,7 +210,7 @@ impl Core {
         self.hub.ledger().record(from, to, Cause::Implied, bytes);
     }
 
-    /// What the alias's kernels, or the host, see of some bytes.
+    /// Returns the memory through which the alias's kernels, or the host, use some bytes.
     pub(crate) fn memory(&self, alias: usize, span: Span) -> Result<Seen<'_>> {
         match self.aliases[alias].memory() {
             Some(memory) => Ok(Seen::Alias(&**memory)),
@@ -306,7 +218,7 @@ impl Core {
         }
     }
 
-    /// The home's mapping as memory of the host.
+    /// Returns the home's mapping as memory of the host.
     pub(super) fn through_home(&self, span: Span) -> Result<Arc<dyn Memory>> {
         let Some(home) = self.aliases[HOME].memory.clone() else {
             return Err(Error::unsupported("a host view of this buffer", "a home"));
@@ -317,13 +229,13 @@ impl Core {
         if pointer.addr().get() % self.align != 0 {
             return Err(Error::unsupported(
                 format!("a host view aligned to {} bytes", self.align),
-                "a driver whose maps are aligned so: share the buffer with the host too",
+                "a driver whose mappings are aligned to that: share the buffer with the host too",
             ));
         }
         self.on_host(home, pointer, span)
     }
 
-    /// Some bytes of a memory that is mapped, as memory of the host.
+    /// Returns some bytes of mapped memory as memory of the host.
     pub(super) fn on_host(
         &self,
         memory: Arc<dyn Memory>,
@@ -336,19 +248,19 @@ impl Core {
         host.import(&Export::Host(range), Access::ReadWrite)
     }
 
-    /// An alias that holds the newest contents, for copies that the caller asked for: the host's if it
+    /// Returns an alias with the newest contents, for copies that the caller requested: the host's if it
     /// can see them, else the last writer's.
     pub fn newest_alias(&self) -> usize {
         let state = self.lock_state();
         state.source(state.newest()).unwrap_or(HOME)
     }
 
-    /// Where to overwrite everything: at the home, by the host if it sees the bytes themselves.
+    /// Returns the alias by which to overwrite everything: one of the home's replica, the host's if it sees the bytes directly.
     pub fn overwrite_alias(&self) -> usize {
         self.lock_state().source(HOME).unwrap_or(HOME)
     }
 
-    /// An alias other than the host's that sees the newest contents, the last writer's if it does.
+    /// Returns an alias other than the host's that sees the newest contents, preferably the last writer's.
     pub fn newest_device_alias(&self) -> Option<usize> {
         let state = self.lock_state();
         let host = self.hub.host_index();
@@ -360,18 +272,18 @@ impl Core {
         writers.chain(0..self.aliases.len()).find(fits)
     }
 
-    /// The queue on which to do the caller's copies at an alias.
+    /// Returns the queue for copies that the caller requested at an alias.
     pub(crate) fn queue_state_at(&self, alias: usize) -> Result<Arc<QueueState>> {
         let state = self.lock_state();
         self.queue_state_for(&state, alias)
     }
 
-    /// The last writes of the bytes as a fence, or the last reads where nothing was written.
+    /// Returns a fence of the last writes of the bytes, or of the last reads if nothing was written.
     pub(crate) fn fence(&self, span: Span) -> Option<Fence> {
         self.fence_of(span, |writes, reads| if writes.is_empty() { reads } else { writes })
     }
 
-    /// The last writes of the bytes and the reads since, as a fence.
+    /// Returns a fence of the last writes of the bytes and the reads since.
     pub(crate) fn uses(&self, span: Span) -> Option<Fence> {
         self.fence_of(span, |writes, reads| [writes, reads].concat())
     }
@@ -393,14 +305,14 @@ impl Core {
         Some(Fence::of(points, self.hub.timeout()).with_sync_method(state.sync_method))
     }
 
-    /// The state, brought up to date.
+    /// Locks the state and recalls the lease, which brings the state up to date.
     pub(crate) fn lock_state(&self) -> MutexGuard<'_, CoreState> {
         let mut state = lock(&self.state);
         self.lease.recall(&mut state, self.whole());
         state
     }
 
-    /// The same for who has the core alone: no lock.
+    /// Recalls the lease and returns the state. Exclusive access to the core replaces the lock.
     pub(super) fn state_mut(&mut self) -> &mut CoreState {
         let whole = self.whole();
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -410,7 +322,7 @@ impl Core {
 }
 
 impl Core {
-    /// The buffer is gone: back to the pool, or freed.
+    /// Returns the core to its pool, or frees it, after its buffer was dropped.
     #[inline]
     pub fn retire(self: Box<Self>) {
         match self.loan.clone() {
@@ -419,8 +331,8 @@ impl Core {
         }
     }
 
-    /// Another life, of so many bytes. What earlier lives left to wait for is about all of them: a hand-over
-    /// is of the whole allocation, and a write of all bytes shall end the list.
+    /// Prepares a pooled core for a buffer of `bytes` bytes. Earlier uses are extended to all of them: a hand-over
+    /// covers the whole allocation, and a write of all bytes must clear the list.
     #[inline]
     pub fn renew(&mut self, bytes: usize) {
         if self.bytes == bytes {
@@ -433,17 +345,17 @@ impl Core {
         state.widen(Span::whole(bytes));
     }
 
-    /// Whether nobody can still use the memory but work that is fenced.
+    /// Whether a pool may reuse the core: only work that fences track can still use the memory.
     #[inline]
     pub fn is_reusable(&mut self) -> bool {
-        // One whose route failed is not what its pool was asked for.
+        // A core whose route failed no longer has the shape that was requested from the pool.
         let whole_route = self.aliases.iter().all(|alias| alias.spare.get().is_none());
         let state = self.state_mut();
         whole_route && !(state.guard_entries.any() || state.quarantined || state.detached)
     }
 }
 
-/// How long the drop of a buffer whose work is not known to have ended waits for it.
+/// How long dropping a quarantined buffer waits for work that may still be running.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 impl Drop for Core {
@@ -457,7 +369,7 @@ impl Drop for Core {
             |used: &Use<QueuePoint>| used.point.wait(LAST_WAIT).is_err() && !used.point.is_over();
         let late = state.quarantined && state.uses.iter().any(running);
         if forgotten || late {
-            // A guard that was never dropped, or work that never ended, may still use the memory.
+            // A guard that was never dropped, or work that has not ended, may still use the memory.
             tracing::warn!(
                 bytes = self.bytes,
                 forgotten,
@@ -467,7 +379,7 @@ impl Drop for Core {
                 std::mem::forget((alias.memory, alias.spare));
             }
             std::mem::forget(std::mem::take(&mut *lock(&self.claims)));
-            // A foreign one stays known, so that who wraps it again is refused and does not meet that work.
+            // Foreign memory stays registered: wrapping it again is refused, because that work may still run.
             return;
         }
         if let Some(Loan { owner, tag, .. }) = &self.loan {

@@ -1,11 +1,11 @@
-//! Memory that leaves for another program or library, and memory that comes from there: by file descriptors.
+//! Export and import of memory by file descriptors, for other programs and libraries.
 //!
 //! # Safety
-//! The one unsafe function passes the caller's promise about a descriptor on to the driver that imports it.
+//! The one unsafe function relies on the caller's promise about the descriptor that a driver imports.
 
 #![allow(unsafe_code)]
 
-use super::{Buffer, Hold, core::HOME, imported::make_imported, make::Shape};
+use super::{Buffer, Hold, alias::HOME, imported::make_imported, make::Shape};
 use crate::{device::Device, hub::Hub, queues::Queue};
 use bytemuck::Pod;
 use onebuf_hal::{
@@ -16,48 +16,48 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-/// A buffer's memory as another program imports it. The descriptor keeps the memory, whatever becomes of the
-/// buffer.
+/// A descriptor of a buffer's memory, for import by another program. It keeps the memory alive after the buffer is
+/// dropped.
 #[derive(Debug)]
 pub struct Exported {
-    /// What to pass on.
+    /// The descriptor.
     pub fd: OwnedFd,
-    /// What sort of descriptor it is.
+    /// The kind of descriptor.
     pub kind: FdKind,
-    /// Where in the allocation the buffer begins, in bytes.
+    /// The offset of the buffer in the allocation, in bytes.
     pub offset: usize,
-    /// How many bytes it has.
+    /// The size of the buffer in bytes.
     pub bytes: usize,
-    /// How large the allocation is: most APIs import it whole.
+    /// The size of the allocation in bytes; most APIs import the whole allocation.
     pub allocation_bytes: usize,
 }
 
 impl<T: Pod> Buffer<T> {
-    /// A descriptor of the buffer's memory, for another API, library or process.
+    /// Exports the buffer's memory as a descriptor, for another API, library or process.
     ///
-    /// The newest contents are in it when this returns, and nothing of ours is at work on it. What others do with it
-    /// afterwards they have to order themselves: hold no view of the buffer while they use it.
+    /// When this returns, the memory holds the newest contents and onebuf has no work on it. Later accesses by the importer are
+    /// not ordered by onebuf: hold no view of the buffer while the importer uses the memory.
     ///
-    /// Others can write the memory from now on, for good, as that of a buffer that is offered to a peer (`onebuf::peer`): `map` and
-    /// native kernels, which would give slices, are refused, and `read`, `write` and `fill` copy. It never returns to a pool.
+    /// From now on the memory counts as writable by others, like a buffer that is offered to a peer (`onebuf::peer`): `map` and
+    /// native kernels are refused because they give slices, and `read`, `write` and `fill` copy. It never returns to a pool.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the memory cannot be exported so: build the buffer with
-    /// [`MemoryKind::Exportable`](onebuf_hal::MemoryKind::Exportable) on a device whose features name the descriptor. (Where ROCr
-    /// exports, any memory of HIP's will do, and SVM that HIP uses in place; then the descriptor is of the whole
-    /// block that the runtime has put it in, and shows what lies beside it.)
+    /// [`Error::Unsupported`] if the memory has no such descriptor: build the buffer with
+    /// [`MemoryKind::Exportable`](onebuf_hal::MemoryKind::Exportable) on a device whose features list the kind of descriptor.
+    /// (Where ROCr exports, any HIP memory works, and so does SVM that HIP uses in place. The descriptor then covers the whole
+    /// block in which the runtime placed the memory, including the neighbouring data.)
     /// [`Error::Busy`] while a view is held; [`Error::Timeout`].
     pub fn export(&self, kind: FdKind) -> Result<Exported> {
         let core = &*self.core;
         if !self.part().is_whole() {
             return Err(Error::unsupported(
                 "the export of a part of a buffer",
-                "the whole: others would see what lies beside it",
+                "the whole buffer: the importer would see the neighbouring bytes",
             ));
         }
         let queue_state = core.hub.service_queue_state(core.aliases[HOME].device)?;
         let queue = Queue { hub: core.hub.clone(), queue_state };
-        // As if somebody wrote it there: everybody else lets go of it.
+        // Taking the home for writing makes all other devices release the buffer.
         drop(Hold::on(self.part(), &queue, Access::ReadWrite)?);
         queue.finish()?;
         let FdRange { fd, kind, offset, bytes, allocation_bytes, .. } = core.export_fd(kind)?;
@@ -70,26 +70,25 @@ impl<T: Pod> Buffer<T> {
 }
 
 impl Hub {
-    /// Memory that another program exported, as a buffer on a device. The descriptor is duplicated, and stays the
-    /// caller's whether this succeeds or not.
+    /// Imports memory that another program exported, as a buffer on a device. The descriptor is duplicated; the caller keeps
+    /// its own, also if the import fails.
     ///
-    /// Nothing is known of what the others do with it: order their work and ours by other means, and finish the queues
-    /// that used it before telling them of its end. Only devices see
-    /// such memory; what the host maps or reads of it is a copy.
+    /// onebuf does not order work with the exporter: use other means, and finish the queues that used the memory before
+    /// telling the exporter that they are done. Only devices access imported memory directly; the host maps and reads a copy.
     ///
     /// # Safety
     /// The descriptor refers to memory of `allocation_bytes` bytes that the driver of the device it is built on, or one that
     /// this driver is specified to import from, has exported, or that is a dma-buf. No process that the caller does not trust
-    /// was able to write the file behind it before it is built. A driver cannot tell a forged descriptor: lavapipe believes a
-    /// header of 32 bytes in the file, and a forged one maps any memory of this process. Kernels that run on the buffer stay
-    /// in bounds whatever they read, since others may write it at any time.
+    /// was able to write the file behind the descriptor before the buffer is built. A driver cannot detect a forged descriptor:
+    /// lavapipe trusts a 32-byte header in the file, and a forged header maps any memory of this process. Kernels that run on
+    /// the buffer stay in bounds whatever they read, since other programs may write it at any time.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let hub = onebuf::discover()?;
     /// # let (fd, allocation) = (std::fs::File::open("/dev/null")?, 2 << 20);
     /// let cuda = hub.device("cuda:0")?;
-    /// // SAFETY: CUDA exported it in a program of ours.
+    /// // SAFETY: CUDA exported the memory, in a program that we trust.
     /// let frame = unsafe { hub.import::<u8>(&fd, onebuf::FdKind::OpaqueFd, allocation) };
     /// let frame = frame.range(4096, 1 << 20).build(&cuda)?;
     /// # Ok(())
@@ -115,7 +114,7 @@ impl Hub {
     }
 }
 
-/// What memory to import, and who else shall see it. Made by [`Hub::import`].
+/// The properties of an import. Created by [`Hub::import`].
 #[must_use = "nothing is imported before `build`"]
 #[derive(Debug)]
 pub struct ImportBuilder<T: Pod> {
@@ -126,43 +125,44 @@ pub struct ImportBuilder<T: Pod> {
     bytes: usize,
     allocation_bytes: usize,
     shape: Shape,
-    /// Kept until it is built: a foreign device's device entry is another's once it is left.
+    /// Kept until the buffer is built: the device entry of a foreign device may be reused once its last handle is dropped.
     devices: Vec<Device>,
     element: PhantomData<T>,
 }
 
 impl<T: Pod> ImportBuilder<T> {
-    /// Which bytes of the allocation; all of them otherwise.
+    /// Sets the bytes of the allocation to use; all of them by default.
     pub fn range(mut self, offset: usize, bytes: usize) -> Self {
         (self.offset, self.bytes) = (offset, bytes);
         self
     }
 
-    /// What kernels do with it; everything otherwise.
+    /// Sets how kernels access the buffer; they read and write it by default.
     pub fn access(mut self, access: Access) -> Self {
         self.shape.access = access;
         self
     }
 
-    /// Who else sees it: by the same descriptor where they import such from that chip, else by copies.
+    /// Adds devices that use the buffer. Devices of the same chip that import this kind of descriptor use the same memory; others
+    /// use staged copies.
     pub fn shared_with<'d>(mut self, devices: impl IntoIterator<Item = &'d Device>) -> Self {
         self.devices.extend(devices.into_iter().cloned());
         self
     }
 
-    /// What to do about implied copies; as the hub says otherwise.
+    /// Sets the copy policy; the hub's by default. The stricter of the two applies.
     pub fn copies(mut self, policy: CopyPolicy) -> Self {
         self.shape.policy = super::stricter(self.shape.policy, policy);
         self
     }
 
-    /// Imports it on that device.
+    /// Imports the memory on `device`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the device does not import such descriptors; [`Error::InvalidArgument`] for a
-    /// range that does not lie inside, or is no whole number of elements, or for a descriptor that is closed, that is a
+    /// [`Error::Unsupported`] if the device does not import this kind of descriptor; [`Error::InvalidArgument`] for a
+    /// range outside the allocation or not of whole elements, and for a descriptor that is closed, that is a
     /// socket, a pipe or the like, or a file shorter than the allocation;
-    /// [`Error::Driver`] where the driver finds it to be something else; [`Error::CopyForbidden`].
+    /// [`Error::Driver`] if the driver rejects the descriptor; [`Error::CopyForbidden`].
     pub fn build(mut self, device: &Device) -> Result<Buffer<T>> {
         let fd = self.fd.map_err(|why| Error::invalid(format!("the descriptor: {why}")))?;
         let Self { hub, kind, offset, bytes, allocation_bytes, .. } = self;
@@ -189,5 +189,7 @@ fn check_elements<T>(offset: usize, bytes: usize) -> Result<()> {
         return Ok(());
     }
     let name = std::any::type_name::<T>();
-    Err(Error::invalid(format!("{bytes} bytes at offset {offset} are no whole elements of {name}")))
+    Err(Error::invalid(format!(
+        "{bytes} bytes at offset {offset} are not a whole number of aligned elements of {name}"
+    )))
 }

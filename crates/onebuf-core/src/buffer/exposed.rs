@@ -1,26 +1,26 @@
-//! A buffer that two processes see: what changes when another one can write the memory, and whose turn it is.
+//! Buffers that another process can write, and the turns of the two processes.
 //!
-//! Fences do not cross processes. So a hand-over to another one brings the contents home, sends every other
-//! device away and waits for all work; while it lasts nobody here gets a guard.
+//! Fences do not cross processes. A hand-over to another process therefore copies the newest contents to the home, releases
+//! all other devices and waits for all work. During the other process's turn no guard can be taken here.
 
 use super::{
     Core,
-    core::HOME,
+    alias::HOME,
     guard_entries::{GuardEntry, Turn, not_ours},
     part::Part,
     state::CoreState,
 };
 use onebuf_hal::{
     Error, Export, FdRange, HostRange, IpcRange, MemoryKind, Result,
-    locks::{Arc, MutexGuard},
+    locks::{Arc, MutexGuard, lock},
 };
 
 impl Core {
-    /// The host pages that another process may be given.
+    /// Returns the host pages to share with another process.
     pub fn pages_for_peers(&self) -> Result<HostRange> {
         let why_not = match () {
-            () if self.is_pooled() => "a pooled buffer has what others left",
-            () if self.is_foreign() => "its memory is somebody else's",
+            () if self.is_pooled() => "a pooled buffer may contain data of earlier users",
+            () if self.is_foreign() => "it wraps foreign memory",
             () if self.plan.memory_kind != MemoryKind::HostPages => "it is not host pages",
             () if self.aliases[HOME].device != self.hub.host_index() => "it is not the host's",
             () => return self.home_pages(),
@@ -37,16 +37,19 @@ impl Core {
             return Ok(());
         }
         let what = "sharing a pooled buffer with another process";
-        Err(Error::unsupported(what, "one that was built: a pool's has what others left"))
+        Err(Error::unsupported(
+            what,
+            "a buffer from `build`: pooled memory may contain data of earlier users",
+        ))
     }
 
-    /// A handle of a device's plain memory that another process may be given.
+    /// Returns an IPC handle of the device's memory to share with another process.
     pub fn handle_for_peers(&self) -> Result<IpcRange> {
         self.check_pool()?;
         self.home().export_ipc()
     }
 
-    /// A descriptor of a device's memory that another process may be given, of the first sort that the device
+    /// Returns a descriptor of the device's memory to share with another process, of the first kind that the device
     /// exports.
     pub fn descriptor_for_peers(&self) -> Result<FdRange> {
         let device = &self.hub.topology().node(self.aliases[HOME].device);
@@ -55,7 +58,7 @@ impl Core {
         if caps.parses_fds {
             return Err(Error::unsupported(
                 format!("sharing memory of {} with another process", device.id),
-                "a driver that does not believe what a file says, as this one does: the peer can write the file. Share \
+                "a driver that does not trust the contents of the file; this one does, and the peer could write it. Share \
                  host pages (`onebuf share --memory pages`)",
             ));
         }
@@ -70,21 +73,22 @@ impl Core {
         let queue_state = self.hub.service_queue_state(self.aliases[HOME].device)?;
         match self.home().export(&*queue_state.hal)? {
             Export::Host(range) => Ok(range),
-            // `Export` may grow; the host's memory is pages.
+            // `Export` may get more variants; the host's memory is always pages.
             #[allow(unreachable_patterns)]
             other => Err(Error::unsupported(format!("{other:?} as host pages"), "host pages")),
         }
     }
 
-    /// From now on another process can write the memory. Nobody may hold a guard, and no work be left: either
-    /// could have a slice.
+    /// Records that another process can write the memory from now on. Fails while a guard is held, and waits for all work:
+    /// either could use a slice.
     pub fn expose(&self) -> Result<()> {
         let mut state = self.bring_home()?;
         (state.exposed, state.detached) = (true, true);
         check_turn(&state, Turn::Ours)
     }
 
-    /// Whether it is offered to other processes. Two offers would each have a peer whose turn it is.
+    /// Records whether the buffer is offered to other processes. A second offer is an error: each offer would give a turn to a
+    /// peer.
     pub fn set_offered(&self, offered: bool) -> Result<()> {
         let mut state = self.lock_state();
         if offered && state.offered {
@@ -95,15 +99,15 @@ impl Core {
         Ok(())
     }
 
-    /// A new buffer over another process's memory, whose turn it is. Nobody here has used it, and nothing is done to
-    /// it: its owner may be writing.
+    /// Marks a new buffer over another process's memory: it is that process's turn. No work is enqueued, because the owner may
+    /// be writing.
     pub fn arrive(&self) {
         let mut state = self.lock_state();
         (state.exposed, state.detached, state.settled) = (true, true, None);
         state.guard_entries.set_turn(Turn::Theirs);
     }
 
-    /// It is the other process's turn: the newest contents are in the home, and nothing of ours is at work.
+    /// Gives the turn to the other process, after the newest contents are in the home and all work of this process has ended.
     pub fn lend(&self) -> Result<()> {
         self.lend_as(Turn::Theirs)
     }
@@ -114,12 +118,12 @@ impl Core {
         check_turn(&state, turn)
     }
 
-    /// The newest contents are in the home, and nothing of ours is at work, until the state is unlocked.
+    /// Brings the newest contents to the home and waits for all work. Both stay true until the returned lock is dropped.
     fn bring_home(&self) -> Result<MutexGuard<'_, CoreState>> {
         let queue_state = self.hub.service_queue_state(self.aliases[HOME].device)?;
         drop(self.take(&Part::whole(self), &queue_state, true, true)?);
         let mut state = self.lock_state();
-        // Where the home itself is another's memory that was acquired, it is released.
+        // If the home itself is imported memory that was acquired, release it.
         let released = self.release_home(&mut state);
         let waited = self.wait_for_uses(&state);
         let settled = state.settle(released.and(waited));
@@ -134,8 +138,8 @@ impl Core {
         uses.try_for_each(|used| used.point.wait(self.hub.timeout()))
     }
 
-    /// It is this process's turn again. Other devices were sent away, so they see what was written meanwhile. A client that
-    /// lost the buffer for good does not get it back: its owner may be using it.
+    /// Takes the turn back for this process. All other devices were released, so they see what was written meanwhile. Fails for
+    /// a client that has lost the buffer: its owner may be using it.
     pub fn take_back(&self) -> Result<()> {
         let mut state = self.lock_state();
         if state.guard_entries.turn() == Turn::Lost {
@@ -146,37 +150,38 @@ impl Core {
         Ok(())
     }
 
-    /// The connection to the owner is gone: there is no turn here any more. Guards that are held stay.
+    /// Ends this client's turns for good, when the connection to the owner ends. Guards that are held stay valid.
     pub fn orphan(&self) {
         self.lock_state().guard_entries.set_turn(Turn::Lost);
     }
 
-    /// A visit is over: the buffer is its owner's again. A client in this process may not have noticed, or may have left work
-    /// behind; it loses the buffer when the owner uses it next, and that waits for its work.
+    /// Returns the buffer to its owner at the end of a visit. A client in the same process may not have noticed the end, or may
+    /// have work that still runs: the owner's next use ends the client's turn and waits for that work.
     pub fn claim_back(&self, mut clients: Vec<Arc<Core>>) {
         clients.retain(|client| !client.has_let_go());
         let mut state = self.lock_state();
-        state.tenants.extend(clients);
-        let turn = if state.tenants.is_empty() { Turn::Ours } else { Turn::Claimed };
+        let mut tenants = lock(&self.tenants);
+        tenants.extend(clients);
+        let turn = if tenants.is_empty() { Turn::Ours } else { Turn::Claimed };
         state.guard_entries.set_turn(turn);
     }
 
-    /// Takes the buffer from clients in this process whose visits are over. Busy while one of them holds a guard.
+    /// Ends the turns of clients in this process whose visits are over. Fails with `Busy` while one of them holds a guard.
     fn reclaim(&self) -> Result<()> {
-        // The list's own references are never the last ones, so that no client is dropped while the state is locked.
-        let tenants = self.lock_state().tenants.clone();
+        // The clone keeps the clients alive, so that none is dropped while the list is locked.
+        let tenants = lock(&self.tenants).clone();
         for client in &tenants {
             client.evict()?;
-            self.lock_state().tenants.retain(|other| !Arc::ptr_eq(other, client));
+            lock(&self.tenants).retain(|other| !Arc::ptr_eq(other, client));
         }
         let mut state = self.lock_state();
-        if state.tenants.is_empty() && state.guard_entries.turn() == Turn::Claimed {
+        if lock(&self.tenants).is_empty() && state.guard_entries.turn() == Turn::Claimed {
             state.guard_entries.set_turn(Turn::Ours);
         }
         Ok(())
     }
 
-    /// The state, for who is about to take the buffer: after the clients whose visits are over.
+    /// Locks the state for taking the buffer, after ending the turns of clients whose visits are over.
     pub(super) fn lock_reclaimed(&self) -> Result<MutexGuard<'_, CoreState>> {
         let state = self.lock_state();
         if state.guard_entries.turn() != Turn::Claimed {
@@ -187,7 +192,7 @@ impl Core {
         Ok(self.lock_state())
     }
 
-    /// Whether a client has lost the buffer, and nothing of its work is left.
+    /// Whether a client has lost the buffer, holds no guard, and all its work has ended.
     fn has_let_go(&self) -> bool {
         let state = self.lock_state();
         let mut uses = state.uses.iter();
@@ -199,7 +204,7 @@ impl Core {
     fn evict(&self) -> Result<()> {
         let is_ours = || self.lock_state().guard_entries.turn() == Turn::Ours;
         if is_ours() {
-            // It may have handed the buffer over meanwhile.
+            // The client may have handed the buffer over meanwhile.
             match self.lend_as(Turn::Lost) {
                 Err(error) if is_ours() => return Err(in_use(error)),
                 _ => {}
@@ -221,7 +226,7 @@ impl Core {
     }
 }
 
-/// An owner in this process may have ended a client's visit in the meantime.
+/// Checks that the turn is as expected: an owner in this process may have ended a client's visit in the meantime.
 fn check_turn(state: &CoreState, turn: Turn) -> Result<()> {
     match state.guard_entries.turn() {
         now if now == turn => Ok(()),
@@ -229,7 +234,7 @@ fn check_turn(state: &CoreState, turn: Turn) -> Result<()> {
     }
 }
 
-/// Why an owner does not get its buffer back from a client in this process.
+/// Converts the error of ending a client's turn into the one that the owner gets.
 fn in_use(error: Error) -> Error {
     match error {
         Error::Busy { .. } => not_ours(Turn::Claimed),

@@ -1,76 +1,32 @@
-//! What happens when a route fails while the buffer is in use: its alias goes on with memory of its own.
+//! Failover: an alias whose route fails at run time continues on a replica in separate memory.
 //!
-//! A hand-over inside a replica needs access state changes, of the alias that takes the buffer and of those that
-//! had it. Where a driver refuses one, the taker leaves the replica: it gets memory of its own, a replica of
-//! its own, and from then on staged copies. The contents are read from where they are, as they are: by an
-//! enqueued read from memory that could not be mapped, through the mapping of memory that could not be
-//! unmapped. What the others have is not touched, and so a failed fail-over leaves the buffer as it was.
+//! A hand-over inside a replica changes the access state of the alias that takes the buffer and of those that
+//! had it. If a driver call fails there, the taker leaves the replica: it gets separate memory, which is a new
+//! replica, and uses staged copies from then on. The contents are read without changing their access state: by an
+//! enqueued read from memory that could not be mapped, or through the mapping of memory that could not be
+//! unmapped. The other aliases are not touched, so a failover that fails leaves the buffer as it was.
 //!
-//! The spare memory is set once and never taken back. So whoever has a reference to it keeps a valid one,
-//! and taking the buffer on a lease asks no lock.
+//! The spare memory is set once and never removed. References to it therefore stay valid, and taking the
+//! buffer on a lease needs no lock.
 
 use super::{
-    core::{Alias, Core, HOME},
+    Core,
+    alias::{HOME, Spare},
+    core::PAGES_MOVE,
     hand_over::{Execution, failed},
     make::allocate_own,
-    pages::PAGES_MOVE,
     staging::Opened,
     state::CoreState,
     transition::{Enqueued, Outcome, Refusal, RouteEnd},
 };
 use crate::queue_state::QueuePoint;
 use onebuf_hal::{
-    AccessState, AllocSpec, Error, HostAccess, Memory, MemoryKind, Result, RouteKind, locks::Arc,
+    AccessState, AllocSpec, Error, HostAccess, Memory, MemoryKind, Result, locks::Arc,
 };
 
-/// What an alias uses once its route has failed.
-#[derive(Debug)]
-pub(crate) struct Spare {
-    pub(super) memory: Arc<dyn Memory>,
-    replica: usize,
-    why: String,
-}
-
-impl Alias {
-    /// What the device sees the buffer as; `None` for the host looking through the home's mapping.
-    #[inline]
-    pub fn memory(&self) -> Option<&Arc<dyn Memory>> {
-        match self.spare.get() {
-            None => self.memory.as_ref(),
-            Some(spare) => Some(&spare.memory),
-        }
-    }
-
-    /// The same as a replica knows it: an alias that left still has what it had there.
-    fn memory_in(&self, replica: usize) -> Option<&Arc<dyn Memory>> {
-        if self.replica == replica { self.memory.as_ref() } else { self.memory() }
-    }
-
-    /// Which aliases see the same bytes.
-    #[inline]
-    pub fn replica(&self) -> usize {
-        self.spare.get().map_or(self.replica, |spare| spare.replica)
-    }
-
-    /// Whether a hand-over to or from it copies behind the scenes, or is not proven not to.
-    pub fn copies(&self) -> bool {
-        self.copies && self.spare.get().is_none()
-    }
-
-    /// By which route it sees the buffer now.
-    pub fn kind(&self) -> RouteKind {
-        self.spare.get().map_or(self.kind, |_| RouteKind::Staged)
-    }
-
-    /// Why it is a staged copy, where the plan had something better.
-    fn failure(&self) -> Option<&str> {
-        self.spare.get().map(|spare| spare.why.as_str()).or(self.lost.as_deref())
-    }
-}
-
 impl Execution<'_> {
-    /// The host may look through the home's mapping only while there is one: not where the home's own
-    /// route has failed.
+    /// Checks that the host can use the home's mapping. There may be none if the home's own route has
+    /// failed.
     pub fn look(&self, alias: usize) -> Outcome<QueuePoint, Error> {
         let home = self.core.aliases[HOME].memory.as_ref();
         let maps = || home.is_some_and(|home| home.host_pointer().is_some());
@@ -81,7 +37,7 @@ impl Execution<'_> {
         failed(error, Some(RouteEnd::Taker))
     }
 
-    /// Gives an alias memory of its own; fails with the error that its route failed with.
+    /// Gives an alias separate memory. If that fails, returns the error of the route.
     pub fn leave(&mut self, alias: usize) -> Outcome<QueuePoint, Error> {
         let core = self.core;
         let error = self.why.clone().unwrap_or_else(|| Error::invalid("no route has failed"));
@@ -111,7 +67,7 @@ impl Core {
         allocate_own(device, &spec)
     }
 
-    /// What is told of a hand-over that was refused; `why` is what failed before.
+    /// Returns the error of a refused hand-over; `why` is the error of the route that failed before.
     pub(super) fn refusal(&self, refusal: Refusal, why: Option<Error>) -> Error {
         let route = |from: usize, to: usize| {
             let [from, to] = [from, to].map(|alias| self.device_id(self.aliases[alias].device));
@@ -129,16 +85,16 @@ impl Core {
             Refusal::MappingInUse => {
                 busy("others read through this memory's mapping; drop their guards first")
             }
-            Refusal::PagesInUse => busy(
-                "the pages of managed memory lie where others read them; drop their guards first",
-            ),
-            Refusal::HomeLeft => Error::unsupported(
-                "memory whose own device cannot unmap it, in place",
-                "a device that can: a new buffer",
-            ),
-            Refusal::NoFailover => {
-                why.unwrap_or_else(|| Error::unsupported("another route", "a buffer that may"))
+            Refusal::PagesInUse => {
+                busy("other guards are reading the pages of this managed memory; drop them first")
             }
+            Refusal::HomeLeft => Error::unsupported(
+                "using this memory in place, after its device failed to unmap it,",
+                "a new buffer",
+            ),
+            Refusal::NoFailover => why.unwrap_or_else(|| {
+                Error::unsupported("another route", "a buffer whose route may be replaced")
+            }),
             Refusal::FailoverForbidden { alias } => {
                 let failed = why.map(|why| format!(" ({why})")).unwrap_or_default();
                 Error::CopyForbidden {
@@ -149,8 +105,8 @@ impl Core {
         }
     }
 
-    /// The newest contents as they are. Their replica's last writer has them in its memory while that is acquired; from when it
-    /// was mapped they are where the mapping is, until somebody else has written.
+    /// Opens the newest contents without changing an access state. They are in the last writer's memory while that is acquired;
+    /// once it has been mapped they are in the mapping, until another alias writes.
     pub(super) fn contents_as_is(&self, state: &CoreState, index: usize) -> Result<Opened> {
         let (alias, home) = (&self.aliases[index], self.aliases[HOME].memory.as_ref());
         let memory = alias.memory_in(state.newest()).or(home).ok_or_else(|| {
@@ -164,7 +120,7 @@ impl Core {
             None => self.queue_state_for(state, index)?,
         };
         match pointer.filter(|_| state.exposed) {
-            // Another process can write them: the host's queue copies.
+            // Another process can write these bytes, so the host's queue copies them.
             Some(pointer) => {
                 let memory = self.on_host(memory.clone(), pointer, self.whole())?;
                 Ok(Opened { queue_state, memory, pointer: None })
@@ -173,7 +129,7 @@ impl Core {
         }
     }
 
-    /// What `explain` says of routes that failed.
+    /// Appends the routes that failed to the text of `explain`.
     pub fn explain_failures(&self, text: &mut String) {
         for alias in &self.aliases {
             if let Some(why) = alias.failure() {

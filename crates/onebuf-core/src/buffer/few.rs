@@ -1,7 +1,7 @@
-//! A list that mostly has one element, or none: no allocation for those.
+//! A list that does not allocate for zero or one element.
 //!
-//! Most buffers are of one replica, and are used by one queue through one guard at a time. A buffer that is wrapped for
-//! one launch would otherwise spend more on its lists than on what is in them.
+//! Most buffers have one replica, and one queue uses them through one guard at a time. For a buffer that is wrapped for
+//! one launch, allocating the lists would cost more than their contents.
 
 use std::{
     hash::{Hash, Hasher},
@@ -15,7 +15,7 @@ pub(crate) enum Few<T> {
     #[default]
     None,
     One(T),
-    /// As many as were pushed; stays when elements go, for those that come.
+    /// Any number of elements. Stays `Many` when elements are removed, so that the allocation is reused.
     Many(Vec<T>),
 }
 
@@ -43,7 +43,7 @@ impl<T> Few<T> {
         }
     }
 
-    /// Takes one out; the last comes to its place.
+    /// Removes and returns an element; the last element takes its place.
     pub fn swap_remove(&mut self, index: usize) -> Option<T> {
         match self {
             Few::Many(all) if index < all.len() => Some(all.swap_remove(index)),
@@ -62,7 +62,7 @@ impl<T> Few<T> {
         }
     }
 
-    /// All of them, in order.
+    /// Converts the list into a vector, in order.
     pub fn into_vec(self) -> Vec<T> {
         match self {
             Few::None => Vec::new(),
@@ -96,7 +96,7 @@ impl<T> DerefMut for Few<T> {
     }
 }
 
-/// Lists with the same elements are the same, however they are kept.
+/// Lists with the same elements are equal, independent of the variant.
 impl<T: PartialEq> PartialEq for Few<T> {
     fn eq(&self, other: &Self) -> bool {
         **self == **other

@@ -1,9 +1,9 @@
-//! OpenCL's creation flags, read as onebuf's own words.
+//! Translation of OpenCL's creation flags to buffer properties.
 
 use onebuf_hal::{Access, Error, HostAccess, MemoryKind, Result};
 use onebuf_sys::opencl::consts as cl;
 
-/// What a set of flags asks for.
+/// The properties that a set of flags requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Flags {
     pub access: Access,
@@ -13,15 +13,15 @@ pub(super) struct Flags {
     pub copies_contents: bool,
 }
 
-/// Shared virtual memory is a memory kind here, and no flag of a buffer's.
+/// Flags of shared virtual memory, which is a memory kind in onebuf and not a buffer flag.
 const NOT_OF_BUFFERS: u64 = cl::CL_MEM_SVM_FINE_GRAIN_BUFFER | cl::CL_MEM_SVM_ATOMICS;
 
 fn known() -> impl Iterator<Item = (u64, &'static str)> {
     cl::MEM_FLAG_NAMES.into_iter().filter(|(bit, _)| bit & NOT_OF_BUFFERS == 0)
 }
 
-/// Of each of these sets at most one flag may be given. TI's on-chip memory is neither the caller's nor
-/// host memory of the driver's.
+/// Sets of flags of which at most one may be given. TI's on-chip memory is neither the caller's memory nor
+/// host memory that the driver allocates.
 const EXCLUSIVE: [&[u64]; 4] = [
     &[cl::CL_MEM_READ_WRITE, cl::CL_MEM_WRITE_ONLY, cl::CL_MEM_READ_ONLY],
     &[cl::CL_MEM_USE_HOST_PTR, cl::CL_MEM_ALLOC_HOST_PTR, cl::CL_MEM_USE_MSMC_TI],
@@ -34,7 +34,7 @@ impl Flags {
         let unknown = bits & !known().fold(0, |all, (bit, _)| all | bit);
         if unknown != 0 {
             return Err(Error::invalid(format!(
-                "flags {unknown:#x}: no creation flag of a buffer that onebuf passes on"
+                "flags {unknown:#x} are not buffer creation flags that onebuf supports"
             )));
         }
         for set in EXCLUSIVE {
@@ -59,7 +59,7 @@ impl Flags {
     }
 }
 
-/// What flags say of kernels.
+/// Returns the kernels' access that the flags request.
 pub fn access(bits: u64) -> Access {
     match bits {
         _ if bits & cl::CL_MEM_READ_ONLY != 0 => Access::Read,
@@ -68,7 +68,7 @@ pub fn access(bits: u64) -> Access {
     }
 }
 
-/// What flags say of the host.
+/// Returns the host's access that the flags request.
 pub fn host_access(bits: u64) -> HostAccess {
     match bits {
         _ if bits & cl::CL_MEM_HOST_READ_ONLY != 0 => HostAccess::Read,
@@ -101,7 +101,7 @@ mod tests {
         );
     }
 
-    /// Every pair of known flags, against the rules as the specification has them.
+    /// Checks every pair of known flags against the rules of the specification.
     #[test]
     fn exclusions_are_named_in_both_orders() {
         let excluded = |a: u64, b: u64| EXCLUSIVE.iter().any(|s| s.contains(&a) && s.contains(&b));

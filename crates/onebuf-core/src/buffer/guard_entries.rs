@@ -1,9 +1,9 @@
-//! Who holds a guard of a buffer now.
+//! The access guard entries of a buffer.
 
 use super::{few::Few, span::Span};
 use onebuf_hal::{Error, Result};
 
-/// One guard: which bytes, at which alias, and whether it writes.
+/// The record of one guard: its bytes, its alias, and whether it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GuardEntry {
     pub span: Span,
@@ -12,35 +12,35 @@ pub(crate) struct GuardEntry {
 }
 
 impl GuardEntry {
-    /// Reads go together. Writes go with nothing that touches the same bytes, and with nothing at another
-    /// alias: a hand-over moves the whole buffer, and a driver that copies behind it would undo what the
-    /// other alias wrote beside.
+    /// Whether two guards exclude each other. Reads never do. A write conflicts with every guard of the same bytes, and with
+    /// every guard at another alias: a hand-over covers the whole buffer, and a driver that copies would overwrite what the
+    /// other alias wrote to other bytes.
     fn conflicts(&self, other: &GuardEntry) -> bool {
         let apart = !self.span.overlaps(other.span) && self.alias == other.alias;
         (self.write || other.write) && !apart
     }
 }
 
-/// Many readers, or one writer, of each byte. Only dropping a guard clears its mark, so a forgotten one
-/// keeps its bytes busy for ever, which is safe.
+/// The guards that are held: many readers or one writer of each byte. Only dropping a guard removes its entry, so the
+/// bytes of a leaked guard stay busy forever, which is safe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct GuardEntries {
     held: Few<GuardEntry>,
-    /// Nobody here holds anything while it is not ours.
+    /// Guards can be taken only during `Turn::Ours`.
     turn: Turn,
 }
 
-/// Which process may use a buffer that two of them see.
+/// Which process may use a buffer that two processes share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Turn {
-    /// This one; always, for a buffer that nobody else sees.
+    /// This process. Always so for a buffer that is not shared with another process.
     #[default]
     Ours,
-    /// The other one.
+    /// The other process.
     Theirs,
-    /// The other one, and it is gone. There is no turn after this.
+    /// The owner, for good: this process is a client that lost the buffer. The turn never changes again.
     Lost,
-    /// This one's again, as soon as a client in this process has let go of it.
+    /// This process, as soon as a client in the same process has given up the buffer.
     Claimed,
 }
 
@@ -52,7 +52,7 @@ impl GuardEntries {
         Ok(())
     }
 
-    /// Whether a guard could be taken.
+    /// Checks that a guard can be taken.
     #[inline]
     pub fn check(&self, entry: &GuardEntry) -> Result<()> {
         if self.turn != Turn::Ours {
@@ -64,7 +64,7 @@ impl GuardEntries {
         }
     }
 
-    /// A mark of a guard that was taken without asking, which no other can have been.
+    /// Adds the entry of a guard that was taken on a lease. It cannot conflict: a lease excludes all other guards.
     pub fn put(&mut self, entry: GuardEntry) {
         self.held.push(entry);
     }
@@ -99,7 +99,7 @@ impl GuardEntries {
         self.turn
     }
 
-    /// There is no turn after one that is lost: that stays.
+    /// Sets the turn. A lost turn stays lost.
     pub fn set_turn(&mut self, turn: Turn) {
         if self.turn != Turn::Lost {
             self.turn = turn;
@@ -112,7 +112,7 @@ pub(super) fn not_ours(turn: Turn) -> Error {
     let what = match turn {
         Turn::Theirs => "it is the other process's turn; wait until it hands the buffer over",
         Turn::Claimed => {
-            "the visit is over, but its client in this process holds a guard of the buffer, or works on it; drop that first"
+            "the visit is over, but its client in this process still holds a guard or has work in progress; drop the guard first"
         }
         Turn::Ours | Turn::Lost => {
             let reason = "the visit is over, and the buffer is its owner's again".into();

@@ -1,9 +1,9 @@
-//! The hand-over, done: the steps that [`transition`](super::transition) decides, made on queues and memories, counted and
-//! reported.
+//! The executor of hand-overs: performs the steps that [`transition`](super::transition) decides on queues and memories, counts
+//! and reports them.
 
 use super::{
     Core,
-    core::HOME,
+    alias::HOME,
     guard_entries::GuardEntry,
     span::Span,
     state::CoreState,
@@ -24,8 +24,8 @@ use onebuf_hal::{AccessState, Error, Event, Result, SyncMethod, locks::Arc};
 use std::ops::Deref;
 
 impl Core {
-    /// Hands the buffer over to the queue; by a staged copy where the route fails. Says how the queue was ordered, and what an
-    /// out-of-order queue's launches have to wait for.
+    /// Hands the buffer over to the queue; by a staged copy if the route fails. Returns the sync method, and the events that an
+    /// out-of-order queue's launches must wait for.
     pub(super) fn hand_over(
         &self,
         state: &mut CoreState,
@@ -42,7 +42,7 @@ impl Core {
         Ok((sync_method, after))
     }
 
-    /// The release of a hand-over to that device, and no more of it. What is staged is copied when it is taken.
+    /// Performs only the release of a hand-over to a device. A staged copy is made later, when the buffer is taken.
     pub fn release_to(&self, device: DeviceIx, write: bool) -> Result<()> {
         let alias = self.alias_of(device).ok_or_else(|| self.not_shared(device))?;
         self.check_policy(alias)?;
@@ -55,12 +55,12 @@ impl Core {
         released
     }
 
-    /// Releases the home, where that takes a call, for another process.
+    /// Releases the home's memory for another process, if that takes a driver call.
     pub(super) fn release_home(&self, state: &mut CoreState) -> Result<()> {
         self.perform(state, release_home)
     }
 
-    /// Steps that nobody takes the buffer by, and that no others take the place of.
+    /// Performs steps that are not part of taking the buffer, and that have no alternative if they fail.
     fn perform(
         &self,
         state: &mut CoreState,
@@ -72,7 +72,7 @@ impl Core {
         done.map_err(|failed| failed.error)
     }
 
-    /// Reads what the memories know of themselves: their access states, and where pages lie.
+    /// Reads the access states of the memories, and where pages are.
     fn refresh(&self, state: &mut CoreState, span: Span) {
         state.refresh(&self.aliases);
         if let Some(pages) = &mut state.buffer.pages {
@@ -80,35 +80,13 @@ impl Core {
         }
     }
 
-    /// Where an alias's memory is; `None` for memory that needs no hand-over calls.
-    pub(super) fn access_state(&self, alias: usize) -> Option<AccessState> {
-        let memory = self.aliases[alias].memory().filter(|m| m.needs_access_state());
-        memory.map(|memory| memory.access_state())
-    }
-
-    pub(super) fn whole(&self) -> Span {
-        Span::whole(self.bytes)
-    }
-
-    /// Everything that the queue was given so far, as a use of all bytes.
+    /// Returns all work that the queue has received so far as a use of all bytes.
     pub(super) fn use_of_all(&self, queue_state: &Arc<QueueState>) -> Use<QueuePoint> {
         Use { span: self.whole(), point: queue_state.note() }
     }
 
-    /// The in-order queue that used the alias last, or the device's service queue.
-    pub(super) fn queue_state_for(
-        &self,
-        state: &CoreState,
-        alias: usize,
-    ) -> Result<Arc<QueueState>> {
-        match &state.queue_states[alias] {
-            Some(queue_state) => Ok(queue_state.clone()),
-            None => self.hub.service_queue_state(self.aliases[alias].device),
-        }
-    }
-
-    /// Counts an access state change that is not proven to copy nothing: an alias' own, or the home's where
-    /// the host looks through a mapping that may copy.
+    /// Counts an access state change as an implied copy unless it is proven to copy nothing: an alias's own change, or the
+    /// home's if the host uses a mapping that may copy.
     fn count_change(
         &self,
         alias: usize,
@@ -126,7 +104,7 @@ impl Core {
         let route = copier.map(|s| self.aliases[s].kind());
         let (alias, other) = (self.aliases[alias].device, self.aliases[other].device);
         let (from, to) = if to == AccessState::Acquired { (other, alias) } else { (alias, other) };
-        // A driver moves the whole allocation, however much of it is in use.
+        // A driver moves the whole allocation, even if only a part of it is in use.
         self.count_implied_bytes(from, to, self.capacity);
         began.end(queue_state, |event| {
             event.name = "access_state".into();
@@ -136,21 +114,21 @@ impl Core {
     }
 }
 
-/// One hand-over under way.
+/// One hand-over in progress.
 pub(super) struct Execution<'h> {
     pub core: &'h Core,
     pub state: &'h mut CoreState,
-    /// The queue that takes the buffer; `None` where nobody does.
+    /// The queue that takes the buffer; `None` for a release alone.
     taker: Option<&'h Arc<QueueState>>,
-    /// The lowest of the sync methods that it was ordered by.
+    /// The lowest sync method that ordered the taking queue.
     sync_method: SyncMethod,
-    /// What launches on an out-of-order queue wait for.
+    /// The events that launches on an out-of-order queue wait for.
     after: Vec<Arc<dyn Event>>,
-    /// Why there was another way to try.
+    /// The error that made the hand-over try another route.
     pub why: Option<Error>,
 }
 
-/// A queue of a hand-over, counted only where it was made for this.
+/// The queue of a step. The reference count is touched only for a queue that is looked up for this step.
 pub(super) enum Chosen<'q> {
     Known(&'q Arc<QueueState>),
     Service(Arc<QueueState>),
@@ -167,7 +145,7 @@ impl Deref for Chosen<'_> {
     }
 }
 
-/// A call that failed, with nothing given to a queue.
+/// The outcome of a step that failed before anything was enqueued.
 pub(super) fn failed<T>(error: Error, route: Option<RouteEnd>) -> Outcome<T, Error> {
     (Enqueued::default(), Err(StepFailed { error, route, of_work: false }))
 }
@@ -222,7 +200,7 @@ impl<'h> Execution<'h> {
         Self { core, state, taker, sync_method, after, why: None }
     }
 
-    /// The queue that a step for an alias is on.
+    /// Returns the queue that performs a step for an alias.
     pub fn queue(&self, on: On, alias: usize) -> Result<Chosen<'_>> {
         let (known, device) = match on {
             On::Taker => (self.taker, self.taken_on()),
@@ -239,7 +217,7 @@ impl<'h> Execution<'h> {
         }
     }
 
-    /// The device that takes the buffer.
+    /// The device that takes the buffer; the home's for a release alone.
     fn taken_on(&self) -> DeviceIx {
         self.taker.map_or(self.core.aliases[HOME].device, |taker| taker.device)
     }
@@ -272,8 +250,8 @@ impl<'h> Execution<'h> {
         }
     }
 
-    /// Changes an alias's access state. The change becomes a thing to wait for, also when it got only half
-    /// way.
+    /// Changes an alias's access state. Later users wait for the change, also if it failed after it was partly
+    /// enqueued.
     fn change(
         &mut self,
         alias: usize,
@@ -303,7 +281,7 @@ impl<'h> Execution<'h> {
 }
 
 impl Core {
-    /// Orders a queue after one piece of work. The only place of a hand-over where one queue waits for another.
+    /// Orders a queue after one piece of work. This is the only place of a hand-over where one queue waits for another.
     fn order_after(
         &self,
         queue_state: &Arc<QueueState>,
@@ -315,7 +293,7 @@ impl Core {
         if queue_state.is_in_order() && Arc::ptr_eq(queue_state, &point.queue_state) {
             return Ok(SyncMethod::SameQueue);
         }
-        // The lower of what was proven for either end.
+        // The lower of the sync methods of both ends.
         let other = self.alias_of(point.queue_state.device).map(|s| self.aliases[s].sync);
         let best = self.aliases[alias].sync.max(other.unwrap_or(SyncMethod::HostWait));
         let (terms, sync) = (Terms { best, unproven: self.trusts }, self.hub.sync());

@@ -1,9 +1,9 @@
-//! What every guard is made of: a view's hold of a buffer or region, on one queue.
+//! The common part of all guards: the hold of a buffer or region on one queue.
 //!
 //! # Safety
-//! A guard of the host's excludes writers (and, when it writes, everybody) until it is dropped, so the
-//! bytes it gives are the only use of them in this process. Of memory that another process can write it
-//! gives no slices: memory is exposed only while nobody holds a guard, and guards taken since know it.
+//! A guard of the host excludes writers (and, when it writes, all other users) until it is dropped, so
+//! nothing in this process uses the bytes of its slice in conflict with it. A guard gives no slices of memory that another
+//! process can write: memory is exposed only while no guard is held, and guards taken later record that it is exposed.
 
 #![allow(unsafe_code)]
 
@@ -18,16 +18,16 @@ use onebuf_hal::{
 };
 use std::{fmt, ptr::NonNull};
 
-/// What every guard is made of. Taking it did the hand-over; dropping it notes the queue's position.
+/// The common part of all guards. Taking it performs the hand-over; dropping it records the queue point.
 ///
-/// The way from a lease into a launch's arguments is inlined, so that what was just written need not be
-/// moved: that costs as much as the lease.
+/// The path from a lease to a launch's arguments is inlined, so that the value is not moved after it is
+/// written: the move would cost as much as the lease.
 pub struct Hold<'b> {
     core: &'b Core,
     span: Span,
     queue_state: HeldQueue<'b>,
     access: Access,
-    /// What the buffer or region was made for.
+    /// The access that the buffer or region was created for.
     made_for: Access,
     how: How<'b>,
 }
@@ -37,18 +37,18 @@ struct How<'b> {
     memory: Seen<'b>,
     alias: usize,
     sync_method: SyncMethod,
-    /// Taken on a lease, without a mark.
+    /// Taken on a lease, without a guard entry.
     leased: bool,
-    /// What is newest is elsewhere, until this says that it has overwritten everything.
+    /// The newest contents are in another replica until this guard reports that it has overwritten everything.
     overwrites: bool,
     /// Another process can write the memory.
     exposed: bool,
-    /// On an out-of-order queue: what orders its launches. On an in-order one, for foreign memory: what tells
-    /// their end.
+    /// On an out-of-order queue: the events that order its launches. On an in-order queue, for foreign memory: the events
+    /// that show their completion.
     links: Option<Box<Mutex<Links>>>,
 }
 
-/// The queue of a guard: the caller's, or one of ours.
+/// The queue of a guard: borrowed from the caller, or owned.
 pub(crate) enum HeldQueue<'b> {
     Borrowed(&'b Arc<QueueState>),
     Own(Arc<QueueState>),
@@ -64,15 +64,15 @@ impl HeldQueue<'_> {
     }
 }
 
-/// What orders the launches of one guard on an out-of-order queue.
+/// The events of one guard's launches.
 #[derive(Default)]
 struct Links {
-    /// What they wait for.
+    /// What the launches wait for.
     after: Vec<Arc<dyn Event>>,
-    /// Their own events. One that writes waits for the one before.
+    /// The launches' own events. A launch that writes waits for the ones before.
     ends: Few<Arc<dyn Event>>,
-    /// The native handle was given away: work of others may be in the queue, so that only a mark behind
-    /// everything tells the end.
+    /// The native handle was given away: other code may have enqueued work, so that only a marker behind
+    /// everything shows the completion.
     given_away: bool,
 }
 
@@ -80,12 +80,12 @@ impl<'b> How<'b> {
     #[inline(always)]
     fn leased(alias: usize, memory: Seen<'b>) -> Self {
         let sync_method = SyncMethod::SameQueue;
-        // No lease is granted of memory that is exposed.
+        // Exposed memory gets no lease.
         let exposed = false;
         Self { memory, alias, sync_method, leased: true, overwrites: false, exposed, links: None }
     }
 
-    /// The way without a lease.
+    /// Takes the buffer by a hand-over, without a lease.
     #[inline(never)]
     fn handed_over(
         part: Part<'b>,
@@ -95,8 +95,8 @@ impl<'b> How<'b> {
     ) -> Result<Self> {
         let Taken { alias, memory, sync_method, after, overwrites, exposed } =
             part.core.take(&part, queue_state, access.writes(), keep)?;
-        // Whoever gives foreign memory back waits for our work: its own event tells, where else a mark would have
-        // to be enqueued for that. A queue that was given away is marked all the same.
+        // Returning foreign memory waits for onebuf's work on it. A launch's own event shows the completion, and saves
+        // enqueueing a marker. A queue whose handle was given away needs the marker anyway.
         let watched =
             part.core.is_foreign() && !queue_state.is_foreign && !queue_state.was_given_away();
         let links = (watched || !queue_state.is_in_order())
@@ -106,7 +106,7 @@ impl<'b> How<'b> {
 }
 
 impl<'b> Hold<'b> {
-    /// For kernels on a caller's queue.
+    /// Takes a hold for kernels on the caller's queue.
     #[inline(always)]
     pub(crate) fn on(part: Part<'b>, queue: &'b Queue, access: Access) -> Result<Self> {
         if !part.core.hub.is(&queue.hub) {
@@ -115,7 +115,7 @@ impl<'b> Hold<'b> {
         Self::new(part, &queue.queue_state, HeldQueue::Borrowed(&queue.queue_state), access, true)
     }
 
-    /// For the host itself.
+    /// Takes a hold for the host.
     pub(crate) fn by_host(part: Part<'b>, access: Access) -> Result<Self> {
         let queue_state = part.core.hub.host_queue_state()?;
         Self::new(part, queue_state, HeldQueue::Borrowed(queue_state), access, true)
@@ -129,7 +129,7 @@ impl<'b> Hold<'b> {
         Self::new(part, queue_state, HeldQueue::Own(queue_state.clone()), access, true)
     }
 
-    /// For whoever will overwrite everything: older contents need not come along.
+    /// Takes a hold for a caller that overwrites everything: earlier contents of a whole buffer are not brought along.
     pub(crate) fn overwrite(part: Part<'b>, queue_state: &Arc<QueueState>) -> Result<Self> {
         let keep = !part.is_whole();
         Self::new(part, queue_state, HeldQueue::Own(queue_state.clone()), Access::ReadWrite, keep)
@@ -151,7 +151,7 @@ impl<'b> Hold<'b> {
         Ok(Self { core, span, queue_state: keeps, access, made_for, how })
     }
 
-    /// Everything has been overwritten.
+    /// Records that everything has been overwritten.
     pub fn overwritten(&self) {
         if self.how.overwrites {
             self.core.overwritten(self.how.alias);
@@ -177,12 +177,12 @@ impl<'b> Hold<'b> {
         self.span.len()
     }
 
-    /// What the buffer or region was made for.
+    /// Returns the access that the buffer or region was created for.
     pub fn buffer_access(&self) -> Access {
         self.made_for
     }
 
-    /// Records a copy that was made under this guard.
+    /// Reports a copy made under this guard to the observers.
     pub fn tell_copy(
         &self,
         began: Began<'_>,
@@ -201,14 +201,14 @@ impl<'b> Hold<'b> {
         });
     }
 
-    /// The same of one that the caller asked for: to the host, or from it.
+    /// Reports a copy that the caller requested, to or from the host.
     pub fn tell_asked(&self, began: Began<'_>, name: &str, to_host: bool, bytes: usize) {
         let (home, host) = (self.core.plan.allocate_on, self.core.hub.host_index());
         let (from, to) = if to_host { (home, host) } else { (host, home) };
         self.tell_copy(began, name, Cause::Asked, from, to, bytes);
     }
 
-    /// Whether both the view and the buffer are for what a kernel does.
+    /// Whether both the view and the buffer allow a kernel's access.
     #[inline]
     pub fn allows(&self, access: Access) -> bool {
         self.access.allows(access) && self.made_for.allows(access)
@@ -222,7 +222,7 @@ impl<'b> Hold<'b> {
         self.core.hub.topology().node(self.device()).info.api.0
     }
 
-    /// The queue it was taken on.
+    /// Returns the queue that the guard was taken on.
     pub fn queue(&self) -> &dyn hal::Queue {
         &*self.queue_state.get().hal
     }
@@ -233,7 +233,7 @@ impl<'b> Hold<'b> {
         Arc::ptr_eq(self.queue_state.get(), &queue.queue_state)
     }
 
-    /// On an out-of-order queue, adds what a launch must wait for.
+    /// Adds the events that a launch must wait for, on an out-of-order queue.
     pub fn collect_waits(&self, waits: &mut Vec<Arc<dyn Event>>) -> Result<()> {
         let Some(links) = &self.how.links else { return Ok(()) };
         let links = lock(links);
@@ -247,13 +247,13 @@ impl<'b> Hold<'b> {
         Ok(())
     }
 
-    /// Whether it wants to be told of its launches' own events.
+    /// Whether the guard records its launches' own events.
     #[inline]
     pub fn is_watched(&self) -> bool {
         self.how.links.is_some()
     }
 
-    /// Notes a launch's own event, where that is wanted.
+    /// Records a launch's own event, if the guard records them.
     pub fn launched(&self, event: Arc<dyn Event>) {
         let Some(links) = &self.how.links else { return };
         let mut links = lock(links);
@@ -263,7 +263,7 @@ impl<'b> Hold<'b> {
         links.ends.push(event);
     }
 
-    /// Makes the whole queue wait for what this guard waits for, before somebody else's work may follow.
+    /// Makes the whole out-of-order queue wait for what this guard waits for, before other code enqueues work.
     fn give_away(&self) -> Result<()> {
         let Some(links) = &self.how.links else { return Ok(()) };
         let _turn = lock(&self.queue_state.get().launching);
@@ -279,7 +279,7 @@ impl<'b> Hold<'b> {
         Ok(())
     }
 
-    /// The way without a lease.
+    /// Gives back a guard that was taken without a lease, or whose lease was recalled.
     #[inline(never)]
     fn let_go(&mut self) {
         let entry =
@@ -290,14 +290,14 @@ impl<'b> Hold<'b> {
         self.core.give_back(&entry, self.queue_state.get(), ends);
     }
 
-    /// The native handle, given away.
+    /// Returns the native handle. Other code may enqueue work with it from now on.
     pub fn raw(&self) -> Result<RawHandle> {
         self.give_away()?;
         self.queue().note_use(self.memory())?;
         Ok(self.memory().raw())
     }
 
-    /// The address that an API's kernels use, on a queue of that API.
+    /// Returns the address that kernels of `api` use. Fails on a queue of another API.
     pub fn device_ptr(&self, api: &str) -> Result<u64> {
         match self.raw()? {
             RawHandle::Address(address) if self.api() == api => Ok(address as u64),
@@ -308,7 +308,7 @@ impl<'b> Hold<'b> {
         }
     }
 
-    /// Whether the bytes are whole elements of a type.
+    /// Checks that the bytes are whole, aligned elements of a type.
     pub fn check_cast<U>(&self) -> Result<()> {
         let start = match self.memory().raw() {
             RawHandle::Address(address) => address,
@@ -319,10 +319,12 @@ impl<'b> Hold<'b> {
         if whole && start.is_multiple_of(align_of::<U>()) {
             return Ok(());
         }
-        Err(Error::invalid(format!("{bytes} bytes from {start:#x} on are no elements of {name}")))
+        Err(Error::invalid(format!(
+            "{bytes} bytes at {start:#x} are not whole, aligned elements of {name}"
+        )))
     }
 
-    /// The native buffer on a queue of that API, and where in it the bytes begin.
+    /// Returns the native buffer of `api`, and the byte offset in it. Fails on a queue of another API.
     pub fn object(&self, api: &str) -> Result<(u64, u64)> {
         match self.raw()? {
             RawHandle::Object(object) if self.api() == api => {
@@ -341,8 +343,8 @@ impl<'b> Hold<'b> {
         self.how.exposed
     }
 
-    /// Whether kernels would be functions of this process, which get slices, and another process can write
-    /// the memory.
+    /// Whether native kernels must be refused: they are functions of this process that get slices, and another process can
+    /// write the memory.
     #[inline(always)]
     pub fn bars_native(&self) -> bool {
         self.how.exposed && self.is_native()
@@ -353,31 +355,32 @@ impl<'b> Hold<'b> {
         !self.core.hub.hal(self.device()).compiles()
     }
 
-    /// Where the host sees the bytes, when this is the host's own guard.
+    /// The host address of the bytes, if this is a guard of the host.
     fn host_pointer(&self) -> Option<NonNull<u8>> {
         let host = self.core.hub.host_index();
         self.memory().host_pointer().filter(|_| self.device() == host)
     }
 
-    /// The bytes, when this is the host's own guard and another process can write them.
+    /// Returns the bytes as volatile memory, if this is a guard of the host and another process can write them.
     pub fn volatile(&self) -> Option<VolatileBytes<'_>> {
         let start = self.host_pointer().filter(|_| self.is_exposed())?;
-        // SAFETY: the memory has as many bytes, mapped for as long as this guard keeps the buffer.
+        // SAFETY: the memory has `bytes()` bytes, and stays mapped while this guard borrows the buffer.
         Some(unsafe { VolatileBytes::new(start, self.bytes()) })
     }
 
-    /// The bytes themselves; `None` on any other device's guard, and where another process can write them.
+    /// Returns the bytes; `None` for another device's guard, and for memory that another process can write.
     pub fn host_bytes(&self) -> Option<&[u8]> {
         let pointer = self.host_pointer().filter(|_| !self.is_exposed())?;
-        // SAFETY: see the head of this file.
+        // SAFETY: this guard excludes writers in this process, and no other process can write the memory (see the module).
         Some(unsafe { std::slice::from_raw_parts(pointer.as_ptr(), self.bytes()) })
     }
 
-    /// The bytes themselves, to be changed; `None` also on a guard that only reads.
+    /// Returns the bytes for writing; `None` also for a guard that only reads.
     pub fn host_bytes_mut(&mut self) -> Option<&mut [u8]> {
         let ours = self.access.writes() && !self.is_exposed();
         let pointer = self.host_pointer().filter(|_| ours)?;
-        // SAFETY: see the head of this file.
+        // SAFETY: this guard excludes all other users in this process, and no other process can write the memory (see the
+        // module).
         Some(unsafe { std::slice::from_raw_parts_mut(pointer.as_ptr(), self.bytes()) })
     }
 }
@@ -402,7 +405,7 @@ impl Drop for Hold<'_> {
 }
 
 impl Links {
-    /// The events that tell the end of all work; `None` where only a mark does.
+    /// Takes the events that show the completion of all work; `None` where only a marker does.
     fn take_ends(&mut self) -> Option<Few<Arc<dyn Event>>> {
         (!self.given_away).then(|| std::mem::take(&mut self.ends))
     }

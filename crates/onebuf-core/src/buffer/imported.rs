@@ -1,4 +1,5 @@
-//! Around memory that came by a descriptor, or by another process's handle. The planner has no say: where it lies is somebody else's choice.
+//! Cores around memory that was imported by a descriptor or by another process's handle. The planner is not used: the exporter
+//! has already chosen where the memory is.
 
 use super::{
     Core,
@@ -8,14 +9,14 @@ use crate::{
     Hub,
     plan::{Hop, Plan, Score},
     sync,
-    topology::{DeviceIx, Route, State},
+    topology::{DeviceIx, Route, VerdictState},
 };
 use onebuf_hal::{
     CopyPolicy, Error, Export, FdKind, MemoryKind, Result, RouteKind, SyncMethod, locks::Arc,
 };
 
-/// The core around memory of others: whoever of the same chip takes such descriptors sees it by them, too. A handle is
-/// opened once, and whoever else sees the memory has a copy.
+/// Creates the core around imported memory. Other devices of the same chip that import the same kind of descriptor use it, too.
+/// A handle is opened once: all other devices get staged copies.
 pub(crate) fn make_imported(hub: &Hub, shape: &Shape, from: &Export) -> Result<Core> {
     let came_by = match from {
         Export::Fd(range) => Some(range),
@@ -36,7 +37,7 @@ fn plan_imported(hub: &Hub, shape: &Shape, sort: Option<FdKind>) -> Plan {
     let home = &topology.node(allocate_on).info.physical;
     let by = sort.map_or(RouteKind::Ipc, FdKind::route);
     let ordered = shape.route.is_none_or(|route| route == by);
-    let refuted = |route: &Route| route.kind == by && route.verdict.state == State::Refuted;
+    let refuted = |route: &Route| route.kind == by && route.verdict.state == VerdictState::Refuted;
     let takes = |to: DeviceIx| {
         let (info, Some(kind)) = (&topology.node(to).info, sort) else { return false };
         let able = info.caps.imports.contains(&kind) && info.physical.same_chip(home);
@@ -56,14 +57,14 @@ fn plan_imported(hub: &Hub, shape: &Shape, sort: Option<FdKind>) -> Plan {
         let why = why.into();
         Hop { to, kind, sync, zero_copy: Some(zero_copy), why }
     };
-    // The host never sees what another process may write.
+    // The host has no mapping of memory that another process may write.
     let score = Score { host_blind_late: true, ..Score::default() };
     let routes = shape.devices.iter().map(hop).collect();
     let memory_kind = if sort.is_some() { MemoryKind::Exportable } else { MemoryKind::Device };
     Plan { allocate_on, memory_kind, routes, rejected: Vec::new(), score }
 }
 
-/// A plan that was made without the planner keeps to the policy, too.
+/// Checks the copy policy, which the planner does for other buffers.
 fn check_copies(hub: &Hub, shape: &Shape, plan: &Plan) -> Result<()> {
     let copies = plan.routes.iter().find(|hop| hop.kind == RouteKind::Staged);
     match copies.filter(|_| shape.policy == CopyPolicy::Forbid) {

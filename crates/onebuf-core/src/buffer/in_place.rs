@@ -1,26 +1,14 @@
-//! Aliases that use the home's memory where it lies: by its address, or by a descriptor of what lies there.
+//! Aliases that use the home's memory in place: by its address, or by a descriptor of that address.
 //!
-//! To them the home's mapping is in the way, as it is to the home's own kernels. So they need it acquired, and it
-//! is acquired on a queue of the home's: theirs cannot. And where their API's calls do not know the memory, copies that
-//! were asked for go through an alias whose do.
+//! Like the home's own kernels they must not use the memory while it is mapped, so it must be acquired. Only a queue of the
+//! home can acquire it. If transfers of their API cannot use the memory, copies that the caller requests go through another
+//! alias.
 
-use super::core::{Alias, Core};
+use super::Core;
 use onebuf_hal::{Error, FdKind, FdRange, Result};
 
-impl Alias {
-    /// Whether it uses the home's memory as the home itself does, while that is acquired.
-    pub fn uses_home(&self) -> bool {
-        self.is_home || (self.in_place && self.spare.get().is_none())
-    }
-
-    /// Whether its queues read, write, fill and copy the memory.
-    pub fn takes_transfers(&self) -> bool {
-        self.memory().is_none_or(|memory| memory.takes_transfers())
-    }
-}
-
 impl Core {
-    /// A descriptor of the memory: the home's own, or one that the runtime of an alias which uses it in place makes of it.
+    /// Exports a descriptor of the memory: by the home, or else by the runtime of an alias that uses the memory in place.
     pub(super) fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
         let in_place = self.aliases.iter().filter(|alias| alias.uses_home() && !alias.is_home);
         let others = in_place.filter_map(|alias| alias.memory());

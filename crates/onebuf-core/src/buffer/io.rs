@@ -1,17 +1,17 @@
-//! Reads, writes, fills and copies by element ranges: moved because the caller asked.
+//! Reads, writes, fills and copies of element ranges that the caller requests.
 //!
-//! The way is chosen by where the newest contents are: through the pointer where the host sees them,
-//! by enqueued transfers where only a device does.
+//! They go to where the newest contents are: through the pointer if the host sees them, by enqueued
+//! transfers if only a device does.
 //!
 //! # Safety
-//! Drivers get pointers into host memory only from asynchronous transfers, which own that memory (see
+//! A driver gets pointers into host memory only from asynchronous transfers, which own that memory (see
 //! [`Pending`]).
 
 #![allow(unsafe_code)]
 
 use super::{
     Buffer, Core, Hold, Part, Pending, WriteBatch,
-    core::{Alias, HOME},
+    alias::{Alias, HOME},
 };
 use crate::{
     ledger::Cause, observe::What, queue_state::QueueState, queues::Queue, route::staged,
@@ -25,7 +25,7 @@ impl<T: Pod> Buffer<T> {
     /// Writes the whole buffer.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless there are exactly as many elements; [`Error::Busy`] while a
+    /// [`Error::InvalidArgument`] unless the slice has the buffer's length; [`Error::Busy`] while a
     /// guard is held.
     pub fn write(&self, from: &[T]) -> Result<()> {
         self.write_range(.., from)
@@ -40,8 +40,8 @@ impl<T: Pod> Buffer<T> {
     /// Reads the whole buffer.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless there are exactly as many elements; [`Error::Busy`] while
-    /// somebody writes.
+    /// [`Error::InvalidArgument`] unless the slice has the buffer's length; [`Error::Busy`] while
+    /// a writer holds a guard.
     pub fn read(&self, into: &mut [T]) -> Result<()> {
         self.read_range(.., into)
     }
@@ -52,7 +52,7 @@ impl<T: Pod> Buffer<T> {
         self.part().read_asked(offset, bytemuck::cast_slice_mut(into))
     }
 
-    /// The whole buffer as a vector.
+    /// Reads the whole buffer into a new vector.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let mut all = vec![T::zeroed(); self.len()];
         self.read(&mut all)?;
@@ -70,7 +70,7 @@ impl<T: Pod> Buffer<T> {
         self.part().fill_asked(offset, bytes, bytemuck::bytes_of(&value))
     }
 
-    /// Repeats a pattern of elements over a range of them.
+    /// Repeats a pattern of elements over a range.
     ///
     /// ```
     /// # use onebuf::Access;
@@ -96,10 +96,10 @@ impl<T: Pod> Buffer<T> {
         self.part().fill_checked(offset, bytes, bytemuck::cast_slice(pattern))
     }
 
-    /// Starts a read into a vector, which the wait gives back.
+    /// Starts a read into a vector. Waiting for the transfer returns the vector.
     ///
     /// # Errors
-    /// As for [`Buffer::read_range`]; the vector's length must be the range's.
+    /// As for [`Buffer::read_range`]; the vector must have the length of the range.
     pub fn read_async(
         &self,
         range: impl RangeBounds<usize>,
@@ -113,7 +113,7 @@ impl<T: Pod> Buffer<T> {
         };
         let began = queue_state.tracer.begin(What::Copy);
         let pointer = into.as_mut_ptr().cast();
-        // SAFETY: the pending owns the vector until the event completes, and leaks it otherwise.
+        // SAFETY: the `Pending` owns the vector until the event completes, and leaks it if that cannot be established.
         let event = unsafe { queue_state.hal.read(hold.memory(), offset, pointer, bytes)? };
         self.part().count_read(bytes);
         hold.tell_asked(began, "read", true, bytes);
@@ -122,7 +122,7 @@ impl<T: Pod> Buffer<T> {
         Ok(pending)
     }
 
-    /// Starts a write from a vector, which the wait gives back.
+    /// Starts a write from a vector. Waiting for the transfer returns the vector.
     ///
     /// # Errors
     /// As for [`Buffer::write_range`].
@@ -144,12 +144,12 @@ impl<T: Pod> Buffer<T> {
         Ok(pending)
     }
 
-    /// Gathers small writes and makes them in one hand-over.
+    /// Returns a batch, which collects small writes and makes them in one hand-over.
     pub fn batch(&self) -> WriteBatch<'_, T> {
         WriteBatch::new(self)
     }
 
-    /// Whether the queue's own API reads and writes the buffer's memory; else only its kernels use it.
+    /// Whether transfers of the queue's API can use the buffer's memory; otherwise only its kernels can.
     #[doc(hidden)]
     pub fn transfers_on(&self, queue: &Queue) -> bool {
         let core = self.core();
@@ -157,7 +157,7 @@ impl<T: Pod> Buffer<T> {
             .is_some_and(|alias| core.aliases[alias].takes_transfers())
     }
 
-    /// Writes everything through one queue's own API, whatever way would be best.
+    /// Writes the whole buffer through the queue's API, even if another path would be better.
     #[doc(hidden)]
     pub fn write_through(&self, queue: &Queue, from: &[T]) -> Result<()> {
         let (_, bytes) = self.checked(.., from.len())?;
@@ -167,7 +167,7 @@ impl<T: Pod> Buffer<T> {
         Ok(())
     }
 
-    /// Reads everything through one queue's own API.
+    /// Reads the whole buffer through the queue's API.
     #[doc(hidden)]
     pub fn read_through(&self, queue: &Queue) -> Result<Vec<T>> {
         let mut all = vec![T::zeroed(); self.len()];
@@ -175,7 +175,7 @@ impl<T: Pod> Buffer<T> {
         Ok(all)
     }
 
-    /// The elements from `at` on.
+    /// Reads the elements from `at` on through the queue's API.
     #[doc(hidden)]
     pub fn read_through_at(&self, queue: &Queue, at: usize, into: &mut [T]) -> Result<()> {
         let (offset, bytes) = self.checked(at..at + into.len(), into.len())?;
@@ -188,7 +188,7 @@ impl<T: Pod> Buffer<T> {
         let (offset, bytes) = self.byte_range(range)?;
         if bytes != elements * size_of::<T>() {
             return Err(Error::invalid(format!(
-                "a slice of {elements} elements for a range of {}",
+                "the slice has {elements} elements, the range has {}",
                 bytes / size_of::<T>()
             )));
         }
@@ -211,7 +211,7 @@ impl Core {
         self.watch(staged::download(hold.queue(), hold.memory(), offset, into, means))
     }
 
-    /// A transfer that ran out of time may still be using the memory.
+    /// Quarantines the buffer if a transfer timed out: it may still be using the memory.
     pub fn watch(&self, outcome: Result<()>) -> Result<()> {
         if matches!(outcome, Err(Error::Timeout { .. })) {
             self.lock_state().quarantine();
@@ -219,7 +219,7 @@ impl Core {
         outcome
     }
 
-    /// Work of another queue's that failed, or did not end in time, may still be using the memory.
+    /// Records a use of all bytes by a queue whose work failed or timed out: it may still be using the memory.
     pub(crate) fn keep_for(&self, queue_state: &Arc<QueueState>, error: &Error) {
         let mut state = self.lock_state();
         state.uses.note_change(self.use_of_all(queue_state));
@@ -228,8 +228,8 @@ impl Core {
         }
     }
 
-    /// The aliases that have the newest contents (any, to overwrite `all` of them), and get at them without a
-    /// copy that nobody asked for.
+    /// Returns the aliases that have the newest contents (any alias, to overwrite `all` bytes) and can use them without an
+    /// implied copy.
     pub fn at_hand(&self, write: bool, all: bool) -> Vec<usize> {
         let state = self.lock_state();
         let has = |alias: &Alias| (write && all) || state.has_newest(alias.replica());
@@ -245,12 +245,12 @@ impl Core {
         (0..self.aliases.len()).filter(fits).collect()
     }
 
-    /// What new memory holds, where it could not be created with it.
+    /// Writes the initial contents of memory that was not created with them.
     pub(super) fn fill_in(&self, contents: &[u8]) -> Result<()> {
         Part::whole(self).write_bytes(0, contents)
     }
 
-    /// Zeroes new memory, unless the kernel has.
+    /// Zeroes new memory. Host pages are zeroed by the operating system.
     pub(super) fn clear(&self) -> Result<()> {
         if self.plan.memory_kind == MemoryKind::HostPages {
             return Ok(());
@@ -262,7 +262,7 @@ impl Core {
 }
 
 impl<'b> Part<'b> {
-    /// What the buffer was made for the host to do; drivers do not all hold it to that.
+    /// Checks a host access against the one that the buffer was created for; not all drivers enforce it.
     pub fn check_host(&self, reads: bool, writes: bool) -> Result<()> {
         let host = self.core.host;
         if (reads && !host.reads()) || (writes && !host.writes()) {
@@ -302,7 +302,7 @@ impl<'b> Part<'b> {
         Ok(())
     }
 
-    /// A fill by a pattern of the caller's length: the same on every device.
+    /// Fills with a pattern, after checking its length by a rule that is the same on every device.
     pub(super) fn fill_checked(&self, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         let n = pattern.len();
         if n == 0 || !offset.is_multiple_of(n) || !bytes.is_multiple_of(n) {
@@ -314,12 +314,12 @@ impl<'b> Part<'b> {
         self.fill_asked(offset, bytes, pattern)
     }
 
-    /// A queue at the alias that has the newest contents.
+    /// Returns the queue for transfers at an alias with the newest contents.
     fn newest_queue_state(&self) -> Result<Arc<QueueState>> {
         self.core.queue_state_at(self.core.newest_alias())
     }
 
-    /// The same on a device other than the host; `None` when only the host has the contents.
+    /// Takes a hold at a device other than the host that has the newest contents; `None` if only the host has them.
     fn device_hold(&self, access: Access) -> Result<Option<(Arc<QueueState>, Hold<'b>)>> {
         let Some(alias) = self.core.newest_device_alias() else { return Ok(None) };
         let queue_state = self.core.queue_state_at(alias)?;
@@ -335,7 +335,7 @@ impl<'b> Part<'b> {
         self.write_held(Hold::overwrite(*self, &queue_state)?, std::iter::once((0, from)))
     }
 
-    /// Several writes in one hand-over.
+    /// Makes several writes in one hand-over.
     pub(super) fn write_parts<'p>(
         &self,
         parts: impl Iterator<Item = (usize, &'p [u8])>,
@@ -409,7 +409,7 @@ impl<'b> Part<'b> {
         Ok(())
     }
 
-    /// The whole contents in a vector, and the guard they were read under.
+    /// Copies the contents into a vector, and returns it with the guard under which they were read.
     pub(super) fn copied_hold<T: Pod>(&self, access: Access) -> Result<(Vec<T>, Hold<'b>)> {
         let hold = Hold::take(*self, &self.newest_queue_state()?, access)?;
         let mut data = vec![T::zeroed(); hold.bytes() / size_of::<T>()];

@@ -1,4 +1,4 @@
-//! What people call a buffer.
+//! The label of a buffer in logs, traces and viewers.
 
 use onebuf_hal::locks::Arc;
 use std::{
@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// A name, if one was given, and a number that no other buffer of the process has.
+/// A name, if the caller set one, and a number that is unique in the process.
 #[derive(Debug)]
 pub(crate) struct Label {
     pub number: u64,

@@ -1,16 +1,16 @@
-//! The way back for a queue that comes again: guards without a lock.
+//! Leases: a queue that takes the same buffer again needs no lock.
 //!
-//! Most buffers are used by one queue many times over. Once that queue has taken and given back the whole
-//! buffer, and nobody else holds any of it, it gets a *lease*: its next guards are one exchange of a word
-//! when taken and one when dropped. Whoever needs the buffer's state locks it and *recalls* the lease first:
-//! what it has seen becomes part of the state, a guard that is out becomes a mark like any other, and that
-//! guard's drop, which finds the word changed, goes the long way.
+//! Most buffers are used by one queue many times. Once that queue has taken and given back the whole
+//! buffer, and no other guard is held, it gets a *lease*: each further guard costs one compare-exchange
+//! when taken and one when dropped. Code that needs the buffer's state locks it and *recalls* the lease first:
+//! the uses made on the lease are added to the state, and a guard that is held gets a guard entry. When that
+//! guard is dropped it finds the word changed, and takes the path with the lock.
 //!
-//! The word is the queue's [key](Line::lease_key), mostly the address of its line, which
-//! [`Settled`](super::state::Settled) keeps alive, and three bits in it. The host's queues, whose work is over when their
-//! calls are, have one key: what one of them has, the others take as their own, and what is noted of the wrong one is done
-//! all the same. A lease is granted only when no mark is left, so a guard whose lease was recalled can never mistake a
-//! later lease for its own.
+//! The word is the queue's key (`QueueState::lease_key`) with three flag bits. The key is mostly the address of the queue
+//! state, which [`Settled`](super::state::Settled) keeps alive. All queues of the host share one key, because their work is
+//! complete when the call returns: they share a lease, and a use recorded for the wrong one of them is complete anyway.
+//! A lease is granted only when no guard entry is left, so a guard whose lease was recalled cannot mistake a later lease
+//! for its own.
 
 use super::{guard_entries::GuardEntry, span::Span, state::CoreState};
 use crate::queue_state::QueueState;
@@ -19,23 +19,23 @@ use onebuf_hal::{
     locks::{Arc, AtomicBool, AtomicU64, Ordering},
 };
 
-/// What the low bits say.
+/// The two low bits: the state of the lease.
 const STATE: u64 = 3;
 const IDLE: u64 = 1;
 const READ: u64 = 2;
 const WRITE: u64 = 3;
-/// The lease is for writing too.
+/// The lease also allows writing.
 const MAY_WRITE: u64 = 4;
 
 #[derive(Debug)]
 pub(crate) struct Lease {
-    /// Zero when there is none.
+    /// Zero if there is no lease.
     word: AtomicU64,
-    /// Where the queue was when the last guard was dropped; zero before the first.
+    /// The queue point of the last guard that was dropped; zero before the first.
     at: AtomicU64,
-    /// Whether one of them wrote.
+    /// Whether a guard on the lease wrote.
     wrote: AtomicBool,
-    /// The queue's alias. Whoever holds a guard on the lease may read it: it changes only with the lease.
+    /// The queue's alias. A guard on the lease may read it, because it changes only with the lease.
     alias: AtomicU64,
 }
 
@@ -51,8 +51,8 @@ fn held(write: bool) -> u64 {
 }
 
 impl Lease {
-    /// Takes the whole buffer, if this queue has a lease that allows it and no guard is out, and says at
-    /// which alias.
+    /// Takes the whole buffer if this queue has a lease that allows it and no guard is held; returns the
+    /// alias.
     #[inline]
     pub fn take(&self, queue_state: &Arc<QueueState>, write: bool) -> Option<usize> {
         let word = self.word.load(Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Lease {
         Some(self.alias.load(Ordering::Relaxed) as usize)
     }
 
-    /// Gives it back; false when the lease was recalled meanwhile.
+    /// Gives the buffer back. Returns false if the lease was recalled meanwhile.
     #[inline]
     pub fn give_back(&self, queue_state: &Arc<QueueState>, write: bool) -> bool {
         let word = self.word.load(Ordering::Relaxed);
@@ -80,8 +80,8 @@ impl Lease {
         self.word.compare_exchange(word, idle, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Grants a lease to the queue that took the buffer last, if nobody holds anything of it, and no other
-    /// process has turns of it. The state is locked, and a lease that was there recalled.
+    /// Grants a lease to the queue that took the buffer last, if no guard is held and the buffer is not exposed to another
+    /// process. The caller has locked the state and recalled an earlier lease.
     pub fn grant(&self, state: &CoreState) {
         let free = !(state.guard_entries.any() || state.exposed);
         let Some(settled) = state.settled.as_ref().filter(|_| free) else { return };
@@ -92,7 +92,7 @@ impl Lease {
         self.word.store(settled.queue_state.lease_key() | may_write | IDLE, Ordering::Release);
     }
 
-    /// Ends the lease, if there is one, and brings the state up to date. The state is locked.
+    /// Ends the lease, if there is one, and brings the state up to date. The caller has locked the state.
     pub fn recall(&self, state: &mut CoreState, whole: Span) {
         let word = self.word.load(Ordering::Relaxed);
         if word != 0 {
@@ -123,7 +123,7 @@ impl Lease {
 mod tests {
     use onebuf_hal::Error;
 
-    /// To a lease the host's queues, and its maps, are one; but who holds the buffer keeps the others away.
+    /// The host's queues and maps share a lease, but a guard of one of them still excludes the others.
     #[test]
     fn queues_whose_work_runs_at_once_share_a_lease() {
         let builder = crate::builder().without(["opencl", "cuda", "hip"]);
@@ -150,7 +150,7 @@ mod tests {
             assert!(matches!(buffer.map_mut(), Err(Error::Busy { .. })));
             drop(readers);
         }
-        // Whoever asks finds nothing to wait for.
+        // There is nothing left to wait for.
         assert!(buffer.uses().is_none_or(|fence| fence.is_done() == Ok(true)));
     }
 }

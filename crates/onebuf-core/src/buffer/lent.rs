@@ -1,8 +1,8 @@
-//! Memory that somebody else made: what its owner does with it, and giving it back.
+//! Foreign memory: recording its owner's work, and returning it to the owner.
 
 use super::{
     Core, Hold,
-    core::HOME,
+    alias::HOME,
     guard_entries::GuardEntry,
     part::Part,
     span::Span,
@@ -13,15 +13,10 @@ use crate::{
     fence::{Fence, is_timeout},
     queue_state::QueuePoint,
 };
-use onebuf_hal::{Access, AccessState, Error, Memory, Result};
+use onebuf_hal::{Access, AccessState, Error, Result};
 
 impl Core {
-    /// The home as its own device sees it; the first alias always has memory.
-    pub fn home(&self) -> &dyn Memory {
-        self.aliases[HOME].memory.as_deref().expect("the home has memory")
-    }
-
-    /// Somebody else's work on these bytes ends there.
+    /// Records the owner's work on these bytes, which ends at `fence`.
     pub(crate) fn note_foreign(&self, span: Span, fence: &Fence, write: bool) -> Result<()> {
         let mut state = self.lock_state();
         state.guard_entries.check(&GuardEntry { span, alias: HOME, write })?;
@@ -33,7 +28,7 @@ impl Core {
         state.settled = None;
         let uses = if write { &mut state.uses.writes } else { &mut state.uses.reads };
         for point in fence.points() {
-            // Nothing is known of what it waited for: what was before stays, until it is over.
+            // What the owner's work waited for is unknown, so earlier uses stay until they are complete.
             uses.push(Use { span, point: point.clone() });
         }
         shorten(uses);
@@ -43,7 +38,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the newest contents are in the home, and its owner's kernels may use it.
+    /// Whether the newest contents are in the home, and the home's kernels may use them.
     pub(super) fn is_at_home(&self, state: &CoreState) -> bool {
         self.is_acquired() && state.has_newest(HOME)
     }
@@ -52,7 +47,7 @@ impl Core {
         matches!(self.access_state(HOME), None | Some(AccessState::Acquired))
     }
 
-    /// Whether another alias has it by calls of its own, which must be taken back before the owner can count on it.
+    /// Whether another alias of the home's replica has not released its memory. It must, before the owner uses the contents.
     fn is_held_elsewhere(&self) -> bool {
         let replica = self.aliases[HOME].replica();
         let held = |alias: usize| {
@@ -63,19 +58,21 @@ impl Core {
         (0..self.aliases.len()).filter(|&alias| alias != HOME).any(held)
     }
 
-    /// At the end: the owner finds the newest contents, and nothing of ours at work. Once more after a failure:
-    /// nobody can be told, and the owner counts on it.
+    /// Returns the memory to its owner, with the newest contents and without work of onebuf's. Retries once after a failure,
+    /// because the drop cannot return an error and the owner relies on the contents.
     pub(super) fn return_to_owner(&mut self) {
         let returned = match self.return_home() {
             Err(error) if !is_timeout(&error) => self.return_home(),
             returned => returned,
         };
         if let Err(why) = returned {
-            tracing::error!("a foreign buffer was not given back as it should be: {why}");
+            tracing::error!(
+                "foreign memory could not be returned to its owner in the expected state: {why}"
+            );
         }
     }
 
-    /// Puts the newest contents into the owner's memory, and waits for work of ours on it.
+    /// Brings the newest contents into the owner's memory, and waits for work on onebuf's queues.
     fn return_home(&mut self) -> Result<()> {
         let at_home = self.is_acquired() && self.state_mut().has_newest(HOME);
         if !at_home || self.is_held_elsewhere() {

@@ -1,11 +1,10 @@
-//! Making the core of a buffer: plan, memory, and who sees it how.
+//! Creates the core of a buffer: plan, memory and aliases.
 
 use super::{
-    Core,
-    core::{Alias, HOME},
+    Core, Loan,
+    alias::{Alias, HOME},
     label::Label,
     lease::Lease,
-    owner::Loan,
     span::Span,
     state::CoreState,
     transition::{Pages, Rules},
@@ -16,7 +15,7 @@ use crate::{
     observe::{NewBuffer, What},
     plan::{Hop, Plan, Rejected, Request, plan},
     route::by_address,
-    topology::{DeviceIx, Route, State as RouteState},
+    topology::{DeviceIx, Route, VerdictState},
 };
 use onebuf_hal::{
     Access, AccessState, AllocSpec, CopyPolicy, Device, Error, Export, FdKind, FdRange, Hint,
@@ -25,16 +24,16 @@ use onebuf_hal::{
 };
 use std::{any::Any, ptr::NonNull, sync::OnceLock};
 
-/// Everything that a buffer shall be, but its length and its contents.
+/// The requested properties of a buffer, except its length and its contents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// In ascending order, each once.
+    /// Sorted, without duplicates.
     pub devices: Vec<DeviceIx>,
     pub(crate) access: Access,
     pub(crate) host: HostAccess,
     pub(crate) hint: Option<Hint>,
     pub(crate) policy: CopyPolicy,
-    /// In bytes, a power of two, at least the element's.
+    /// In bytes: a power of two, at least the element's alignment.
     pub align: usize,
     pub(crate) memory_kind: Option<MemoryKind>,
     pub(crate) allocate_on: Option<DeviceIx>,
@@ -98,8 +97,8 @@ impl Shape {
     }
 }
 
-/// Plans, allocates, and lets every device see the memory. It holds the contents given, or what the
-/// caller's memory holds, or zeroes.
+/// Plans and allocates a buffer, and makes it accessible to every device. It holds `contents`, or what the
+/// caller's `memory` holds, or zeroes.
 pub(crate) fn make(
     hub: &Hub,
     shape: &Shape,
@@ -126,24 +125,24 @@ pub(crate) fn make(
     Ok(core)
 }
 
-/// Memory that somebody else made.
+/// Foreign memory to create a core around.
 pub(crate) struct Lent<'a> {
     pub memory: Arc<dyn Memory>,
-    /// What it is.
+    /// The properties of the memory.
     pub spec: AllocSpec,
-    /// The application's pages that it lies over.
+    /// The application's host pages, if the memory was created over such pages.
     pub pages: Option<NonNull<u8>>,
-    /// The owner's work on it.
+    /// Fences of the owner's work on the memory.
     pub after: &'a [&'a Fence],
-    /// What keeps its context, where that is the owner's.
+    /// Keeps the memory's context alive, if that is a foreign context.
     pub registration: Option<Arc<dyn Any + Send + Sync>>,
-    /// Whom it goes back to.
+    /// The owner that the memory is returned to.
     pub loan: Loan,
-    /// How it is shared with devices beside its own.
+    /// Plans how the memory is shared with devices other than its own.
     pub plan: &'a dyn Fn(&Request) -> Result<Arc<Plan>>,
 }
 
-/// The same around memory that somebody else made, and that the siblings see as it is.
+/// Creates a core around foreign memory. The siblings, other devices of its context, use the memory itself.
 pub(crate) fn make_around(
     hub: &Hub,
     mut shape: Shape,
@@ -161,8 +160,8 @@ pub(crate) fn make_around(
     check_host_access(hub, shape, &plan)?;
     let maker = Maker { hub, shape, plan: &plan, came_by: None };
     if maker.maps_home() {
-        // Not before the owner's work is over: where a map copies, it would take what is there now. The thread waits,
-        // as it does for the map.
+        // Wait for the owner's work first: a map that copies would copy the contents as they are now. The thread waits
+        // for the map as well.
         after.iter().try_for_each(|fence| fence.wait_default())?;
     }
     let aliases = maker.aliases(&home, &spec);
@@ -185,19 +184,21 @@ pub(crate) fn make_around(
     Ok(Arc::new(core))
 }
 
-/// What was mapped for others who then could not see it: its owner finds it as it was.
+/// Unmaps foreign memory again, after it was mapped for devices that could not import it.
 fn take_back(hub: &Hub, device: DeviceIx, home: &dyn Memory) {
     let back = hub.service_queue_state(device).and_then(|queue_state| {
         queue_state.hal.reside(home, AccessState::Acquired)?;
         queue_state.note().wait(hub.timeout())
     });
     if let Err(why) = back {
-        tracing::error!("a foreign buffer was not given back as it should be: {why}");
+        tracing::error!(
+            "foreign memory could not be returned to its owner in the expected state: {why}"
+        );
     }
 }
 
-/// Memory over ordinary pages is seen by others as any pages are, if its own device uses them in place, too: what
-/// is known of pages that the host allocates speaks of these. Nothing where that leaves a copy.
+/// Plans memory over ordinary host pages as if the host had allocated them: the verdicts for host pages apply if the memory's
+/// own device uses the pages in place, too. Returns `None` if the plan would copy.
 fn plan_over(hub: &Hub, request: &Request, pages: NonNull<u8>) -> Option<Plan> {
     let (home, host) = (request.allocate_on?, hub.host_index());
     let align = |device: &DeviceIx| hub.topology().node(*device).info.caps.align_bytes;
@@ -219,10 +220,10 @@ fn plan_over(hub: &Hub, request: &Request, pages: NonNull<u8>) -> Option<Plan> {
     Some(plan)
 }
 
-/// Drivers that use pages in place want whole ones.
+/// Drivers use host memory in place only if it begins at a page.
 const PAGE_BYTES: usize = 4096;
 
-/// What the alias of the home is, but for its device and memory.
+/// Returns the home's alias, without its device and memory.
 fn home_alias() -> Alias {
     Alias {
         device: DeviceIx(0),
@@ -276,12 +277,13 @@ pub(super) fn assemble(
         policy: shape.policy,
         loan: None,
         claims: Mutex::default(),
+        tenants: Mutex::default(),
         label,
         observers,
     }
 }
 
-/// What observers are told of it.
+/// Describes a new buffer for the observers.
 #[cold]
 fn describe(label: &Label, bytes: usize, plan: &Plan, aliases: &[Alias]) -> NewBuffer {
     NewBuffer {
@@ -293,15 +295,15 @@ fn describe(label: &Label, bytes: usize, plan: &Plan, aliases: &[Alias]) -> NewB
     }
 }
 
-/// Memory in its place, and whether it holds the contents already.
+/// Allocated memory with its aliases, and whether it was created with the contents.
 struct Placed {
     plan: Plan,
     aliases: Vec<Alias>,
     at_creation: bool,
 }
 
-/// Allocates by the best plan; where its allocator fails, by the next best, and so on. The first error is
-/// told when none works.
+/// Allocates by the best plan. If that fails, tries the other plans in order; if all fail, returns the first
+/// error.
 fn place(
     hub: &Hub,
     shape: &Shape,
@@ -338,13 +340,13 @@ fn place(
     Err(first)
 }
 
-/// Whether another way may help: not where the call itself is wrong.
+/// Whether another plan or route may succeed: not if the caller's request is invalid.
 fn may_go_on(error: &Error) -> bool {
     use Error::{DeviceLost, Driver, OutOfMemory, Unsupported};
     matches!(error, DeviceLost { .. } | Driver { .. } | OutOfMemory { .. } | Unsupported { .. })
 }
 
-/// Every other place that the request leaves open, the best first.
+/// Returns a plan for each device and memory kind that the request allows, the best first.
 fn other_plans(hub: &Hub, request: &Request) -> impl Iterator<Item = Plan> {
     let devices = request.devices.iter().copied().chain([hub.host_index()]);
     let memory_kinds = |device: DeviceIx| {
@@ -369,7 +371,7 @@ fn other_plans(hub: &Hub, request: &Request) -> impl Iterator<Item = Plan> {
     plans.into_iter()
 }
 
-/// Memory that a device has for itself, in the least shared form that it gives.
+/// Allocates memory for one device only. Tries the device's least shared memory kind first.
 pub(super) fn allocate_own(device: &dyn Device, spec: &AllocSpec) -> Result<Arc<dyn Memory>> {
     let memory_kinds = device.info().caps.memory_kinds.iter().rev();
     let mut outcome = Err(Error::unsupported("memory of its own", "a device that allocates"));
@@ -382,13 +384,13 @@ pub(super) fn allocate_own(device: &dyn Device, spec: &AllocSpec) -> Result<Arc<
     outcome
 }
 
-/// Shared virtual memory is not created with contents.
+/// Whether memory of this kind can be created with contents; shared virtual and managed memory cannot.
 fn takes_contents(memory_kind: MemoryKind) -> bool {
     !matches!(memory_kind, MemoryKind::FineSvm | MemoryKind::CoarseSvm | MemoryKind::Managed)
 }
 
-/// A buffer that the host may not read and write is for one device, or for several that see it without the host's
-/// help.
+/// Checks that a buffer with restricted host access is for one device, or only uses routes that do not involve the
+/// host.
 fn check_host_access(hub: &Hub, shape: &Shape, plan: &Plan) -> Result<()> {
     use RouteKind::{ApiShare, DmaBuf, OpaqueFd, Peer, Same};
     let alone = |hop: &&Hop| !matches!(hop.kind, Same | OpaqueFd | DmaBuf | ApiShare | Peer);
@@ -409,19 +411,19 @@ pub(super) struct Maker<'m> {
     pub hub: &'m Hub,
     pub shape: &'m Shape,
     pub plan: &'m Plan,
-    /// By which the home itself was imported.
+    /// The descriptor that the home itself was imported by.
     pub came_by: Option<&'m FdRange>,
 }
 
 impl Maker<'_> {
-    /// The strictest alignment that any device asks for, or the caller's if it is stricter.
+    /// The strictest alignment that a device or the caller requires, at least 64.
     fn alignment(&self) -> usize {
         let nodes = self.plan.routes.iter().map(|hop| hop.to).chain([self.plan.allocate_on]);
         let needed = nodes.map(|d| self.hub.topology().node(d).info.caps.align_bytes).max();
         self.shape.align.max(needed.unwrap_or(64)).max(64)
     }
 
-    /// Whether another device is to see the home through its mapping.
+    /// Whether a device other than the host imports the home, which may map it.
     fn maps_home(&self) -> bool {
         let host = self.hub.host_index();
         let aliased = |hop: &Hop| {
@@ -436,7 +438,7 @@ impl Maker<'_> {
         AllocSpec { bytes, align, memory_kind, access, host, hint }
     }
 
-    /// Allocates the home, or takes the caller's memory for it.
+    /// Allocates the home, or imports the caller's memory as the home.
     fn home(
         &self,
         spec: &AllocSpec,
@@ -449,10 +451,10 @@ impl Maker<'_> {
         }
     }
 
-    /// Lets every device see the home.
+    /// Creates the alias of every device.
     pub fn aliases(&self, home: &Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Alias>> {
         let (plan, shape) = (self.plan, self.shape);
-        // With the home, which may be no hop's, and with the host.
+        // Two more: the home, which may not be in the routes, and the host.
         let mut aliases = Vec::with_capacity(plan.routes.len() + 2);
         aliases.push(Alias {
             device: plan.allocate_on,
@@ -469,8 +471,8 @@ impl Maker<'_> {
         Ok(aliases)
     }
 
-    /// The caller's memory as the home. An address that a device could not use in place is refused: some
-    /// drivers would copy instead, and say nothing.
+    /// Imports the caller's memory as the home. Rejects an address that a device cannot use in place: some
+    /// drivers would silently copy instead.
     fn adopt(&self, range: HostRange, align: usize) -> Result<Arc<dyn Memory>> {
         let at = range.pointer.addr().get();
         if !at.is_multiple_of(align) {
@@ -523,9 +525,9 @@ impl Maker<'_> {
         })
     }
 
-    /// Whether a staged copy may take the place of a route that failed.
+    /// Checks that a staged copy may replace a route that failed.
     fn check_next(&self, hop: &Hop, error: &Error) -> Result<()> {
-        // Staging would read and write what the host may not.
+        // Staging goes through the host, which must not access this buffer.
         let kept_away = self.shape.host != HostAccess::ReadWrite;
         if self.shape.route.is_some() || kept_away || !may_go_on(error) {
             return Err(error.clone());
@@ -542,7 +544,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// The home as another device sees it.
+    /// Imports the home on another device.
     fn alias_memory(&self, home: &Arc<dyn Memory>, hop: &Hop) -> Result<Arc<dyn Memory>> {
         let export = match hop.kind {
             _ if self.goes_by_address(hop) => self.by_address(home, hop)?,
@@ -555,14 +557,14 @@ impl Maker<'_> {
         self.hub.hal(hop.to).import(&export, self.shape.access)
     }
 
-    /// Whether the device sees the home in place, by the address that kernels of both use.
+    /// Whether the device uses the home in place, by the address that kernels of both devices use.
     fn goes_by_address(&self, hop: &Hop) -> bool {
         let info = |device| &self.hub.topology().node(device).info;
         let (home, to) = (info(self.plan.allocate_on), info(hop.to));
         self.came_by.is_none() && by_address(home, to, hop.kind)
     }
 
-    /// The home's address, or a descriptor that the other's runtime makes of what lies there.
+    /// Exports the home's address, or a descriptor that the other device's runtime creates for that address.
     fn by_address(&self, home: &Arc<dyn Memory>, hop: &Hop) -> Result<Export> {
         let range =
             home.export_address(&*self.hub.service_queue_state(self.plan.allocate_on)?.hal)?;
@@ -576,13 +578,13 @@ impl Maker<'_> {
         self.came_by.map_or_else(|| home.export_fd(kind), |from| Ok(from.clone()))
     }
 
-    /// The host sees host-visible memory whether it was named or not, unless it is to keep away.
+    /// Adds the host's alias for host-visible memory even if the caller did not name the host, unless host access is restricted.
     fn add_host(&self, aliases: &mut Vec<Alias>) {
         let (plan, host) = (self.plan, self.hub.host_index());
         let routes = self.hub.topology().between(plan.allocate_on, host);
         let refuted = |route: &Route| {
             route.memory_kind == Some(plan.memory_kind)
-                && route.verdict.state == RouteState::Refuted
+                && route.verdict.state == VerdictState::Refuted
         };
         let hidden = matches!(
             plan.memory_kind,

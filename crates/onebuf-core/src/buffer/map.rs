@@ -1,6 +1,6 @@
 //! Host guards that deref to slices.
 
-use super::{Buffer, Hold, Part, core::HOME};
+use super::{Buffer, Hold, Part, alias::HOME};
 use crate::{ledger::Cause, observe::What};
 use bytemuck::Pod;
 use onebuf_hal::{Access, CopyPolicy, Error, Result};
@@ -9,11 +9,11 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-/// Where a guard's slice is.
+/// The storage of a guard's slice.
 enum Slice<'b, T: Pod> {
-    /// The buffer itself.
+    /// The buffer's own memory.
     Direct(Hold<'b>),
-    /// A copy, for memory that the host cannot see. The hold keeps others away meanwhile.
+    /// A copy, for memory that the host cannot see. The hold excludes conflicting users meanwhile.
     Copied(Vec<T>, Hold<'b>),
 }
 
@@ -56,7 +56,7 @@ impl<'b, T: Pod> Slice<'b, T> {
     }
 }
 
-/// A slice says that nobody writes its bytes, which no other process has to believe.
+/// Rejects memory that another process can write: a slice must not change while it is borrowed.
 fn check_alone(hold: &Hold<'_>) -> Result<()> {
     if !hold.is_exposed() {
         return Ok(());
@@ -68,20 +68,20 @@ fn check_alone(hold: &Hold<'_>) -> Result<()> {
     ))
 }
 
-/// Foreign memory lies where its owner put it, and may have been wrapped first as another type.
+/// Checks the alignment for `T`: foreign memory is where its owner allocated it, and may have been wrapped as another type.
 fn check_aligned<T>(hold: &Hold<'_>) -> Result<()> {
     let at = hold.host_bytes().map(|bytes| bytes.as_ptr().addr());
     if at.is_some_and(|at| at.is_multiple_of(align_of::<T>())) {
         return Ok(());
     }
     let what = format!("a host view aligned to {} bytes", align_of::<T>());
-    Err(Error::unsupported(what, "memory that lies so: read and write it instead"))
+    Err(Error::unsupported(what, "memory with this alignment: use `read` and `write`"))
 }
 
-/// The host reads the buffer while this lives.
+/// A guard under which the host reads the buffer as a slice.
 pub struct Map<'b, T: Pod>(Slice<'b, T>);
 
-/// The host reads and writes the buffer while this lives.
+/// A guard under which the host reads and writes the buffer as a slice.
 pub struct MapMut<'b, T: Pod> {
     slice: Option<Slice<'b, T>>,
     part: Part<'b>,
@@ -91,8 +91,8 @@ impl<T: Pod> Buffer<T> {
     /// Lets the host read the buffer in place.
     ///
     /// # Errors
-    /// [`Error::CopyForbidden`] when the host cannot see the memory and the policy forbids a copy (it
-    /// makes and counts one otherwise); [`Error::Unsupported`] for memory that another process can write
+    /// [`Error::CopyForbidden`] if the host cannot see the memory and the policy forbids a copy (otherwise
+    /// the map makes and counts one); [`Error::Unsupported`] for memory that another process can write
     /// (see `peer`); [`Error::Busy`]; [`Error::Timeout`].
     pub fn map(&self) -> Result<Map<'_, T>> {
         Map::open(self.part())
@@ -108,7 +108,7 @@ impl<T: Pod> Buffer<T> {
 }
 
 impl<T: Pod> Buffer<T> {
-    /// Whether the host can map it without a copy: it sees the buffer's own memory, and no other process writes that.
+    /// Whether the host can map the buffer in place: it sees the home's memory, and no other process can write that.
     #[doc(hidden)]
     pub fn maps_in_place(&self, for_writing: bool) -> bool {
         let (core, part) = (self.core(), self.part());
@@ -152,8 +152,8 @@ impl<T: Pod> DerefMut for MapMut<'_, T> {
 }
 
 impl<T: Pod> MapMut<'_, T> {
-    /// Ends the map, and says whether the changes arrived: they can fail to only where the host worked
-    /// on a copy. Dropping does the same and logs the error.
+    /// Ends the map, and returns whether the changes were written back: that can fail only if the host worked
+    /// on a copy. Dropping the map does the same, but only logs the error.
     pub fn unmap(mut self) -> Result<()> {
         self.close()
     }

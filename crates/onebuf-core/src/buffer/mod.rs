@@ -1,5 +1,6 @@
-//! `Buffer<T>`: typed memory that a set of devices sees.
+//! `Buffer<T>`: typed memory that is accessible to a set of devices.
 
+mod alias;
 mod batch;
 mod builder;
 mod core;
@@ -28,13 +29,15 @@ mod span;
 mod staging;
 mod state;
 mod sub;
+mod take;
 mod transition;
 
+pub(crate) use alias::{Alias, Seen};
 pub use batch::WriteBatch;
 pub use builder::BufferBuilder;
 pub(crate) use builder::stricter;
 pub use core::Core;
-pub(crate) use core::{Alias, Taken};
+pub(crate) use core::{Loan, Owner};
 pub use export::{Exported, ImportBuilder};
 pub(crate) use few::Few;
 pub(crate) use guard_entries::GuardEntry;
@@ -43,12 +46,13 @@ pub use make::Shape;
 pub(crate) use make::{Lent, make, make_around};
 pub use map::{Map, MapMut};
 use owned::Owned;
-pub(crate) use owner::{Claim, Lender, Loan, Owner, Tag};
+pub(crate) use owner::{Claim, Lender, Tag};
+pub(crate) use part::Part;
 pub use part::Window;
-pub(crate) use part::{Part, Seen};
 pub use pending::Pending;
 pub(crate) use span::Span;
 pub use sub::SubBuffer;
+pub(crate) use take::Taken;
 
 use crate::{device::Device, fence::Fence, hub::Hub, plan::Plan};
 use bytemuck::Pod;
@@ -58,13 +62,13 @@ use onebuf_hal::{
 };
 use std::{fmt, marker::PhantomData, ops::RangeBounds};
 
-/// Typed memory visible to a set of devices. One allocation, however many devices see it.
+/// Typed memory accessible to a set of devices. One allocation, unless a device needs a staged copy.
 ///
-/// All methods take `&self`: who may use the buffer when is decided at run time, by guards. Many
-/// readers or one writer; a second one gets [`Error::Busy`] until the first guard is dropped.
+/// All methods take `&self`: guards decide at run time which queue may use the buffer. There are many
+/// readers or one writer; a conflicting request gets [`Error::Busy`] until the guards in the way are dropped.
 pub struct Buffer<T: Pod> {
     core: Owned,
-    /// Which part of the core's memory it is, when that is somebody else's sub-buffer.
+    /// The range of the core's memory, when the buffer wraps a foreign sub-buffer.
     window: Option<Box<Window>>,
     element: PhantomData<T>,
 }
@@ -78,43 +82,43 @@ impl<T: Pod> Buffer<T> {
         Self { core: Owned::new(core), window: None, element: PhantomData }
     }
 
-    /// Its core, for others to have as well. For a buffer that comes from no pool.
+    /// Makes the core shared and returns it. Only for a buffer that does not come from a pool.
     pub(crate) fn share_core(&mut self) -> Arc<Core> {
         self.core.share()
     }
 
-    /// Around memory that others may have wrapped as well.
+    /// A buffer on a core that other buffers, wrapped around the same memory, may share.
     pub(crate) fn sharing(core: Arc<Core>, window: Option<Window>) -> Self {
         let window = window.map(Box::new);
         Self { core: Owned::Together(core), window, element: PhantomData }
     }
 
-    /// How many elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.size_bytes() / size_of::<T>()
     }
 
-    /// Never: a buffer has at least one element.
+    /// Always false: a buffer has at least one element.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// How many bytes.
+    /// Returns the size in bytes.
     pub fn size_bytes(&self) -> usize {
         self.part().span.len()
     }
 
-    /// The hub it belongs to.
+    /// Returns the hub that the buffer belongs to.
     pub fn hub(&self) -> &Hub {
         &self.core.hub
     }
 
-    /// The plan it was built by.
+    /// Returns the plan that the buffer was built by.
     pub fn plan(&self) -> &Plan {
         &self.core.plan
     }
 
-    /// Where it lies, who sees it by which route, and why no better one was taken.
+    /// Describes where the memory is, which route each device uses, and why better routes were rejected.
     pub fn explain(&self) -> String {
         let mut text = self.core.plan.explain(self.core.hub.topology());
         let (access, host) = (self.part().access, self.core.host);
@@ -129,11 +133,12 @@ impl<T: Pod> Buffer<T> {
         text
     }
 
-    /// Does the first part of a hand-over now: those that had the buffer release it, behind their work so far. Whoever takes
-    /// it on that device later finds nothing left to be enqueued elsewhere.
+    /// Does the first part of a hand-over to `device` now: the queues that used the buffer release it, behind their work so far.
+    /// A later view on that device then enqueues nothing on other queues.
     ///
-    /// For batches on a GPU that changes between two APIs: a release that is enqueued only when the other side asks takes the GPU
-    /// back to the first one's context, for every buffer. Release them all, wait once, and go on with the other:
+    /// This is for batches on a GPU that alternates between two APIs: a release that is enqueued only when the other API takes
+    /// the buffer switches the GPU back to the first API's context, once per buffer. Release all buffers, wait once, then continue
+    /// with the other API:
     ///
     /// ```no_run
     /// # use onebuf::{Access, Buffer, Device, Queue, Result};
@@ -146,12 +151,12 @@ impl<T: Pod> Buffer<T> {
     /// # }
     /// ```
     ///
-    /// For [`Access::Read`] the others may go on reading; where that takes more calls, as with imported memory, it is better
-    /// to release it for everything.
+    /// For [`Access::Read`] the other devices may continue to read. Where that takes more driver calls, as with imported memory,
+    /// release for [`Access::ReadWrite`] instead.
     ///
     /// # Errors
-    /// [`Error::NotShared`], [`Error::Busy`] while somebody else holds a guard that is in the way, and the driver's: the buffer
-    /// can be used then as before.
+    /// [`Error::NotShared`], [`Error::Busy`] while a conflicting guard is held, and the driver's errors. The buffer stays usable
+    /// after an error.
     pub fn release_to(&self, device: &Device, access: Access) -> Result<()> {
         if !self.core.hub.is(device.hub()) {
             return Err(Error::ForeignContext {
@@ -174,7 +179,7 @@ impl<T: Pod> Buffer<T> {
         &self.core
     }
 
-    /// What it is, when it is not a part of something.
+    /// Returns the core, unless the buffer is only a part of its memory.
     pub(crate) fn whole_core(&self) -> Result<&Core> {
         match self.window {
             None => Ok(&self.core),
@@ -182,7 +187,7 @@ impl<T: Pod> Buffer<T> {
         }
     }
 
-    /// Whether its memory is somebody else's.
+    /// Whether the buffer wraps foreign memory.
     pub fn is_foreign(&self) -> bool {
         self.core.is_foreign()
     }
@@ -197,34 +202,34 @@ impl<T: Pod> Buffer<T> {
         }
     }
 
-    /// Takes the buffer out of its pool for good: dropped, it is freed. For memory that somebody else keeps
-    /// a handle of.
+    /// Takes the buffer out of its pool permanently: it is freed when dropped. Use this when other code keeps a handle
+    /// of the memory.
     pub fn detach(&self) {
         self.core.lock_state().detached = true;
     }
 
-    /// The last writes as a fence, of every queue that has one (the last reads, where nothing was written
-    /// yet); `None` when there was no work at all.
+    /// Returns a fence of the last writes on all queues, or of the last reads if nothing was written yet.
+    /// `None` if there was no work at all.
     pub fn fence(&self) -> Option<Fence> {
         self.core.fence(self.part().span)
     }
 
-    /// The last writes and the reads since as one fence: what a writer waits for. `None` when there was no
+    /// Returns a fence of the last writes and the reads since: what a writer waits for. `None` if there was no
     /// work at all.
     pub fn uses(&self) -> Option<Fence> {
         self.core.uses(self.part().span)
     }
 
-    /// Checks a range of elements; gives its first byte and its number of bytes.
+    /// Checks a range of elements; returns its byte offset and its number of bytes.
     fn byte_range(&self, range: impl RangeBounds<usize>) -> Result<(usize, usize)> {
         byte_range::<T>(range, self.len())
     }
 }
 
-/// A range of elements among `len`: its first byte and its number of bytes.
+/// Checks a range of `len` elements; returns its byte offset and its number of bytes.
 pub(crate) fn byte_range<T>(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
     use std::ops::Bound::{Excluded, Included, Unbounded};
-    let overflow = || Error::invalid("a range that ends past the largest index");
+    let overflow = || Error::invalid("the end of the range overflows usize");
     let start = match range.start_bound() {
         Included(&at) => at,
         Excluded(&at) => at.checked_add(1).ok_or_else(overflow)?,

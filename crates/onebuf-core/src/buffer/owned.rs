@@ -1,15 +1,15 @@
-//! Who owns a core: one buffer, which gives it back to its pool if it came from one, or all that were wrapped
-//! around the same memory.
+//! Ownership of a core: by one buffer, which returns it to its pool if it came from one, or by all buffers that were
+//! wrapped around the same memory.
 
 use super::Core;
 use onebuf_hal::locks::Arc;
 use std::ops::Deref;
 
-/// A core in use.
+/// The owner of a core.
 pub(super) enum Owned {
-    /// By one buffer.
+    /// One buffer.
     Alone(Option<Box<Core>>),
-    /// By several.
+    /// Several buffers.
     Together(Arc<Core>),
 }
 
@@ -18,7 +18,7 @@ impl Owned {
         Self::Alone(Some(core))
     }
 
-    /// Lets others have the core, too.
+    /// Makes the core shared, and returns it.
     pub fn share(&mut self) -> Arc<Core> {
         match self {
             Owned::Together(core) => core.clone(),
@@ -38,7 +38,7 @@ impl Deref for Owned {
     #[inline]
     fn deref(&self) -> &Core {
         match self {
-            // Taken out only by the drop.
+            // Only `drop` takes the core out, and `share`, which replaces it.
             Owned::Alone(core) => {
                 core.as_deref().expect("a buffer has its core until it is dropped")
             }

@@ -1,62 +1,25 @@
-//! Who a buffer's memory goes back to: a pool, or the owner of memory that was wrapped.
+//! What a buffer keeps of the lender and of the former owner of its memory.
 
-use super::Core;
-use onebuf_hal::locks::Arc;
 use std::{ffi::c_void, fmt};
 
-/// Who lends memory to buffers.
-pub(crate) trait Owner: Send + Sync {
-    /// The buffer was dropped, and nothing else has its core.
-    fn take_back(&self, core: Box<Core>, tag: Tag) {
-        let _ = tag;
-        drop(core);
-    }
-
-    /// A core no longer uses the memory: all work on it is over.
-    fn forget(&self, tag: Tag) {
-        let _ = tag;
-    }
-}
-
-/// What a core remembers of who lent its memory.
-#[derive(Clone)]
-pub(crate) struct Loan {
-    pub owner: Arc<dyn Owner>,
-    pub lender: Lender,
-    pub tag: Tag,
-}
-
-/// What sort of owner it is.
+/// The kind of lender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lender {
-    /// Gets the whole core back, to use it again.
+    /// A pool: gets the whole core back, and reuses it.
     Pool,
-    /// The memory is somebody else's, who gets it back as it was lent.
+    /// Foreign memory: its owner gets it back as it was lent, with the newest contents.
     Foreign,
 }
 
-/// Numbers by which the owner knows what it lent. Only the owner reads them.
+/// Identifies the loan to its lender. Only the lender interprets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub place: u32,
     pub number: u64,
 }
 
-impl Loan {
-    /// Whether this is the one who lent it.
-    pub fn is_by<O>(&self, owner: &Arc<O>) -> bool {
-        Arc::as_ptr(&self.owner).addr() == Arc::as_ptr(owner).addr()
-    }
-}
-
-impl fmt::Debug for Loan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Loan({:?}, {:#x})", self.lender, self.tag.number)
-    }
-}
-
-/// What is owed to the former owner: runs when it is dropped, if it has fallen due. Where nothing was wrapped the
-/// handle stays the caller's.
+/// A release callback of the memory's former owner. Dropping the claim runs it, but only if the memory was taken over:
+/// if wrapping fails the caller keeps the handle.
 pub(crate) struct Claim {
     raw: usize,
     release: Option<Release>,
@@ -70,7 +33,7 @@ impl Claim {
         Self { raw, release: Some(release), due: false }
     }
 
-    /// The memory was taken over.
+    /// Arms the callback: the memory was taken over.
     pub fn due(mut self) -> Self {
         self.due = true;
         self

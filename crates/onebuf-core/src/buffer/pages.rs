@@ -1,29 +1,20 @@
-//! Memory at one address whose pages lie on one side: moving them is a part of the hand-over.
+//! Managed memory: one address, with pages on the device or on the host. Moving them is a part of the hand-over.
 //!
-//! It has no access state: nothing is mapped and unmapped, and each part of it may lie elsewhere. What is moved is what lies on the
-//! wrong side of the bytes that somebody takes; that is a copy which nobody asked for, and the ledger has it.
+//! Managed memory has no access state: it is never mapped or unmapped, and its pages may be on different sides. A hand-over
+//! moves those pages of the taken bytes that are on the wrong side. The ledger counts that as an implied copy.
 
 use super::{
     Core,
-    core::HOME,
+    alias::HOME,
     hand_over::{Execution, failed},
     span::Span,
     transition::{Enqueued, On, Outcome, Pages, Sides, StepFailed},
 };
 use crate::{ledger::Cause, observe::What, queue_state::QueuePoint};
-use onebuf_hal::{AccessState, Error, MemoryKind, RouteKind};
-
-/// Why whoever forbids copies does not get it.
-pub(super) const PAGES_MOVE: &str =
-    "the pages of managed memory move to whoever takes it: read and write it, or allow copies";
+use onebuf_hal::{AccessState, Error, RouteKind};
 
 impl Core {
-    /// Whether its pages are moved to whoever takes it.
-    pub(super) fn moves_pages(&self) -> bool {
-        self.plan.memory_kind == MemoryKind::Managed
-    }
-
-    /// Where the pages of these bytes lie, and those of all.
+    /// Returns where the pages of these bytes are, and those of all bytes.
     pub(super) fn pages(&self, span: Span) -> Pages {
         let on = |span: Span| Sides {
             device: self.misplaced(span, AccessState::Released) > 0,
@@ -37,14 +28,14 @@ impl Core {
         self.home().misplaced(span.start, span.len(), wanted)
     }
 
-    /// Copies of the whole take the whole allocation.
+    /// Extends the span of the whole buffer to the whole allocation, which staged copies copy.
     fn allocated(&self, span: Span) -> Span {
         if span == self.whole() { Span::whole(self.capacity) } else { span }
     }
 }
 
 impl Execution<'_> {
-    /// Moves what lies on the other side.
+    /// Moves the pages that are on the other side.
     pub fn move_pages(
         &mut self,
         to: AccessState,
@@ -59,7 +50,7 @@ impl Execution<'_> {
         let (bytes, span) = (core.misplaced(span, to), core.allocated(span));
         let began = core.hub.tracer().begin(What::Copy);
         let moved = mover.hal.move_pages(core.home(), span.start, span.len(), to);
-        // Also when it got only half way.
+        // Also if the move failed part way.
         let given = Enqueued { source: None, on: Some(mover.note()) };
         if let Err(error) = moved {
             return (given, Err(StepFailed { error, route: None, of_work: false }));

@@ -1,19 +1,19 @@
-//! A buffer, or a region of one: what guards are taken of.
+//! A buffer or a region of one, of which guards are taken.
 
-use super::{Core, span::Span};
+use super::{Core, Seen, span::Span};
 use crate::queue_state::QueueState;
 use onebuf_hal::{
     Access, Memory, Result,
     locks::{Arc, Mutex, lock},
 };
 
-/// Bytes of a buffer, and what kernels may do with them.
+/// A range of a buffer's bytes, and what kernels may do with them.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'b> {
     pub core: &'b Core,
     pub span: Span,
     pub access: Access,
-    /// The region's own memories; `None` for the whole.
+    /// The region's memory objects; `None` for a whole buffer.
     pub regions: Option<&'b Regions>,
 }
 
@@ -27,7 +27,7 @@ impl<'b> Part<'b> {
         self.span.len() == self.core.bytes
     }
 
-    /// Takes the whole on the queue's lease, where it has one, and says at which alias and as what memory.
+    /// Takes the whole buffer on the queue's lease, if it has one; returns the alias and its memory.
     #[inline]
     pub fn take_leased(
         &self,
@@ -45,12 +45,12 @@ impl<'b> Part<'b> {
         ))
     }
 
-    /// What an alias's kernels, or the host, see of it.
+    /// Returns the memory through which an alias's kernels, or the host, use the part.
     #[inline]
     pub fn memory(&self, alias: usize) -> Result<Seen<'b>> {
         match (self.regions, self.core.aliases[alias].memory()) {
             (Some(regions), Some(memory)) => {
-                // An alias whose route failed has another memory, and regions of that.
+                // An alias whose route failed has other memory, and other regions.
                 let slot = 2 * alias + usize::from(self.core.aliases[alias].spare.get().is_some());
                 regions.at(slot, &**memory, self).map(Seen::Mapped)
             }
@@ -59,7 +59,7 @@ impl<'b> Part<'b> {
     }
 }
 
-/// A region of a buffer that is a buffer of its own: somebody else's sub-buffer.
+/// The range of a buffer that wraps a foreign sub-buffer.
 pub struct Window {
     span: Span,
     access: Access,
@@ -67,7 +67,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// With the memory that its owner knows it by.
+    /// Creates a window; `own` is the owner's sub-buffer object.
     pub fn new(
         core: &Core,
         offset: usize,
@@ -77,7 +77,7 @@ impl Window {
     ) -> Self {
         let regions = Regions::new(core.aliases.len());
         for alias in core.aliases.iter().enumerate().filter(|(_, alias)| alias.is_home) {
-            // The first of its two slots: the other is for memory after a failover.
+            // The first of the alias's two slots; the second is for memory after a failover.
             lock(&regions.0)[2 * alias.0] = Some(own.clone());
         }
         Self { span: Span::from(offset..offset + bytes), access, regions }
@@ -88,7 +88,7 @@ impl Window {
     }
 }
 
-/// A region as memory of each alias; made when first needed.
+/// A region as a memory object of each alias, created when first needed.
 pub(crate) struct Regions(Mutex<Vec<Option<Arc<dyn Memory>>>>);
 
 impl Regions {
@@ -103,23 +103,5 @@ impl Regions {
         }
         let region = memory.region(part.span.start, part.span.len(), part.access)?;
         Ok(slot.insert(region).clone())
-    }
-}
-
-/// The memory behind a guard.
-pub(crate) enum Seen<'b> {
-    /// The alias's own.
-    Alias(&'b dyn Memory),
-    /// Made for this look: a region, or the host's view through another's mapping.
-    Mapped(Arc<dyn Memory>),
-}
-
-impl Seen<'_> {
-    #[inline]
-    pub fn get(&self) -> &dyn Memory {
-        match self {
-            Seen::Alias(memory) => *memory,
-            Seen::Mapped(memory) => &**memory,
-        }
     }
 }

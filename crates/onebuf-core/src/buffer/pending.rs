@@ -1,4 +1,4 @@
-//! Transfers under way. They own their host memory and give it back when it is safe.
+//! Asynchronous transfers. They own their host memory until the driver no longer uses it.
 
 use crate::{fence::Alarm, observe::What, queue_state::QueueState};
 use onebuf_hal::{Error, Event, Result, locks::Arc};
@@ -10,15 +10,15 @@ use std::{
     time::Duration,
 };
 
-/// A read or write under way. Wait for it, or `.await` it, to get the vector back.
+/// A read or write in progress. Wait for it, or `.await` it, to get the vector back.
 ///
-/// Dropped early it waits, for the hub's timeout at most; after that the vector is leaked, because the
-/// driver may still use it.
+/// Dropping it waits for the transfer, for at most the hub's timeout. If the wait fails the vector is leaked,
+/// because the driver may still use it.
 #[must_use = "the data is in the vector that the wait gives back"]
 pub struct Pending<T> {
     data: Option<Vec<T>>,
     event: Option<Arc<dyn Event>>,
-    /// Where it is under way.
+    /// The queue that performs the transfer.
     queue_state: Option<Arc<QueueState>>,
     timeout: Duration,
     alarm: Alarm,
@@ -49,10 +49,10 @@ impl<T> Pending<T> {
         Ok(done)
     }
 
-    /// Waits, and gives the vector back.
+    /// Waits for the transfer, and returns the vector.
     ///
     /// # Errors
-    /// [`Error::Timeout`], or what the driver said when the transfer failed. The vector stays here, and
+    /// [`Error::Timeout`], or the driver's error if the transfer failed. The vector stays in the `Pending`, and
     /// the wait may be repeated.
     pub fn wait(&mut self, timeout: Duration) -> Result<Vec<T>> {
         if let Some(event) = &self.event {
@@ -74,7 +74,7 @@ impl<T> Pending<T> {
     }
 }
 
-/// Waits for a transfer, and records that.
+/// Waits for a transfer, and records the wait in the trace.
 fn wait(event: &dyn Event, queue_state: Option<&QueueState>, timeout: Duration) -> Result<()> {
     let Some(queue_state) = queue_state else { return event.wait(timeout) };
     let began = queue_state.tracer.begin(What::Wait);
@@ -83,7 +83,7 @@ fn wait(event: &dyn Event, queue_state: Option<&QueueState>, timeout: Duration) 
     waited
 }
 
-// The vector is never pinned: only its heap memory is in the driver's hands.
+// The vector is never pinned: the driver only uses its heap memory, which does not move.
 impl<T> Unpin for Pending<T> {}
 
 impl<T> Future for Pending<T> {
@@ -96,7 +96,7 @@ impl<T> Future for Pending<T> {
         match self.is_done() {
             Ok(false) => Poll::Pending,
             Ok(true) => Poll::Ready(self.wait(Duration::ZERO)),
-            // Only the question may have failed: the vector stays until a wait, here or in the drop.
+            // Only the poll may have failed: the vector stays until a wait, by the caller or in `drop`.
             Err(error) => Poll::Ready(Err(error)),
         }
     }
@@ -104,7 +104,7 @@ impl<T> Future for Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        // Whatever the error, it does not say that the driver has let go of the vector.
+        // No error guarantees that the driver has stopped using the vector.
         let queue_state = self.queue_state.as_deref();
         let in_use = |event: &Arc<dyn Event>| wait(&**event, queue_state, self.timeout).is_err();
         if self.event.as_ref().is_some_and(in_use) {

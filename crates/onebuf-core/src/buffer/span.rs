@@ -10,7 +10,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The first bytes.
+    /// The first `bytes` bytes.
     pub fn whole(bytes: usize) -> Self {
         Self { start: 0, end: bytes }
     }
@@ -19,12 +19,12 @@ impl Span {
         self.end - self.start
     }
 
-    /// Whether both have a byte in common.
+    /// Whether both spans have a byte in common.
     pub fn overlaps(self, other: Span) -> bool {
         self.start < other.end && other.start < self.end
     }
 
-    /// Whether all of `other` lies inside.
+    /// Whether all of `other` is inside.
     pub fn covers(self, other: Span) -> bool {
         self.start <= other.start && other.end <= self.end
     }

@@ -1,4 +1,4 @@
-//! Bringing the newest contents to an alias that has memory of its own: the staged route.
+//! The staged route: copies the newest contents to an alias in another replica.
 
 use super::{
     Core,
@@ -16,12 +16,12 @@ use crate::{
 use onebuf_hal::{Error, Memory, Result, RouteKind, locks::Arc};
 use std::ptr::NonNull;
 
-/// One end of a staged copy, handed over to it.
+/// One end of a staged copy, ready to be read or written.
 pub(super) struct Opened {
     pub queue_state: Arc<QueueState>,
     pub memory: Arc<dyn Memory>,
-    /// Where the calling thread can touch the bytes itself. Not where another process can write them: the host's queue copies
-    /// those.
+    /// The address, if the calling thread can access the bytes itself. `None` for bytes that another process can write: the
+    /// host's queue copies those.
     pub pointer: Option<NonNull<u8>>,
 }
 
@@ -41,7 +41,7 @@ impl Execution<'_> {
         let source = match core.open_source(state, from) {
             Ok(source) => source,
             Err(error) => {
-                // A host that cannot look in says so: what it would see is read elsewhere.
+                // If the host cannot use the home's mapping, the contents are read without it.
                 let looks_in = !from.as_is && core.aliases[from.alias].memory().is_none();
                 let blind = looks_in && matches!(error, Error::Unsupported { .. });
                 return failed(error, blind.then_some(RouteEnd::Source));
@@ -60,7 +60,7 @@ impl Execution<'_> {
         let copied = staged::copy(&source.end(), &target.end(), core.capacity, means);
         let on = Some(target.queue_state.note());
         if let Err(error) = copied {
-            // Parts of it may still be under way.
+            // Parts of the copy may still be running.
             let given = Enqueued { source: Some(source.queue_state.note()), on };
             return (given, Err(StepFailed { error, route: None, of_work: true }));
         }
@@ -76,13 +76,13 @@ impl Execution<'_> {
 }
 
 impl Core {
-    /// What a copy between two devices goes through: a chip with memory of its own has the say.
+    /// The queue and staging pool for a copy between two devices: those of the target if it is a discrete chip, else the source's.
     pub(crate) fn means_between(&self, from: DeviceIx, to: DeviceIx) -> Result<Means<'_>> {
         let discrete = !self.hub.topology().node(to).info.caps.unified_memory;
         self.means(if discrete { to } else { from })
     }
 
-    /// What a copy to or from a device goes through.
+    /// The queue and staging pool for a copy to or from a device.
     pub(crate) fn means(&self, device: DeviceIx) -> Result<Means<'_>> {
         let (hub, timeout) = (&self.hub, self.hub.timeout());
         let queue = hub.service_queue_state(device)?.hal.clone();
@@ -94,7 +94,7 @@ impl Core {
         })
     }
 
-    /// The end that a copy reads from.
+    /// Opens the end that a copy reads from.
     fn open_source(&self, state: &CoreState, from: CopySource) -> Result<Opened> {
         match from.as_is {
             true => self.contents_as_is(state, from.alias),
@@ -102,7 +102,7 @@ impl Core {
         }
     }
 
-    /// An alias that was handed over to a copy.
+    /// Opens an alias that was handed over to a copy.
     fn open_end(
         &self,
         state: &CoreState,

@@ -1,7 +1,7 @@
-//! What changes in a buffer's life: its [`BufferState`], and beside it the queues and points that belong to it.
+//! The mutable state of a buffer: its [`BufferState`], and the queues and queue points that belong to it.
 
 use super::{
-    core::{Alias, Core, HOME},
+    alias::{Alias, HOME},
     few::Few,
     guard_entries::GuardEntry,
     span::Span,
@@ -17,27 +17,25 @@ use std::ops::{Deref, DerefMut};
 
 #[derive(Debug)]
 pub(crate) struct CoreState {
-    /// What hand-overs are decided by. Access states are the memories' own: [`CoreState::refresh`] reads them.
+    /// The state that hand-overs are decided on. The memories hold the access states; [`CoreState::refresh`] reads them.
     pub buffer: BufferState,
-    /// What must be waited for.
+    /// The work that later users must wait for.
     pub uses: Uses<QueuePoint>,
-    /// By alias: the in-order queue that used it last; its access state changes go there.
+    /// By alias: the in-order queue that used it last, which also performs its access state changes.
     pub queue_states: Few<Option<Arc<QueueState>>>,
-    /// Who needs no hand-over to take the buffer again.
+    /// The queue that needs no hand-over to take the buffer again.
     pub settled: Option<Settled>,
     pub sync_method: SyncMethod,
-    /// A wait for this buffer's work ran out of time: its memory must not be freed.
+    /// A wait for this buffer's work timed out: its memory must not be freed while the work may run.
     pub quarantined: bool,
-    /// Taken out of its pool for good.
+    /// Permanently taken out of its pool.
     pub detached: bool,
-    /// There is an offer of it to other processes.
+    /// The buffer is offered to other processes.
     pub offered: bool,
-    /// Clients in this process whose visits are over, and who may still be at work on the memory.
-    pub tenants: Vec<Arc<Core>>,
 }
 
-/// The in-order queue that took the whole buffer last, and how. Until somebody else takes it, that queue is
-/// behind everything it must be behind, and the memory is where it needs it.
+/// The in-order queue that took the whole buffer last, and how. Until another queue takes the buffer, this queue is
+/// ordered after all work that it must wait for, and the memory is in the access state that it needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Settled {
     pub queue_state: Arc<QueueState>,
@@ -73,7 +71,7 @@ impl Point for QueuePoint {
     }
 }
 
-/// Uses that are kept apart by their bytes before they are put together.
+/// The number of uses with separate byte ranges that are kept before they are merged.
 const MANY: usize = 16;
 
 impl CoreState {
@@ -98,14 +96,13 @@ impl CoreState {
             quarantined: false,
             detached: false,
             offered: false,
-            tenants: Vec::new(),
         }
     }
 
-    /// Reads what the memories know of themselves.
+    /// Reads the access states of the memories.
     pub fn refresh(&mut self, aliases: &[Alias]) {
         for (index, alias) in aliases.iter().enumerate() {
-            // Those that have the home's memory have its access state.
+            // Aliases with the home's memory have the home's access state.
             if index == HOME || !alias.is_home {
                 self.buffer.set_route_access(index, alias.memory.as_deref().and_then(access_of));
             }
@@ -117,7 +114,7 @@ impl CoreState {
         }
     }
 
-    /// Notes work on the bytes of a guard.
+    /// Records work on the bytes of a guard.
     pub fn note(&mut self, entry: &GuardEntry, point: QueuePoint) {
         let new = Use { span: entry.span, point };
         if entry.write {
@@ -129,10 +126,10 @@ impl CoreState {
         }
     }
 
-    /// The same for everything that the queue was given so far.
+    /// Records all work that the queue has received so far as work on the bytes of a guard.
     pub fn note_queue_state(&mut self, entry: &GuardEntry, queue_state: &Arc<QueueState>) {
         let uses = if entry.write { &mut self.uses.writes } else { &mut self.uses.reads };
-        // A queue that comes again, as most do: nothing is allocated, no reference counted.
+        // The common case, the same queue again: no allocation, no reference counting.
         if let [only] = &mut **uses
             && only.span == entry.span
             && only.point.renew(queue_state)
@@ -145,18 +142,18 @@ impl CoreState {
         self.note(entry, queue_state.note());
     }
 
-    /// A queue other than this that used the buffer last, so far as that is known: a writer, or else a reader.
+    /// Returns the last known user of the buffer on another queue: a writer, or else a reader.
     pub fn last_other(&self, queue_state: &Arc<QueueState>) -> Option<Arc<QueueState>> {
         let mut queue_states = self.uses.iter().map(|used| &used.point.queue_state);
         queue_states.find(|other| !Arc::ptr_eq(other, queue_state)).cloned()
     }
 
-    /// A timeout quarantines the buffer; failed work is reported once, and is over.
+    /// Records the error of a wait: a timeout quarantines the buffer; failed work has ended and is reported only once.
     pub fn settle<T>(&mut self, outcome: Result<T>) -> Result<T> {
         outcome.inspect_err(|error| self.settle_failure(error))
     }
 
-    /// The same for an error that is known.
+    /// Records an error: see `CoreState::settle`.
     pub fn settle_failure(&mut self, error: &Error) {
         match fence::is_timeout(error) {
             true => self.quarantined = true,
@@ -164,28 +161,28 @@ impl CoreState {
         }
     }
 
-    /// Work that failed is over; the buffer's contents are whatever it left.
+    /// Removes work that has ended with a failure; the buffer's contents are whatever it left.
     fn forget_failed(&mut self) {
         self.uses.writes.retain(|used| !used.point.is_over());
         self.uses.reads.retain(|used| !used.point.is_over());
-        // What is left may be running: only the question about it failed.
+        // The remaining work may still run: only the query about it failed.
         self.quarantined |= !self.uses.is_empty();
     }
 
-    /// The buffer has other bytes. Everything that is to be waited for is about them, and nobody is behind it all.
+    /// Changes the buffer's span. All recorded uses now cover it, and no queue is known to be ordered after all of them.
     pub fn widen(&mut self, span: Span) {
         let Uses { writes, reads } = &mut self.uses;
         writes.iter_mut().chain(&mut **reads).for_each(|used| used.span = span);
         (self.buffer.whole, self.settled) = (span, None);
     }
 
-    /// The memory must outlive this buffer: somebody may still use it.
+    /// Keeps the memory from being freed or reused while work may still use it.
     pub fn quarantine(&mut self) {
         self.quarantined = true;
     }
 }
 
-/// An alias as decisions know it.
+/// Describes an alias for [`BufferState`].
 fn describe(alias: &Alias) -> AliasState {
     AliasState {
         device: alias.device,
@@ -200,14 +197,14 @@ fn describe(alias: &Alias) -> AliasState {
     }
 }
 
-/// Where a memory is; `None` for memory that needs no hand-over calls.
+/// The access state of a memory; `None` for memory that needs no hand-over calls.
 #[inline]
 pub(super) fn access_of(memory: &dyn Memory) -> Option<onebuf_hal::AccessState> {
     memory.needs_access_state().then(|| memory.access_state())
 }
 
-/// Keeps a list short when a program uses ever other bytes: what is over goes, and what is in one
-/// in-order queue becomes one use of all its bytes.
+/// Shortens a list that grows because a program uses ever different bytes: removes completed uses, and merges
+/// the uses of each in-order queue into one that spans all their bytes.
 pub(super) fn shorten(uses: &mut Few<Use<QueuePoint>>) {
     if uses.len() <= MANY {
         return;

@@ -1,4 +1,4 @@
-//! Regions of a buffer as buffers of their own.
+//! Regions of a buffer that are used like buffers.
 
 use super::{
     Buffer, Map, MapMut, byte_range,
@@ -13,15 +13,14 @@ use std::{
     ops::{Range, RangeBounds},
 };
 
-/// A region of a buffer, used like one: by kernels, by reads and writes, by maps.
+/// A region of a buffer that is used like a buffer: by kernels, reads, writes and maps.
 ///
-/// It is the same memory, seen from an offset and for no more than its own [`Access`]: kernels that only
-/// write one child and only read another let a driver skip coherence work. Guards are about their own
-/// bytes: regions that do not overlap are written at the same time, by queues of one device, and each waits
-/// for the work on its own bytes. Hand-overs to another device, or to the host and back, are of the whole
-/// buffer.
+/// It is the same memory at an offset, and allows no more than its own [`Access`]: if kernels only write one
+/// region and only read another, a driver may skip coherence work. Guards cover only the region's bytes:
+/// queues of one device may write regions that do not overlap at the same time, and each waits only for the work
+/// on its own bytes. Hand-overs to another device, or to the host and back, cover the whole buffer.
 ///
-/// A region has no regions: OpenCL has none either.
+/// A region has no regions, as in OpenCL.
 pub struct SubBuffer<'b, T: Pod> {
     buffer: &'b Buffer<T>,
     span: Span,
@@ -30,8 +29,8 @@ pub struct SubBuffer<'b, T: Pod> {
 }
 
 impl<T: Pod> Buffer<T> {
-    /// The elements of `range` as a buffer of their own, for what `access` says: no more than the buffer
-    /// itself was made for.
+    /// Returns the elements of `range` as a region for `access`, which must not be wider than the access that the
+    /// buffer itself was created for.
     ///
     /// ```
     /// # use onebuf::Access;
@@ -46,9 +45,9 @@ impl<T: Pod> Buffer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the range is empty or not inside, does not begin where every device
-    /// that sees the buffer can have a region begin (the message says where it could), or when `access` is
-    /// wider than the buffer's.
+    /// [`Error::InvalidArgument`] if the range is empty or outside the buffer, if its start is not aligned for every
+    /// device that sees the buffer (the message contains the required alignment), or if `access` is wider than the
+    /// buffer's.
     pub fn sub_buffer(
         &self,
         range: impl RangeBounds<usize>,
@@ -62,14 +61,14 @@ impl<T: Pod> Buffer<T> {
                 whole.access
             )));
         }
-        // A region of somebody else's sub-buffer is one of the buffer that that is of.
+        // If this buffer wraps a foreign sub-buffer, the offset is that in the parent buffer.
         let offset = whole.span.start + offset;
         self.check_origin(offset)?;
         let span = Span::from(offset..offset + bytes);
         Ok(SubBuffer { buffer: self, span, access, regions: Regions::new(core.aliases.len()) })
     }
 
-    /// The rule is `CL_DEVICE_MEM_BASE_ADDR_ALIGN`. Not all drivers check it, and some then use wrong bytes.
+    /// Checks the offset against `CL_DEVICE_MEM_BASE_ADDR_ALIGN`. Not all drivers do, and some then use wrong bytes.
     fn check_origin(&self, offset: usize) -> Result<()> {
         let core = &*self.core;
         let align = |device: DeviceIx| core.hub.topology().node(device).info.caps.align_bytes;
@@ -93,28 +92,28 @@ impl<T: Pod> SubBuffer<'_, T> {
         Part { core, span: self.span, access: self.access, regions }
     }
 
-    /// The buffer it is a region of.
+    /// Returns the buffer that contains the region.
     pub fn buffer(&self) -> &Buffer<T> {
         self.buffer
     }
 
-    /// Which elements of the buffer it is.
+    /// Returns the range of the buffer's elements that the region covers.
     pub fn range(&self) -> Range<usize> {
         let start = (self.span.start - self.buffer.part().span.start) / size_of::<T>();
         start..start + self.len()
     }
 
-    /// How many elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.span.len() / size_of::<T>()
     }
 
-    /// Never: a region has at least one element.
+    /// Always false: a region has at least one element.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// What kernels may do with it.
+    /// Returns what kernels may do with the region.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -164,12 +163,12 @@ impl<T: Pod> SubBuffer<'_, T> {
         self.part().fill_checked(offset, bytes, bytemuck::cast_slice(pattern))
     }
 
-    /// Where a range begins that has as many elements as a slice.
+    /// Returns the byte offset of a range, after checking that it has as many elements as a slice.
     fn offset_of(&self, range: impl RangeBounds<usize>, elements: usize) -> Result<usize> {
         match byte_range::<T>(range, self.len())? {
             (offset, bytes) if bytes == elements * size_of::<T>() => Ok(offset),
             (_, bytes) => Err(Error::invalid(format!(
-                "a slice of {elements} elements for a range of {}",
+                "the slice has {elements} elements, the range has {}",
                 bytes / size_of::<T>()
             ))),
         }
@@ -183,12 +182,12 @@ impl<T: Pod> SubBuffer<'_, T> {
         Err(Error::invalid(format!("a slice of {elements} elements for a region of {len}")))
     }
 
-    /// The last writes of this region's bytes as a fence (the last reads, where nothing was written yet).
+    /// Returns a fence of the last writes of this region's bytes, or of the last reads if nothing was written yet.
     pub fn fence(&self) -> Option<Fence> {
         self.buffer.core.fence(self.span)
     }
 
-    /// The last writes of this region's bytes and the reads since as one fence: what a writer waits for.
+    /// Returns a fence of the last writes of this region's bytes and the reads since: what a writer waits for.
     pub fn uses(&self) -> Option<Fence> {
         self.buffer.core.uses(self.span)
     }

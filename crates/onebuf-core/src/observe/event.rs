@@ -1,29 +1,28 @@
 //! Events as plain data.
 
-use super::OnQueue;
 use crate::{Cause, topology::DeviceIx};
 use onebuf_hal::{Result, RouteKind, SyncMethod};
 use std::time::Duration;
 
-/// What sort of thing happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum What {
-    /// A kernel was started.
+    /// A kernel was launched.
     Launch,
-    /// A buffer went from one queue to another: release, fence, acquire.
+    /// A buffer was handed over from one queue to another: release, fence, acquire.
     HandOver,
-    /// A queue was made to wait for another, or a thread waited for one.
+    /// A queue was made to wait for another, or a thread waited for a queue.
     Wait,
-    /// Bytes were moved; the ledger counts the same.
+    /// Bytes were copied; the ledger counts the same copies.
     Copy,
-    /// A part of a pipeline worked on a frame.
+    /// A part of a pipeline processed a frame.
     Stage,
-    /// A stage's kernels were to run in its neighbour's queue; `failed`, they do not, and `why` says the reason.
+    /// A stage's kernels were grafted into its neighbour's queue. If `failed`, they were not, and `why` states the reason.
     Graft,
 }
 
 impl What {
-    /// As the trace has it.
+    /// The name in a trace.
     pub fn name(self) -> &'static str {
         match self {
             What::Launch => "launch",
@@ -36,57 +35,65 @@ impl What {
     }
 }
 
-/// By which clock an event was timed.
+/// The clock that timed an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Clock {
-    /// The host's: how long the call took.
+    /// The host's clock: the duration of the call.
     #[default]
     Host,
-    /// The device's own: how long the work took.
+    /// The device's clock: the duration of the work.
     Device,
 }
 
-/// One thing that happened. What is not known of it, or does not apply, is `None`.
+/// The queue of an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnQueue {
+    pub device: DeviceIx,
+    /// A number that is unique in the process.
+    pub queue: usize,
+}
+
+/// One event. Fields that are unknown or do not apply are `None`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Event {
-    /// What sort of thing.
+    /// The kind of event.
     pub what: What,
-    /// The kernel's or the stage's name; else what was done.
+    /// The name of the kernel or stage; for other events, what was done.
     pub name: String,
-    /// Whose queue it was on.
+    /// The device of the queue.
     pub device: DeviceIx,
-    /// Which queue, by a number that no other queue of the process has.
+    /// The queue, by a number that is unique in the process.
     pub queue: Option<usize>,
-    /// The part of a pipeline, where it has no queue: `source` or `sink`.
+    /// The part of a pipeline, if it has no queue: `source` or `sink`.
     pub part: Option<&'static str>,
-    /// When it began, since the hub was made.
+    /// When it began, relative to the creation of the hub.
     pub start: Duration,
-    /// When it ended.
+    /// When it ended, relative to the creation of the hub.
     pub end: Duration,
-    /// Whose times these are.
+    /// The clock of these times.
     pub clock: Clock,
-    /// The device that had the buffer, or the bytes, before; of a wait, the one that was waited for.
+    /// The device that had the buffer or the bytes before; for a wait, the device that was waited for.
     pub from: Option<DeviceIx>,
-    /// Its queue.
+    /// The queue of that device.
     pub from_queue: Option<usize>,
     /// The device that the bytes went to, for copies.
     pub to: Option<DeviceIx>,
-    /// How many bytes were moved, or are now the other's to use.
+    /// The number of bytes that were copied or handed over.
     pub bytes: Option<u64>,
-    /// By which route.
+    /// The route.
     pub route: Option<RouteKind>,
     /// The sync method that ordered it.
     pub sync_method: Option<SyncMethod>,
     /// The buffer's name, or its number.
     pub buffer: Option<String>,
-    /// Whether anybody asked for a copy.
+    /// For a copy: whether it was requested or implied.
     pub cause: Option<Cause>,
-    /// Which frame of a pipeline.
+    /// The number of the frame in a pipeline.
     pub frame: Option<u64>,
-    /// It did not succeed.
+    /// Whether it failed.
     pub failed: bool,
-    /// Why it was so, where somebody decided.
+    /// The reason for the decision, if there was one.
     pub why: Option<String>,
 }
 
@@ -116,13 +123,13 @@ impl Event {
         }
     }
 
-    /// A thread waited for the queue.
+    /// Records that a thread waited for the queue.
     pub(crate) fn thread_waited<T>(&mut self, outcome: &Result<T>) {
         self.sync_method = Some(SyncMethod::HostWait);
         self.failed = outcome.is_err();
     }
 
-    /// The queue that it came from, or was waited for.
+    /// Records the queue that the buffer came from, or that was waited for.
     pub(crate) fn came_from(&mut self, from: impl Into<OnQueue>) {
         let OnQueue { device, queue } = from.into();
         self.from = Some(device);

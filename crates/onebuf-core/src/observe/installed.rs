@@ -1,6 +1,6 @@
-//! The observers of a hub and of a buffer, each called so that its panic harms nobody else.
+//! The observers of a hub and of a buffer.
 
-use super::{BufferObserver, NewBuffer, Observer, Tracer};
+use super::{BufferObserver, NewBuffer, Observer, Tracer, guarded::Guarded};
 use crate::topology::DeviceIx;
 use onebuf_hal::{
     SyncMethod,
@@ -9,47 +9,18 @@ use onebuf_hal::{
 use std::{
     any::Any,
     fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// An observer that is not called again once it has panicked.
-pub(super) struct Guarded<T: ?Sized> {
-    observer: Arc<T>,
-    has_panicked: AtomicBool,
-}
-
-impl<T: ?Sized> Guarded<T> {
-    fn new(observer: Arc<T>) -> Self {
-        Self { observer, has_panicked: AtomicBool::new(false) }
-    }
-
-    /// What it answers; the default when it panics now, or has before.
-    pub fn call<R: Default>(&self, tell: impl FnOnce(&T) -> R) -> R {
-        if self.has_panicked.load(Ordering::Relaxed) {
-            return R::default();
-        }
-        // Nothing of the library's is passed by `&mut`, and what the observer left half done nobody looks at again.
-        catch_unwind(AssertUnwindSafe(|| tell(&self.observer))).unwrap_or_else(|_| self.silence())
-    }
-
-    #[cold]
-    fn silence<R: Default>(&self) -> R {
-        self.has_panicked.store(true, Ordering::Relaxed);
-        tracing::error!("an observer panicked; it is not called again");
-        R::default()
-    }
-}
-
 /// The observers of a hub, one of each type. Only grows.
 pub(crate) struct Observers {
-    /// Looked at without the lock.
+    /// Whether there are any; read without the lock.
     any: AtomicBool,
     all: Mutex<Vec<Arc<Guarded<dyn Observer>>>>,
 }
 
 impl Observers {
-    /// Those that the hub is built with, and the tap to those of them that want events.
+    /// Creates the list of a new hub's observers, and the tracer for those that want events.
     pub fn built(observers: Vec<Arc<dyn Observer>>, device_times: bool) -> (Self, Tracer) {
         let all: Vec<_> = observers.into_iter().map(|one| Arc::new(Guarded::new(one))).collect();
         let wants =
@@ -59,13 +30,13 @@ impl Observers {
         (Self { any, all: Mutex::new(all) }, Tracer::new(told, device_times))
     }
 
-    /// The one of this type.
+    /// The observer of this type.
     pub fn find<T: Observer>(&self) -> Option<Arc<T>> {
         find(&lock(&self.all))
     }
 
-    /// The one of this type, from now on. One that is installed now sees buffers that are made from now on, and no events:
-    /// queues that are open already carry the tap of when the hub was built.
+    /// Returns the observer of this type, and installs one if there is none. An observer that is installed now sees buffers
+    /// created from now on, and no events: queues that are already open carry the tracer of when the hub was built.
     pub fn find_or_add<T: Observer>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut all = lock(&self.all);
         find(&all).unwrap_or_else(|| {
@@ -76,7 +47,7 @@ impl Observers {
         })
     }
 
-    /// Those of a new buffer.
+    /// The observers of a new buffer.
     #[inline]
     pub fn of_buffer(&self, describe: impl FnOnce() -> NewBuffer) -> BufferObservers {
         match self.any.load(Ordering::Acquire) {
@@ -87,7 +58,7 @@ impl Observers {
 
     #[cold]
     fn ask(&self, buffer: &NewBuffer) -> BufferObservers {
-        // They are called without the lock.
+        // The observers are called without the lock.
         let all = lock(&self.all).clone();
         let each = all.iter().filter_map(|one| one.call(|observer| observer.buffer_made(buffer)));
         BufferObservers(each.map(Guarded::new).collect())
@@ -96,12 +67,12 @@ impl Observers {
 
 fn find<T: Observer>(all: &[Arc<Guarded<dyn Observer>>]) -> Option<Arc<T>> {
     all.iter().find_map(|one| {
-        let any: Arc<dyn Any + Send + Sync> = one.observer.clone();
+        let any: Arc<dyn Any + Send + Sync> = one.observer().clone();
         any.downcast().ok()
     })
 }
 
-/// The observers of one buffer: none, as a rule.
+/// The observers of one buffer; usually none.
 #[derive(Default)]
 pub(crate) struct BufferObservers(Vec<Guarded<dyn BufferObserver>>);
 

@@ -1,7 +1,7 @@
-//! What a hub reports while it works, and the trait that receives it.
+//! The events that a hub reports while it works, and the traits that receive them.
 //!
-//! The core emits events and knows nothing of who uses them. `onebuf::trace` keeps them, `onebuf::live` counts per
-//! buffer, and a program can install an [`Observer`] of its own by [`HubBuilder::observer`](crate::HubBuilder::observer).
+//! The core emits events and does not depend on their consumers. `onebuf::trace` keeps them, `onebuf::live` counts per buffer,
+//! and a program can install its own [`Observer`] by [`HubBuilder::observer`](crate::HubBuilder::observer).
 //!
 //! ```
 //! use onebuf::observe::{Event, Observer, Timed, What};
@@ -29,19 +29,20 @@
 //!
 //! # Rules for observers
 //!
-//! - Calls come from the thread that did the work, from several threads at once, and possibly while the library holds a
-//!   lock of the buffer or the queue. An observer must not use buffers, queues or devices of the hub that it observes: that
-//!   can deadlock.
-//! - A slow observer slows down the work that it is told of. Nothing is queued or dropped on its behalf.
-//! - A panic of an observer is caught and logged. The work that it was told of continues, and that observer is not called
-//!   again. (With `panic = "abort"` the process ends.)
+//! - Calls come from the thread that did the work, from several threads at once, and possibly while the library holds a lock of
+//!   the buffer or the queue. An observer must not use buffers, queues or devices of the hub that it observes: that can
+//!   deadlock.
+//! - A slow observer slows down the work that it observes. Events are neither queued nor dropped.
+//! - A panic of an observer is caught and logged. The observed work continues, and that observer is not called again. (With
+//!   `panic = "abort"` the process ends.)
 //! - The hub keeps its observers alive. An observer that keeps the hub alive leaks both.
 //!
 //! # What it costs
 //!
-//! Without an observer one branch per event. With one, two looks at the clock, the event's names, and the call.
+//! Without an observer: one branch per event. With one: two clock reads, the strings of the event, and the call.
 
 mod event;
+mod guarded;
 mod installed;
 mod progress;
 #[cfg(feature = "tracing")]
@@ -50,10 +51,10 @@ mod spans;
 mod tests;
 mod tracer;
 
+pub(crate) use event::OnQueue;
 pub use event::{Clock, Event, What};
 pub(crate) use installed::{BufferObservers, Observers};
 pub use progress::{Progress, ProgressSource, RunState, StageProgress};
-pub(crate) use tracer::OnQueue;
 pub use tracer::Timed;
 #[doc(hidden)]
 pub use tracer::{Began, Tracer};
@@ -62,60 +63,63 @@ use crate::topology::DeviceIx;
 use onebuf_hal::{RouteKind, SyncMethod, locks::Arc};
 use std::any::Any;
 
-/// Receives what a hub reports. Every method has a default that ignores it. See the [module](self) for the rules.
+/// Receives the events of a hub. Every method has a default that does nothing. See the [module](self) for the rules.
 pub trait Observer: Any + Send + Sync {
-    /// Whether [`Observer::event`] is to be called. Asked once, when the hub is built.
+    /// Whether [`Observer::event`] should be called. Queried once, when the hub is built.
     fn wants_events(&self) -> bool {
         true
     }
 
-    /// A launch, hand-over, wait, copy, stage or graft has ended. `timed` is there for work that the device times itself.
+    /// Called when a launch, hand-over, wait, copy, stage or graft has ended. `timed` is set for work that the device times
+    /// itself.
     fn event(&self, event: Event, timed: Option<Timed>) {
         let _ = (event, timed);
     }
 
-    /// The hub has opened a queue of its own, for transfers and hand-overs for which the program has named no queue.
+    /// Called when the hub has opened a service queue, for transfers and hand-overs for which the program has named no queue.
     fn service_queue(&self, queue: usize) {
         let _ = queue;
     }
 
-    /// A buffer was made. What is returned is told what happens to that buffer, for as long as the buffer lives.
+    /// Called when a buffer was created. The returned observer receives the events of that buffer for as long as the buffer
+    /// lives.
     fn buffer_made(&self, buffer: &NewBuffer) -> Option<Arc<dyn BufferObserver>> {
         let _ = buffer;
         None
     }
 }
 
-/// Receives what happens to one buffer. These calls carry no names and no times, so that counting stays cheap.
+/// Receives the events of one buffer. These calls carry no names and no times, so that counting stays cheap.
 pub trait BufferObserver: Send + Sync {
-    /// The buffer went from a queue of one device to another queue.
+    /// Called when the buffer was handed over from a queue of one device to another queue.
     fn handed_over(&self, from: DeviceIx, to: DeviceIx, sync_method: SyncMethod) {
         let _ = (from, to, sync_method);
     }
 
-    /// Bytes of the buffer were copied although nobody asked for a copy.
+    /// Called when an implied copy of the buffer's bytes was made.
     fn copied_implicitly(&self, bytes: u64) {
         let _ = bytes;
     }
 
-    /// A device's route failed: it gets staged copies from now on. `route` is an index into [`NewBuffer::routes`].
+    /// Called when a device's route failed: the device gets staged copies from now on. `route` is an index into
+    /// [`NewBuffer::routes`].
     fn route_failed(&self, route: usize) {
         let _ = route;
     }
 }
 
-/// A buffer that was just made.
+/// A newly created buffer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NewBuffer {
-    /// Its name, or its number in words.
+    /// Its name, or a text with its number.
     pub name: String,
-    /// A number that no other buffer of the process has.
+    /// A number that is unique in the process.
     pub number: u64,
-    /// How large it is.
+    /// Size in bytes.
     pub bytes: u64,
     /// The device that allocated it.
     pub home: DeviceIx,
-    /// How each of its devices sees it, the home included.
+    /// The route of each device that shares it, including the home.
     pub routes: Vec<(DeviceIx, RouteKind)>,
 }

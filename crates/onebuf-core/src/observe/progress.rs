@@ -1,15 +1,15 @@
-//! How something that runs does, as plain data: what a live view shows of a pipeline.
+//! The progress of a pipeline, as plain data for a live view.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Something that can be asked at any time how it does, from any thread: a pipeline, by its handle.
+/// Reports its progress at any time and from any thread: for example a pipeline's handle.
 pub trait ProgressSource: Send + Sync {
-    /// How it does now. Must not wait for the work.
+    /// The current progress. Must not wait for the work.
     fn progress(&self) -> Progress;
 }
 
-/// Where a pipeline is in its life.
+/// The state of a pipeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -17,58 +17,58 @@ pub enum RunState {
     /// It has not been run.
     #[default]
     Ready,
-    /// It runs, though no frame may be coming.
+    /// It is running, even if no frame arrives.
     Running,
-    /// Its source ended, or it was stopped, and every frame came out.
+    /// Its source ended, or it was stopped, and every frame has left it.
     Finished,
-    /// A part of it failed, or panicked.
+    /// One of its parts failed or panicked.
     Failed,
 }
 
-/// How something that runs does.
+/// The progress of a pipeline.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Where it is in its life.
+    /// Its state.
     pub state: RunState,
-    /// Frames that came out.
+    /// Frames that reached the sink.
     pub frames: u64,
     /// Frames that were dropped.
     pub dropped: u64,
     /// Frames that were incomplete.
     pub incomplete: u64,
-    /// Frames that are on their way.
+    /// Frames in flight.
     pub on_the_way: u64,
-    /// How long it has been running; how long it ran, when it is over.
+    /// How long it has been running, or how long it ran if it has ended.
     pub elapsed: Duration,
-    /// Over the last few seconds; 0 unless it runs.
+    /// Frames per second over the last few seconds; 0 unless it is running.
     pub frames_per_second: f64,
-    /// Since its start, up to now or to its end.
+    /// Frames per second since its start, until now or its end.
     pub average_per_second: f64,
-    /// How long ago the last frame came out, or it was started before one did; zero unless it runs.
+    /// Time since the last frame came out, or since the start before the first one; zero unless it is running.
     pub since_last: Duration,
-    /// How long no frame has come out, where that is a stall.
+    /// How long no frame has come out, if that counts as a stall.
     pub stalled: Option<Duration>,
-    /// Half of all frames took no longer.
+    /// Median latency of a frame.
     pub p50: Option<Duration>,
-    /// 99 of 100 took no longer.
+    /// 99th percentile of the latency of a frame.
     pub p99: Option<Duration>,
     /// Its stages, in their order.
     pub stages: Vec<StageProgress>,
 }
 
-/// How one stage does.
+/// The progress of one stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageProgress {
     /// Its name.
     pub name: String,
     /// The id of its device.
     pub device: String,
-    /// Frames that it passed on.
+    /// Frames that it has completed.
     pub frames: u64,
-    /// Half of all frames took no longer in it, on the host.
+    /// Median time that a frame takes in it, on the host.
     pub p50: Option<Duration>,
-    /// 99 of 100.
+    /// 99th percentile of the time that a frame takes in it, on the host.
     pub p99: Option<Duration>,
-    /// All the time that its function ran.
+    /// Total time that its function ran.
     pub busy: Duration,
 }

@@ -4,13 +4,13 @@ use super::{Event, What};
 use crate::Cause;
 use tracing::{Span, field::Empty, span::EnteredSpan, trace_span};
 
-/// Its fields are filled in at the end: most are known only then.
+/// Opens a span. Its fields are recorded at the end, because most are known only then.
 pub(super) fn open(what: What) -> EnteredSpan {
     macro_rules! span {
         ($name:literal) => {
             trace_span!(
                 target: "onebuf", $name, of = Empty, device = Empty, queue = Empty, from = Empty,
-                bytes = Empty, route = Empty, sync_method = Empty, buffer = Empty, implied = Empty,
+                bytes = Empty, route = Empty, sync = Empty, buffer = Empty, implied = Empty,
                 frame = Empty, failed = Empty, why = Empty,
             )
         };

@@ -1,4 +1,4 @@
-//! What an observer is told of a small program, and what its mistakes do to the program.
+//! Tests what an observer receives of a small program, and how its faults affect the program.
 
 use super::*;
 use crate::{
@@ -22,7 +22,7 @@ fn builder() -> HubBuilder {
     builder.verdicts(Default::default()).fake(fake.clone()).fake(fake)
 }
 
-/// Keeps everything.
+/// Keeps all events.
 #[derive(Default)]
 struct Recording {
     events: Mutex<Vec<(Event, Option<Timed>)>>,
@@ -71,7 +71,7 @@ fn increment(device: &Device) -> Kernel {
         Ok(())
     });
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
-    // SAFETY: it touches the elements of its slice, whatever the grid.
+    // SAFETY: it accesses only the elements of its slice, whatever the grid.
     #[allow(unsafe_code)]
     unsafe {
         device.program(&source).unwrap().kernel("increment", signature).unwrap()
@@ -83,7 +83,7 @@ fn launch(device: &Device, queue: &Queue, buffer: &Buffer<u32>) {
     queue.launch(&kernel, [N], args![buffer.write_on(queue).unwrap()]).unwrap();
 }
 
-/// One launch on each of two devices, with a write before and a read behind; what the read gives.
+/// Writes a buffer, launches once on each of two devices, and reads it. Returns the result.
 fn program(hub: &Hub) -> Vec<u32> {
     let devices = ["fake:0", "fake:1"].map(|id| hub.device(id).unwrap());
     let buffer = hub.buffer::<u32>(N).shared_with(&devices).name("signal").build().unwrap();
@@ -155,12 +155,12 @@ fn devices_time_their_work_where_that_was_asked_for() {
             assert!(timed.iter().all(|timed| timed.profile().is_ok()));
         }
     }
-    // Nobody would look at the times.
+    // Without an observer the times are not measured.
     let hub = builder().device_times().build().unwrap();
     assert!(!hub.tracer().wants_device_times());
 }
 
-/// Counts buffers, and wants nothing else.
+/// Counts buffers, and wants no events.
 #[derive(Default)]
 struct Buffers(AtomicUsize);
 
@@ -203,7 +203,7 @@ fn one_that_wants_no_events_costs_none_and_one_that_comes_later_sees_buffers() {
     assert_eq!(late.0.load(Ordering::Relaxed), 1, "only that of the second run");
 }
 
-/// Panics wherever it is called, once it may.
+/// Panics in every call.
 #[derive(Default)]
 struct Panics(AtomicUsize);
 
@@ -220,7 +220,7 @@ impl Observer for Panics {
     }
 }
 
-/// Lets its buffers' observers panic.
+/// Installs observers of its buffers that panic.
 #[derive(Default)]
 struct PanicsLater(Arc<Panics>);
 
@@ -250,7 +250,7 @@ fn a_panic_of_an_observer_stops_that_observer_and_nothing_else() {
     assert_eq!(panics.0.load(Ordering::Relaxed), 1, "it was called again");
     assert_eq!(later.0.0.load(Ordering::Relaxed), 1, "it was called again");
     assert_eq!(seen.of(What::Launch).len(), 2, "the others are told as before");
-    // Each buffer has an observer of its own.
+    // Each buffer has its own observer.
     assert_eq!(program(&hub), [9; N]);
     assert_eq!((panics.0.load(Ordering::Relaxed), later.0.0.load(Ordering::Relaxed)), (1, 2));
 }

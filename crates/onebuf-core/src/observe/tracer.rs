@@ -1,6 +1,6 @@
-//! How the core emits: a tap that is empty or leads to observers, and what has begun.
+//! How the core emits events: tracers, which are empty or lead to observers, and events that have begun.
 
-use super::{Event, Observer, What, installed::Guarded};
+use super::{Event, Observer, OnQueue, What, guarded::Guarded};
 use crate::topology::DeviceIx;
 use onebuf_hal::{self as hal, Profile, Result, locks::Arc};
 use std::{
@@ -8,31 +8,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Work that a device times itself. Holds objects of the driver, so an observer keeps only so many.
+/// Work that a device times itself. It holds objects of the driver, so an observer should keep a limited number.
 #[derive(Clone)]
 pub struct Timed {
-    /// The work's own event, or one behind it.
+    /// The event of the work, or one behind it.
     work: Arc<dyn hal::Event>,
-    /// One before it, where it has none of its own.
+    /// An event before it, if the work has no event of its own.
     after: Option<Arc<dyn hal::Event>>,
 }
 
 impl Timed {
-    /// Work that has an event of its own.
+    /// Work with its own event.
     pub(crate) fn own(work: Arc<dyn hal::Event>) -> Self {
         Self { work, after: None }
     }
 
-    /// Whatever a queue was given between two of its events.
+    /// All work that a queue was given between two of its events.
     #[doc(hidden)]
     pub fn between(after: Arc<dyn hal::Event>, work: Arc<dyn hal::Event>) -> Self {
         Self { work, after: Some(after) }
     }
 
-    /// When it ran, by the device's clock.
+    /// Returns when it ran, by the device's clock.
     ///
     /// # Errors
-    /// [`Error::Busy`](onebuf_hal::Error::Busy) while it is still running; others when it failed, or the driver has no times.
+    /// [`Error::Busy`](onebuf_hal::Error::Busy) while it is still running; other errors if it failed, or if the driver does not
+    /// report times.
     pub fn profile(&self) -> Result<Profile> {
         let work = self.work.profile()?;
         let Some(after) = &self.after else { return Ok(work) };
@@ -47,7 +48,7 @@ impl fmt::Debug for Timed {
     }
 }
 
-/// Those who are told of a hub's events, and the hub's clock.
+/// The observers of a hub's events, and the hub's clock.
 pub(super) struct Told {
     zero: Instant,
     device_times: bool,
@@ -66,57 +67,50 @@ impl Told {
     }
 }
 
-/// Which queue something happened on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OnQueue {
-    pub device: DeviceIx,
-    /// By which it is known as long as the process lives.
-    pub queue: usize,
-}
-
-/// What hubs and queues carry: nothing, or who is told.
+/// The tracer of a hub or queue: empty, or a reference to the observers.
 #[derive(Clone, Default)]
 #[doc(hidden)]
 pub struct Tracer(Option<Arc<Told>>);
 
 impl Tracer {
-    /// To these, if there are any; with the devices' times, where queues are opened without a word about that.
+    /// Creates a tracer for these observers; empty if there are none. `device_times` requests the devices' times on queues that
+    /// are opened without an explicit choice.
     pub(super) fn new(observers: Vec<Arc<Guarded<dyn Observer>>>, device_times: bool) -> Self {
         let any = !observers.is_empty();
         let told = || Arc::new(Told { zero: Instant::now(), device_times, observers });
         Self(any.then(told))
     }
 
-    /// Whether the devices' times are wanted.
+    /// Whether queues should measure device times.
     pub fn wants_device_times(&self) -> bool {
         self.0.as_ref().is_some_and(|told| told.device_times)
     }
 
-    /// Whether an observer is told of events.
+    /// Whether an observer receives events.
     #[inline]
     pub fn has_observer(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Whether anybody wants to know.
+    /// Whether events are recorded.
     #[inline]
     pub fn is_on(&self) -> bool {
         cfg!(feature = "tracing") || self.has_observer()
     }
 
-    /// The time on the clock of events: since the hub was made. Zero where nobody is told.
+    /// The time since the hub was created, which is the clock of events. Zero without an observer.
     pub fn now(&self) -> Duration {
         self.0.as_ref().map_or(Duration::ZERO, |told| told.zero.elapsed())
     }
 
-    /// The hub has opened a queue of its own.
+    /// Reports that the hub has opened a service queue.
     pub fn service_queue(&self, queue: usize) {
         for one in self.0.iter().flat_map(|told| &told.observers) {
             one.call(|observer| observer.service_queue(queue));
         }
     }
 
-    /// Something begins.
+    /// Begins an event.
     #[inline]
     pub fn begin(&self, what: What) -> Began<'_> {
         Began(self.is_on().then(|| Running::new(self.0.as_deref(), what)))
@@ -126,11 +120,11 @@ impl Tracer {
 impl fmt::Debug for Tracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let observers = self.0.as_ref().map_or(0, |told| told.observers.len());
-        write!(f, "Tap({observers} observers)")
+        write!(f, "Tracer({observers} observers)")
     }
 }
 
-/// Something that has begun. Dropped without an end, it was nothing.
+/// An event that has begun. If it is dropped without an end, nothing is reported.
 #[doc(hidden)]
 pub struct Began<'t>(Option<Running<'t>>);
 
@@ -143,19 +137,19 @@ struct Running<'t> {
 }
 
 impl Began<'_> {
-    /// Whether anybody wants to know.
+    /// Whether events are recorded.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// It ends, at a queue; `tell` says the rest.
+    /// Ends the event on a queue; `tell` fills in the other fields.
     #[inline]
     pub(crate) fn end(self, at: impl Into<OnQueue>, tell: impl FnOnce(&mut Event)) {
         self.end_timed(at, None, tell);
     }
 
-    /// The same of work that the device times.
+    /// Ends the event on a queue, with work that the device times.
     #[inline]
     pub(crate) fn end_timed(
         self,
@@ -169,7 +163,7 @@ impl Began<'_> {
         }
     }
 
-    /// It ends, at something that has no queue.
+    /// Ends the event on a part of a pipeline that has no queue.
     pub fn end_at(self, device: DeviceIx, part: &'static str, tell: impl FnOnce(&mut Event)) {
         if let Some(running) = self.0 {
             running.end(device, None, None, |event| {

@@ -1,26 +1,11 @@
 //! Tracks buffers that have not been returned.
 
-use super::{AllocationRequest, Block, MemoryResource, PoolStatistics};
+use super::{AllocationRequest, Block, MemoryResource, Outstanding, PoolStatistics};
 use onebuf_hal::{
     Result,
     locks::{Mutex, lock},
 };
-use std::{collections::HashMap, fmt, panic::Location};
-
-/// A buffer that has not been returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outstanding {
-    /// The requested size in bytes.
-    pub bytes: usize,
-    /// The requesting source location.
-    pub place: &'static Location<'static>,
-}
-
-impl fmt::Display for Outstanding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes from {}", self.bytes, self.place)
-    }
-}
+use std::collections::HashMap;
 
 /// Records every buffer in use and the source location that requested it.
 #[derive(Debug, Default)]

@@ -38,11 +38,11 @@ mod wait;
 pub use classes::SizeClasses;
 pub use free_lists::FreeLists;
 pub use fresh::Fresh;
-pub use leaks::{Leaks, Outstanding};
+pub use leaks::Leaks;
 pub use limit::Limit;
 pub use log::Log;
 pub use resource::{AllocationRequest, Block, MemoryResource};
-pub use statistics::PoolStatistics;
+pub use statistics::{Outstanding, PoolStatistics};
 
 use crate::{
     Buffer, BufferBuilder, Hub,

@@ -1,8 +1,7 @@
 //! Statistics of a pool.
 
-use super::Outstanding;
 use onebuf_hal::MemoryKind;
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, panic::Location};
 
 /// Counters of the memory resources of a pool. Those without a resource in the stack stay zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +35,21 @@ pub struct PoolStatistics {
     pub limit_bytes: Option<u64>,
     /// Buffers in use, if the stack has [`Leaks`](super::Leaks).
     pub outstanding: Vec<Outstanding>,
+}
+
+/// A buffer that has not been returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outstanding {
+    /// The requested size in bytes.
+    pub bytes: usize,
+    /// The requesting source location.
+    pub place: &'static Location<'static>,
+}
+
+impl fmt::Display for Outstanding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes from {}", self.bytes, self.place)
+    }
 }
 
 impl PoolStatistics {

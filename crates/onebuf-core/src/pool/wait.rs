@@ -127,7 +127,7 @@ impl WaitingRoom {
 mod room {
     use super::*;
 
-    /// A limited stock of items, and the tickets of those who got one.
+    /// A limited stock of items, and the tickets of the callers that got one.
     #[derive(Default)]
     pub struct Shop {
         pub room: WaitingRoom,
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(shop.room.waiting.load(Ordering::SeqCst), 0);
     }
 
-    /// A caller whose time is over before its turn does not take what belongs to the one in front.
+    /// A caller whose timeout ends before its turn does not take the item of the caller in front.
     #[test]
     fn nobody_jumps_the_line() {
         let (shop, tries) = (&Shop::default(), &AtomicU64::new(0));

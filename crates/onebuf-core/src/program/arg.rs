@@ -1,6 +1,6 @@
 //! The arguments of a launch.
 
-use super::signature::{Element, Param};
+use super::param::{Element, Param};
 use crate::{
     buffer::Hold,
     queues::Queue,
@@ -10,10 +10,9 @@ use bytemuck::Pod;
 use onebuf_hal::{self as hal, Error, Result, locks::Arc};
 use std::{cell::Cell, marker::PhantomData, ops::Deref};
 
-/// One argument of a launch: a view, a value or local memory. Made by [`args!`](crate::args).
+/// One argument of a launch: a view, a value or local memory. Created by [`args!`](crate::args).
 ///
-/// Not to be shared among threads: on a queue that runs its work on the calling thread two launches of one
-/// view would run at once.
+/// Not `Sync`: on a queue that runs its work on the calling thread, two threads would run launches of one view concurrently.
 #[derive(Debug)]
 pub struct Arg<'b>(pub(super) Kind<'b>, PhantomData<Cell<()>>);
 
@@ -27,9 +26,9 @@ pub(super) enum Kind<'b> {
 /// The view of an argument.
 #[derive(Debug)]
 pub(super) enum Held<'b> {
-    /// Ends with the arguments.
+    /// Released with the arguments.
     Given(Hold<'b>),
-    /// Stays with whoever took it.
+    /// Borrowed from the caller.
     Lent(&'b Hold<'b>),
 }
 
@@ -45,7 +44,7 @@ impl<'b> Deref for Held<'b> {
     }
 }
 
-/// Most values are small: no allocation for those.
+/// The bytes of a value. Small values need no allocation.
 #[derive(Debug)]
 pub(super) enum Inline {
     Small([u8; 24], u8),
@@ -90,7 +89,7 @@ impl<'b> Arg<'b> {
         Arg(Kind::Buffer { element: Element::of::<T>(), hold }, PhantomData)
     }
 
-    /// A value of any plain type; for structs, whose layout must match the kernel's.
+    /// A value of any plain type. The layout of a struct must match the kernel's.
     #[inline]
     pub fn value<T: Pod>(value: T) -> Self {
         let bytes = Inline::new(bytemuck::bytes_of(&value));
@@ -103,14 +102,14 @@ impl<'b> Arg<'b> {
         Arg(Kind::Value { element, bytes: Inline::new(bytes) }, PhantomData)
     }
 
-    /// The native handle or address of a view; see [`ReadView::raw`](crate::ReadView::raw).
+    /// The native handle or address of a view: see [`ReadView::raw`](crate::ReadView::raw).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for what is no view.
+    /// [`Error::InvalidArgument`] for an argument that is not a view.
     pub fn raw(&self) -> Result<hal::RawHandle> {
         match &self.0 {
             Kind::Buffer { hold, .. } => hold.raw(),
-            _ => Err(Error::invalid("the native handle of an argument that is no view")),
+            _ => Err(Error::invalid("only a view has a native handle")),
         }
     }
 
@@ -119,9 +118,8 @@ impl<'b> Arg<'b> {
         Arg(Kind::Local { element: Element::of::<T>(), count }, PhantomData)
     }
 
-    /// As the device takes it; `None` where it does not fit the parameter. What the kernel does to memory
-    /// is what its parameter declares, which may be less than the view allows. Says whether the view wants to be told of
-    /// the launch.
+    /// Converts the argument for the device; `None` if it does not match the parameter. The access is the parameter's, which may
+    /// be less than the view allows. Sets `watched` if the view must be notified of the launch.
     #[inline(always)]
     pub(super) fn fit(
         &self,
@@ -148,12 +146,12 @@ impl<'b> Arg<'b> {
         }
     }
 
-    /// Whether a launch on it must have an event of its own.
+    /// Whether a launch with this argument needs its own event.
     pub(super) fn is_watched(&self) -> bool {
         matches!(&self.0, Kind::Buffer { hold, .. } if hold.is_watched())
     }
 
-    /// On an out-of-order queue, adds what a launch on this argument must wait for.
+    /// On an out-of-order queue, adds the events that a launch with this argument must wait for.
     pub(super) fn collect_waits(&self, waits: &mut Vec<Arc<dyn hal::Event>>) -> Result<()> {
         match &self.0 {
             Kind::Buffer { hold, .. } => hold.collect_waits(waits),
@@ -161,14 +159,14 @@ impl<'b> Arg<'b> {
         }
     }
 
-    /// Notes a launch on this argument, where that is wanted.
+    /// Notifies the view of a launch with this argument, if it requires that.
     pub(super) fn launched(&self, event: Arc<dyn hal::Event>) {
         if let Kind::Buffer { hold, .. } = &self.0 {
             hold.launched(event);
         }
     }
 
-    /// Why it does not fit the parameter.
+    /// Describes why the argument does not match the parameter.
     #[cold]
     pub(super) fn misfit(&self, param: &Param) -> String {
         match (&self.0, param) {
@@ -204,10 +202,10 @@ impl<'b> Arg<'b> {
     }
 }
 
-/// What can be passed to a kernel: views, values, [`Arg::local`].
+/// A type that can be passed to a kernel: views, values, [`Arg::local`].
 ///
-/// A view that is given by value ends with the arguments. Lent, it stays: for several launches in a row. One that writes is
-/// lent to one argument at a time.
+/// A view passed by value ends with the arguments. A view passed by reference stays, for several successive launches. A write
+/// view can be borrowed by one argument at a time.
 ///
 /// ```
 /// # use onebuf::{Access, Signature, Source, args};
@@ -226,7 +224,7 @@ impl<'b> Arg<'b> {
 /// for n in 1..=3_u32 {
 ///     queue.launch(&add, [4], args![&mut view, n])?;
 /// }
-/// queue.launch(&add, [4], args![view, 4_u32])?; // given: others may have the buffer now
+/// queue.launch(&add, [4], args![view, 4_u32])?; // by value: the buffer is free for others now
 /// assert_eq!(buffer.to_vec()?, [10; 4]);
 /// # Ok::<(), onebuf::Error>(())
 /// ```
@@ -238,7 +236,7 @@ impl<'b> Arg<'b> {
 /// # }
 /// ```
 pub trait IntoArg<'b> {
-    /// As an argument.
+    /// Converts `self` into an argument.
     fn into_arg(self) -> Arg<'b>;
 }
 
@@ -268,8 +266,8 @@ impl<'v, T: Pod> IntoArg<'v> for &'v ReadView<'_, T> {
     }
 }
 
-/// Alone, as long as the argument lives: on a queue that runs its work on the calling thread, two launches of one view
-/// would write at once.
+/// Borrows the view exclusively while the argument lives: on a queue that runs its work on the calling thread, two launches of
+/// one view would write concurrently.
 impl<'v, T: Pod> IntoArg<'v> for &'v mut WriteView<'_, T> {
     #[inline]
     fn into_arg(self) -> Arg<'v> {
@@ -290,7 +288,7 @@ macro_rules! values {
 values!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, half::f16);
 values!(num_complex::Complex32, num_complex::Complex64);
 
-/// Vectors: `float4` is `[f32; 4]`.
+/// Vectors: a `float4` is `[f32; 4]`.
 impl<'b, T: Pod, const N: usize> IntoArg<'b> for [T; N]
 where
     [T; N]: Pod,

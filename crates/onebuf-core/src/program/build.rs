@@ -1,11 +1,6 @@
-//! Programs, as callers hold them.
-//!
-//! # Safety
-//! A kernel is declared in one unsafe call; every launch is checked against that declaration.
+//! Programs.
 
-#![allow(unsafe_code)]
-
-use super::{Kernel, Origin, Signature, Source};
+use super::{Origin, Source};
 use crate::device::Device;
 use onebuf_hal::{self as hal, Result, locks::Arc};
 use std::{
@@ -20,20 +15,20 @@ pub struct Program {
     hal: Arc<dyn hal::Program>,
     origin: Origin,
     build_time: Duration,
-    /// What its author gave in that form. Of a program that comes from disk no driver would tell.
+    /// The SPIR-V of its source. A driver cannot return it for a program that was loaded from disk.
     spirv: Option<Arc<Vec<u8>>>,
 }
 
 impl Device {
-    /// A program for this device: remembered by the hub, loaded from the cache folder, or compiled now;
-    /// [`Program::origin`] says which. Threads that ask for the same program at the same time get one, which
-    /// one of them builds. A failure is not remembered. Programs that read files (`#include`, `-I`) are
-    /// compiled each time, as nothing here would notice that a file changed.
+    /// Returns a program for this device: from the hub's memory, from the cache folder, or compiled now;
+    /// [`Program::origin`] tells which. If several threads request the same program at the same time, one builds it for all.
+    /// Failures are not cached. Programs that read files (`#include`, `-I`) are compiled each time, because the cache cannot
+    /// detect changes of those files.
     ///
     /// # Errors
-    /// [`onebuf_hal::Error::Build`] with the compiler's log and the source lines it speaks of;
-    /// [`onebuf_hal::Error::Unsupported`] when the source has no form that this device takes;
-    /// [`onebuf_hal::Error::Timeout`] when another thread is building the same for longer than the hub waits.
+    /// [`onebuf_hal::Error::Build`] with the compiler's log and the source lines that it names;
+    /// [`onebuf_hal::Error::Unsupported`] if the source has no form that this device accepts;
+    /// [`onebuf_hal::Error::Timeout`] if another thread builds the same program for longer than the hub's timeout.
     pub fn program(&self, source: &Source) -> Result<Program> {
         Program::build(self, source)
     }
@@ -47,34 +42,34 @@ impl Program {
         Ok(Self { device: device.clone(), hal, origin, build_time: start.elapsed(), spirv })
     }
 
-    /// The SPIR-V that its source had.
+    /// The SPIR-V of its source.
     pub(super) fn spirv(&self) -> Option<&[u8]> {
         self.spirv.as_deref().map(Vec::as_slice)
     }
 
-    /// The device it was built for.
+    /// The device that the program was built for.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// What the compiler said although it succeeded.
+    /// The compiler's messages of the successful build.
     pub fn log(&self) -> &str {
         self.hal.log()
     }
 
-    /// How it came to be: compiled, or remembered.
+    /// How the program was obtained: compiled, or from a cache.
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// How long [`Device::program`] took for it: compiling, loading or looking up, whichever
-    /// [`Program::origin`] says, and waiting for another thread that built the same.
+    /// The duration of [`Device::program`]: compiling, loading or lookup, depending on [`Program::origin`], including the wait
+    /// for another thread that built the same program.
     pub fn build_time(&self) -> Duration {
         self.build_time
     }
 
-    /// The device's own binary of it, for [`Source::binary`]. Another device, or another version of the
-    /// driver, refuses it.
+    /// Returns the device's binary of the program, for [`Source::binary`]. Other devices, and other versions of the driver,
+    /// refuse it.
     ///
     /// ```
     /// # use onebuf::{Device, Program, Source};
@@ -86,37 +81,26 @@ impl Program {
     /// ```
     ///
     /// # Errors
-    /// [`onebuf_hal::Error::Unsupported`] on the host, where the driver gives none away, and where the program would not be the
-    /// same afterwards: one that has `global` variables, on PoCL.
+    /// [`onebuf_hal::Error::Unsupported`] on the host, if the driver returns no binary, and if the binary would not behave the
+    /// same: programs with `global` variables, on PoCL.
     pub fn binary(&self) -> Result<Vec<u8>> {
         self.hal.binary()
     }
 
-    /// Creates now what the first use of each kernel would create, and returns how many kernels that
-    /// were: on some drivers one takes most of a second. 0 where the driver cannot list them (before
-    /// OpenCL 1.2), and on the host, where there is nothing to do.
+    /// Creates the driver's kernel objects in advance, instead of at their first use, and returns their number. On some drivers
+    /// one takes most of a second. Returns 0 if the driver cannot list the kernels (before OpenCL 1.2), and on the host, which
+    /// has none.
     ///
-    /// It launches nothing. A driver that compiles for a group size at the first launch (PoCL) still
-    /// does so then.
+    /// Nothing is launched. A driver that compiles for a group size at the first launch (PoCL) still does so.
     ///
     /// # Errors
-    /// Those of the driver when it creates a kernel.
+    /// The driver's errors when it creates a kernel.
     pub fn warm_up(&self) -> Result<usize> {
         self.hal.warm_up()
     }
 
-    /// A kernel of this program, and what it does with its parameters.
-    ///
-    /// # Safety
-    /// For every launch whose arguments fit the signature and pass its requirement, the kernel stays
-    /// inside the buffers given, reads only those declared for reading and writes only those declared
-    /// for writing, and ends.
-    ///
-    /// # Errors
-    /// [`onebuf_hal::Error::InvalidArgument`] when there is no such kernel, or its number of parameters differs.
-    pub unsafe fn kernel(&self, name: &str, signature: Signature) -> Result<Kernel> {
-        let hal = self.hal.kernel(name, signature.params.len())?;
-        Ok(Kernel::new(name, self, hal, signature))
+    pub(super) fn hal(&self) -> &Arc<dyn hal::Program> {
+        &self.hal
     }
 }
 

@@ -1,4 +1,4 @@
-//! Programs that a hub remembers: in memory, and on disk for the next process.
+//! Cached programs: in memory, and on disk for later processes.
 
 use super::{
     once::{Lookup, Once},
@@ -9,12 +9,12 @@ use crate::{device::Device, hub::Hub, topology::DeviceIx};
 use onebuf_hal::{self as hal, DeviceInfo, Language, Result, Shader, Source, locks::Arc};
 use std::{borrow::Cow, path::PathBuf};
 
-/// Programs in memory at most; the least recently used goes.
+/// The largest number of programs in memory. The least recently used is dropped first.
 const MAX_IN_MEMORY: usize = 256;
-/// Bytes on disk at most, when nothing else was said.
+/// The default limit of the programs on disk.
 const DEFAULT_LIMIT_BYTES: u64 = 256 << 20;
 
-/// Where a hub remembers the programs that it compiled.
+/// Where a hub caches compiled programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProgramCache {
     /// In memory, and in the cache folder for other processes.
@@ -26,27 +26,27 @@ pub enum ProgramCache {
     Off,
 }
 
-/// How a program came to be.
+/// How a program was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
-    /// It was built of its source: compiled, or, on the host, taken as it is.
+    /// Built from its source: compiled, or, on the host, used as it is.
     Built,
-    /// The hub had it already.
+    /// From the hub's memory.
     Memory,
-    /// A binary that an earlier process left in the cache folder.
+    /// From a binary that an earlier process stored in the cache folder.
     Disk,
-    /// The binary that the source has.
+    /// From the binary in the source.
     Binary,
 }
 
-/// What a hub remembers of programs.
+/// A hub's cached programs.
 pub(crate) struct Programs {
     memory: Option<Once<Key, dyn hal::Program>>,
     store: Option<Store>,
 }
 
-/// Everything that a program in memory depends on; its hub's drivers do not change.
+/// Everything that a program in memory depends on. A hub's drivers do not change, so they are not included.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     device: DeviceIx,
@@ -65,7 +65,7 @@ impl Key {
 }
 
 impl Hub {
-    /// The programs that it remembers.
+    /// The hub's cached programs.
     pub(crate) fn programs(&self) -> &Programs {
         self.extensions().get()
     }
@@ -78,7 +78,7 @@ impl Default for Programs {
 }
 
 impl Programs {
-    /// `folder` is the cache folder, which is only needed for programs on disk.
+    /// `folder` is the cache folder; only programs on disk need it.
     pub fn new(how: ProgramCache, folder: Option<PathBuf>, limit_bytes: Option<u64>) -> Self {
         let limit_bytes = limit_bytes.unwrap_or(DEFAULT_LIMIT_BYTES);
         let folder = folder.filter(|_| how == ProgramCache::Disk);
@@ -88,7 +88,7 @@ impl Programs {
         }
     }
 
-    /// The program for this device: remembered, or built now.
+    /// Returns the program for this device, from a cache or built now.
     pub fn get(&self, device: &Device, source: &Source) -> Result<(Arc<dyn hal::Program>, Origin)> {
         let hal = device.hub().hal(device.index());
         let Some(memory) = self.memory.as_ref().filter(|_| hal.compiles() && !reads_files(source))
@@ -105,7 +105,7 @@ impl Programs {
         }
     }
 
-    /// Lets go of the programs of a device whose context goes.
+    /// Drops the programs of a device whose context is being closed.
     pub fn forget(&self, device: DeviceIx) {
         if let Some(memory) = &self.memory {
             memory.forget(|key| key.device == device);
@@ -117,7 +117,7 @@ impl Programs {
         hal: &dyn hal::Device,
         source: &Source,
     ) -> Result<(Arc<dyn hal::Program>, Origin)> {
-        // A binary that the source has needs no second place.
+        // A binary in the source need not be stored again.
         let Some(store) = self.store.as_ref().filter(|_| source.binary.is_none()) else {
             return build(hal, source);
         };
@@ -140,7 +140,7 @@ fn build(hal: &dyn hal::Device, source: &Source) -> Result<(Arc<dyn hal::Program
     Ok((program, origin))
 }
 
-/// A driver may refuse what it wrote itself: then the source is compiled.
+/// Loads a binary from disk. Returns `None` if the driver refuses it, even though it wrote it; the source is compiled then.
 fn load(hal: &dyn hal::Device, binary: Vec<u8>, source: &Source) -> Option<Arc<dyn hal::Program>> {
     let options = source.options.clone();
     let loaded = hal.build(&Source::default().with_binary(binary).with_options(options));
@@ -148,7 +148,7 @@ fn load(hal: &dyn hal::Device, binary: Vec<u8>, source: &Source) -> Option<Arc<d
     loaded.inspect_err(said).ok()
 }
 
-/// Everything that a binary depends on, each part with its length before it.
+/// Everything that a binary depends on, each part preceded by its length.
 fn disk_key(info: &DeviceInfo, source: &Source) -> Vec<u8> {
     let extensions = info.extensions.join(" ");
     let mut key = store::VERSION.to_le_bytes().to_vec();
@@ -199,7 +199,7 @@ mod tests {
         with(&|info| info.driver.push('2'));
         with(&|info| info.library.push('2'));
         with(&|info| info.extensions.push("cl_khr_fp64".into()));
-        // The same letters, divided otherwise.
+        // The same letters, divided differently.
         with(&|info| {
             let first = info.name.remove(0);
             info.platform.push(first);

@@ -1,27 +1,27 @@
-//! Programs of one device's compiler on another device.
+//! Running programs of one device's compiler on another device.
 
 use super::{Program, Source};
 use crate::{
     Hub,
     device::Device,
-    topology::{State, Verdict},
+    topology::{Verdict, VerdictState},
 };
 use onebuf_graft as graft;
 use onebuf_hal::{Api, Error, Result};
 
-/// Whose kernels run where.
+/// The APIs whose kernels can be grafted, and onto which.
 pub(super) const OPENCL: Api = Api("opencl");
 const CUDA: Api = Api("cuda");
 const HIP: Api = Api("hip");
 
 impl Program {
-    /// The same program on a CUDA or HIP device of the GPU that it was compiled for, where its kernels run in that
-    /// API's streams: what goes before and after them there costs no switch of the GPU to another API and back. Its
-    /// kernels take the same arguments by the same [`Signature`](crate::Signature)s, local memory and offsets
-    /// among them; buffers must be shared with that device. On AMD's HIP this is experimental: never run on hardware. A HIP runtime that is
-    /// built on OpenCL (chipStar) takes programs whose source has SPIR-V, and no others.
+    /// Returns the same program for a CUDA or HIP device of the GPU that it was compiled for. Its kernels run in that API's
+    /// streams, so the GPU does not switch to another API and back between them and their neighbours. The kernels take the same
+    /// arguments by the same [`Signature`](crate::Signature)s, including local memory and offsets. Buffers must be shared with
+    /// that device. Grafting onto AMD's HIP is experimental: it has never run on hardware. A HIP runtime that is built on OpenCL
+    /// (chipStar) accepts only programs whose source has SPIR-V.
     ///
-    /// The result is remembered as any program is. See `docs/graft.md` for what is rewritten, and what is refused.
+    /// The result is cached like any program. `docs/graft.md` lists what is rewritten and what is refused.
     ///
     /// ```
     /// # use onebuf::{Access, Hub, Result, Signature, Source, args};
@@ -42,10 +42,10 @@ impl Program {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for images, samplers, `printf` and whatever else is not known to mean the same there,
-    /// with the line of the PTX or the kernel and argument of the code object; for programs whose driver makes neither,
-    /// for a code object of another kind of GPU than the device is, and for devices that are neither CUDA's nor HIP's.
-    /// Then the program still runs where it was built.
+    /// [`Error::Unsupported`] for images, samplers, `printf` and other features that are not known to have the same meaning
+    /// there, with the line of the PTX, or the kernel and argument of the code object; for drivers whose binaries are neither;
+    /// for a code object of another GPU model than the device's; and for devices of APIs other than CUDA and HIP.
+    /// The program can still run where it was built.
     pub fn graft(&self, device: &Device) -> Result<Program> {
         check_target(device)?;
         if self.device().info().api != OPENCL {
@@ -58,15 +58,15 @@ impl Program {
         }
     }
 
-    /// As [`Program::graft`], where the doctor has proven that for these two devices and the program can be; else this
-    /// program itself, with the reason in the log. [`Program::device`] says where its kernels are to be launched.
+    /// Grafts like [`Program::graft`] if the doctor has proven it for these two devices and the program can be grafted. Otherwise
+    /// returns this program itself, and logs the reason. [`Program::device`] is the device to launch its kernels on.
     ///
     /// ```
     /// # use onebuf::{Hub, Result, Source};
     /// # fn run(hub: &Hub, text: &'static str) -> Result<()> {
     /// let (cl, cuda) = (hub.device("opencl:0")?, hub.device("cuda:0")?);
     /// let program = cl.program(&Source::opencl_c(text))?.graft_if_proven(&cuda);
-    /// let queue = program.device().queue()?; // CUDA's where that is proven, OpenCL's elsewhere
+    /// let queue = program.device().queue()?; // CUDA's if grafting is proven, otherwise OpenCL's
     /// # let _ = queue;
     /// # Ok(())
     /// # }
@@ -75,7 +75,7 @@ impl Program {
         let own = self.device();
         let verdict = own.hub().graft_verdict(own, device);
         let grafted = match verdict.state {
-            State::Proven => self.graft(device).map_err(|error| error.to_string()),
+            VerdictState::Proven => self.graft(device).map_err(|error| error.to_string()),
             _ => Err(verdict.why),
         };
         grafted.unwrap_or_else(|why| {
@@ -86,10 +86,10 @@ impl Program {
 }
 
 impl Hub {
-    /// What the doctor found of grafting programs of one device on another: [`State::Proven`] where it did so, and
-    /// every byte came out as natively. [`Program::graft`] works without; what is to be used unasked should be proven.
+    /// The doctor's verdict on grafting programs of one device onto another. [`VerdictState::Proven`] means that it did so, and
+    /// every byte equalled the native result. [`Program::graft`] does not need it; automatic grafting should.
     ///
-    /// [`State::Proven`]: crate::topology::State::Proven
+    /// [`VerdictState::Proven`]: crate::topology::VerdictState::Proven
     pub fn graft_verdict(&self, from: &Device, to: &Device) -> Verdict {
         let [from, to] = [from, to].map(|device| self.topology().node(device.index()));
         let untried = to.info.api == HIP && to.info.caps.built_on.is_none();
@@ -98,10 +98,11 @@ impl Hub {
     }
 }
 
-/// The first of several binaries that fits; else why the last did not. Those of devices for which nothing was built are empty.
+/// Grafts the first of several binaries that can be grafted. Returns the last error if none can. Empty binaries, of devices
+/// without a build, are skipped.
 pub fn graft_first(binaries: &[Vec<u8>], device: &Device) -> Result<Program> {
     let built = binaries.iter().filter(|binary| !binary.is_empty());
-    let mut grafted = Err(Error::invalid("a cl_program that is not built"));
+    let mut grafted = Err(Error::invalid("the cl_program is not built"));
     for binary in built {
         grafted = transplant(binary, device);
         if grafted.is_ok() {
@@ -111,12 +112,12 @@ pub fn graft_first(binaries: &[Vec<u8>], device: &Device) -> Result<Program> {
     grafted
 }
 
-/// A program on a device whose runtime is built on OpenCL.
+/// Grafts a SPIR-V module onto a device whose runtime is built on OpenCL.
 pub fn graft_spirv(module: Option<&[u8]>, device: &Device) -> Result<Program> {
     device.program(&spirv(module, device)?)
 }
 
-/// Why nothing is known yet.
+/// The reason of a missing verdict.
 fn unproven(untried: bool) -> String {
     let remark = if untried { format!("; {}", graft::NEVER_RUN) } else { String::new() };
     format!("unproven: run `onebuf doctor`{remark}")
@@ -136,7 +137,7 @@ pub fn check_target(device: &Device) -> Result<()> {
     }
 }
 
-/// Only drivers that say so by their first directive are believed.
+/// Whether the driver's binary is PTX text, which begins with the directive `.version`.
 fn is_ptx(binary: &[u8]) -> bool {
     let text = std::str::from_utf8(binary).unwrap_or_default();
     let code = |line: &&str| !line.is_empty() && !line.starts_with("//");
@@ -160,11 +161,11 @@ fn ptx(binary: &[u8], device: &Device) -> Result<Source> {
     graft::rewrite(text).map(Source::ptx)
 }
 
-/// For a runtime that is built on OpenCL itself. Drivers give SPIR-V of no program but one that was made from it.
+/// Rewrites SPIR-V for a runtime that is built on OpenCL. Drivers return the SPIR-V only of programs that were created from it.
 fn spirv(module: Option<&[u8]>, device: &Device) -> Result<Source> {
     let Some(module) = module else {
         let what =
-            format!("grafting a program without SPIR-V on {device}, which takes nothing else");
+            format!("grafting a program without SPIR-V onto {device}, which accepts only SPIR-V,");
         return Err(Error::unsupported(
             what,
             "a program that was made from SPIR-V: `Source::spirv`",
@@ -173,20 +174,20 @@ fn spirv(module: Option<&[u8]>, device: &Device) -> Result<Source> {
     let image = graft::rewrite_spirv(module)?;
     if graft::spirv::has_variables(module) && forgets_variables(device) {
         let what = format!("grafting a program that has variables in global memory on {device}");
-        let needs = "another OpenCL beneath: this one does not set them, since the runtime asks for the binary";
+        let needs = "another OpenCL driver under it: this one does not initialize them when the runtime reads the binary";
         return Err(Error::unsupported(what, needs));
     }
     Ok(Source::binary(image))
 }
 
-/// Whether the OpenCL that a device is built on loses what variables begin with.
+/// Whether the OpenCL driver under the device loses the initial values of variables.
 fn forgets_variables(device: &Device) -> bool {
     let layered = device.info().caps.built_on.as_ref();
     let layered = layered.and_then(|id| device.hub().device(id).ok());
     layered.is_some_and(|layered| device.hub().hal(layered.index()).forgets_variables())
 }
 
-/// Wrappers around objects are refused with the reason, as is all else.
+/// Rewrites a code object. Anything else, such as a wrapper around objects, is refused with the reason.
 fn code_object(binary: &[u8], device: &Device) -> Result<Source> {
     if !graft::code_object::is_one(binary) {
         let what = format!("grafting an OpenCL program on {device}");

@@ -1,4 +1,4 @@
-//! How many work-items, in how large groups.
+//! The work-items of a launch, and their groups.
 
 use onebuf_hal::{self as hal, Error, Result};
 
@@ -12,7 +12,7 @@ impl Grid {
         Self(hal::Grid { dims, global, local: None, offset: [0; 3] })
     }
 
-    /// Sets the work-group's size; the driver chooses it otherwise.
+    /// Sets the work-group's size. By default the driver chooses it.
     pub fn local<const D: usize>(mut self, sizes: [usize; D]) -> Self {
         let mut local = [1; 3];
         for (to, from) in local.iter_mut().zip(sizes) {
@@ -23,7 +23,7 @@ impl Grid {
         self
     }
 
-    /// Where the first work-item's index begins; zero otherwise.
+    /// Sets the index of the first work-item; the default is zero.
     pub fn offset<const D: usize>(mut self, first: [usize; D]) -> Self {
         let mut offset = [0; 3];
         for (to, from) in offset.iter_mut().zip(first) {
@@ -34,7 +34,7 @@ impl Grid {
         self
     }
 
-    /// Whether it makes sense, and has an offset only where the kernel may be launched with one.
+    /// Checks the sizes, and that there is an offset only if the kernel allows one.
     #[inline]
     pub(super) fn check(&self, kernel: &str, offsets: bool) -> Result<()> {
         match self.0.is_plain() && self.0.local.is_none() {

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Arg, Call, Grid, Program, Signature, signature::Param};
+use super::{Arg, Call, Grid, Program, Signature, param::Param};
 use crate::{
     device::Device,
     observe::{Timed, What},
@@ -17,7 +17,7 @@ use onebuf_hal::{
 };
 use std::{fmt, mem::MaybeUninit, sync::OnceLock};
 
-/// Kernels with more parameters cost an allocation per launch.
+/// Launches of kernels with more parameters allocate.
 const FEW: usize = 8;
 
 struct Shared {
@@ -25,7 +25,7 @@ struct Shared {
     program: Program,
     hal: Arc<dyn hal::Kernel>,
     signature: Signature,
-    /// The same kernel for another device's queues.
+    /// The kernel grafted onto another device.
     grafted: OnceLock<Kernel>,
 }
 
@@ -33,43 +33,54 @@ struct Shared {
 #[derive(Clone)]
 pub struct Kernel(Arc<Shared>);
 
+impl Program {
+    /// Returns a kernel of this program, with the declared use of its parameters.
+    ///
+    /// # Safety
+    /// For every launch whose arguments match the signature and pass its requirement, the kernel stays
+    /// inside the given buffers, reads only those declared for reading, writes only those declared
+    /// for writing, and terminates.
+    ///
+    /// # Errors
+    /// [`onebuf_hal::Error::InvalidArgument`] if there is no such kernel, or if its number of parameters differs.
+    pub unsafe fn kernel(&self, name: &str, signature: Signature) -> Result<Kernel> {
+        let hal = self.hal().kernel(name, signature.params.len())?;
+        Ok(Kernel::new(name, self, hal, signature))
+    }
+}
+
 impl Kernel {
-    pub(super) fn new(
-        name: &str,
-        program: &Program,
-        hal: Arc<dyn hal::Kernel>,
-        signature: Signature,
-    ) -> Self {
+    fn new(name: &str, program: &Program, hal: Arc<dyn hal::Kernel>, signature: Signature) -> Self {
         let (name, program, grafted) = (name.into(), program.clone(), OnceLock::new());
         Self(Arc::new(Shared { name, program, hal, signature, grafted }))
     }
 
-    /// Its name.
+    /// The kernel's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The device it was built for.
+    /// The device that the kernel was built for.
     pub fn device(&self) -> &Device {
         self.0.program.device()
     }
 
-    /// What it was declared in.
+    /// The kernel's program.
     pub(super) fn program(&self) -> &Program {
         &self.0.program
     }
 
-    /// What was declared of it.
+    /// The kernel's declared signature.
     pub(super) fn signature(&self) -> &Signature {
         &self.0.signature
     }
 
-    /// Itself, for another device's queues, once it was grafted there.
+    /// The kernel grafted onto another device, if it was.
     pub(super) fn grafted(&self) -> &OnceLock<Kernel> {
         &self.0.grafted
     }
 
-    /// Checks, and launches.
+    /// Checks and launches.
     pub(crate) fn launch_plain(&self, queue: &Queue, grid: Grid, args: &[Arg<'_>]) -> Result<()> {
         match self.launch_here(queue, &grid, args, false) {
             Ok(_) => Ok(()),
@@ -77,7 +88,7 @@ impl Kernel {
         }
     }
 
-    /// Checks, and launches; gives the launch's own event when asked for one.
+    /// Checks and launches. Returns the launch's own event if requested.
     #[inline(never)]
     pub(crate) fn launch_on(
         &self,
@@ -89,7 +100,7 @@ impl Kernel {
         self.launch_here(queue, grid, args, wants_event)
     }
 
-    /// Inlined into both of the above: of what a short launch takes on top of the driver, calls are a good part.
+    /// Inlined into both callers: calls are a considerable part of a short launch's overhead above the driver.
     #[inline(always)]
     fn launch_here(
         &self,
@@ -124,7 +135,7 @@ impl Kernel {
         self.launch_checked(queue, grid, args, &mut room, wants_event)
     }
 
-    /// Fits each of the arguments, as many as there are parameters and places, and starts.
+    /// Converts each argument into `room`, which has a place for each parameter, and launches.
     #[inline(always)]
     fn launch_checked<'a>(
         &self,
@@ -154,7 +165,7 @@ impl Kernel {
         }
     }
 
-    /// On a queue of the device that it was grafted on, if it was.
+    /// Launches on a queue of the device that the kernel was grafted onto, if any.
     #[inline(never)]
     fn launch_grafted(
         &self,
@@ -169,7 +180,7 @@ impl Kernel {
         }
     }
 
-    /// On memory whose owner wants it back: the views note the launch.
+    /// Launches on memory whose owner needs it back: the views record the launch.
     #[inline(never)]
     fn start_watched(
         &self,
@@ -183,7 +194,7 @@ impl Kernel {
         Ok(event.and_then(|event| note(args, event, wants_event)))
     }
 
-    /// On an out-of-order queue, where the views tell what to wait for, and note the launch.
+    /// Launches on an out-of-order queue: the views have the events to wait for, and record the launch.
     #[inline(never)]
     fn start_unordered(
         &self,
@@ -212,12 +223,12 @@ impl Kernel {
         if queue.queue_state.tracer.is_on() {
             return self.start_traced(queue, grid, args, after, wants_event);
         }
-        // SAFETY: the signature, declared in an unsafe call, says that the kernel stays in bounds and
-        // honours each access; `launch_checked` made sure that the arguments fit it.
+        // SAFETY: the signature, declared in an unsafe call, guarantees that the kernel stays in bounds and
+        // honours each access; `launch_checked` has checked that the arguments match it.
         unsafe { queue.queue_state.hal.launch(&*self.0.hal, &grid.0, args, after, wants_event) }
     }
 
-    /// The same, recorded; where the device times it, with the event that tells.
+    /// Launches like `start`, and records it, with the event that has the device's times on a profiling queue.
     #[cold]
     fn start_traced(
         &self,
@@ -242,7 +253,7 @@ impl Kernel {
         launched
     }
 
-    /// Whether it can run there.
+    /// Whether the queue belongs to the kernel's device.
     #[inline]
     fn is_of(&self, queue: &Queue) -> bool {
         let mine = self.device();
@@ -281,7 +292,7 @@ impl Kernel {
     }
 }
 
-/// Tells the views of a launch; its event goes to the last of them, unless the caller wants it as well.
+/// Notifies the views of a launch. The last one gets the event itself, unless the caller also wants it.
 fn note(args: &[Arg<'_>], event: Arc<dyn Event>, wants_event: bool) -> Option<Arc<dyn Event>> {
     let mut watched = args.iter().filter(|arg| arg.is_watched());
     let last = if wants_event { None } else { watched.next_back() };
@@ -293,7 +304,7 @@ fn note(args: &[Arg<'_>], event: Arc<dyn Event>, wants_event: bool) -> Option<Ar
     None
 }
 
-/// Kept out of the way: moving an error that is not there is what a short launch would wait for.
+/// Out of line: moving the error would slow down the successful path of short launches.
 #[cold]
 fn failed(error: Error) -> Result<()> {
     Err(error)

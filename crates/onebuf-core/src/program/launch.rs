@@ -1,4 +1,4 @@
-//! What queues do with kernels.
+//! Launching kernels on queues.
 
 use super::{Arg, Grid, Kernel};
 use crate::{fence::Fence, queues::Queue};
@@ -6,12 +6,12 @@ use onebuf_hal::{Error, Result};
 use std::time::{Duration, Instant};
 
 impl Queue {
-    /// Starts a kernel on the views given, which were taken on this queue. Given by value, as
-    /// [`args!`](crate::args) makes them, they are released here.
+    /// Launches a kernel with views that were taken on this queue. Views passed by value, as by
+    /// [`args!`](crate::args), are released here.
     ///
     /// # Errors
-    /// An argument that is missing, of the wrong type or kind, or a view of another queue is an
-    /// [`Error::InvalidArgument`] that names it; nothing was started then.
+    /// [`Error::InvalidArgument`], naming the argument, if an argument is missing, has the wrong type or kind, or is a view of
+    /// another queue. Nothing is launched then.
     pub fn launch<'b>(
         &self,
         kernel: &Kernel,
@@ -21,8 +21,8 @@ impl Queue {
         kernel.launch_plain(self, grid.into(), args.as_ref())
     }
 
-    /// Like [`Queue::launch`], and gives the point that this launch will have reached. On a queue opened
-    /// for profiling, [`Fence::profile`] tells when it ran.
+    /// Like [`Queue::launch`], and returns the fence that this launch reaches. On a profiling queue, [`Fence::profile`] has the
+    /// launch's times.
     ///
     /// # Errors
     /// As for [`Queue::launch`].
@@ -37,9 +37,9 @@ impl Queue {
         Ok(Fence::new(self.queue_state.at_event(event), self.hub.timeout()))
     }
 
-    /// Launches once, waits, and tells how long that took: what a driver leaves to the first launch
-    /// (compiling for a group size, moving the program to the chip) is over then. The kernel does run, on
-    /// the arguments given.
+    /// Launches the kernel once, waits, and returns how long that took. Afterwards the work that a driver defers to the first
+    /// launch is done (compiling for a group size, loading the program onto the chip). The kernel does run, on the given
+    /// arguments.
     ///
     /// # Errors
     /// As for [`Queue::launch`], and [`Error::Timeout`].

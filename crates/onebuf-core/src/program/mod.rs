@@ -9,6 +9,7 @@ mod kernel;
 mod launch;
 mod moved;
 mod once;
+mod param;
 mod signature;
 mod source;
 mod store;

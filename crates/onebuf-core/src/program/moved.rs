@@ -1,7 +1,7 @@
-//! Kernels that run in the queues of a second device as well, since their program was grafted there.
+//! Kernels that also run in the queues of a second device, onto which their program was grafted.
 //!
 //! # Safety
-//! A grafted kernel does what the kernel does that was declared in an unsafe call.
+//! A grafted kernel has the behaviour of the kernel that was declared in an unsafe call.
 
 #![allow(unsafe_code)]
 
@@ -12,13 +12,13 @@ use super::{
 use crate::{
     Hub,
     device::Device,
-    topology::{State, Verdict},
+    topology::{Verdict, VerdictState},
 };
 use onebuf_hal::{Error, Result};
 
 impl Kernel {
-    /// From now on it can be launched on queues of this device, too: its program is [grafted](crate::Program::graft)
-    /// there. What it takes stays the same, and so does the code that launches it; the views are those of the queue.
+    /// Makes the kernel launchable on queues of this device, too, by [grafting](crate::Program::graft) its program there. Its
+    /// arguments and the code that launches it stay the same; views are taken on the queue of the launch.
     ///
     /// ```
     /// # use onebuf::{Buffer, Hub, Kernel, Result, args};
@@ -33,12 +33,13 @@ impl Kernel {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Program::graft`](crate::Program::graft); [`Error::InvalidArgument`] where it was grafted on another device before.
+    /// As for [`Program::graft`](crate::Program::graft); [`Error::InvalidArgument`] if the kernel was grafted onto another device
+    /// before.
     pub fn graft(&self, device: &Device) -> Result<()> {
         if self.grafted().get().is_none() {
             let program = self.program().graft(device)?;
-            // SAFETY: who declared the kernel promised it of these arguments; what is not known to mean the same in the other
-            // API, the rewriters refuse.
+            // SAFETY: the declaration of the kernel covers these arguments, and the rewriters refuse code that is not known to
+            // have the same meaning in the other API.
             let grafted = unsafe { program.kernel(self.name(), self.signature().clone()) }?;
             self.grafted().get_or_init(|| grafted);
         }
@@ -52,25 +53,26 @@ impl Kernel {
         }
     }
 
-    /// As [`Kernel::graft`], where the doctor has proven that for these two devices. For what is done unasked, as by
-    /// pipelines, whose stages are moved so.
+    /// Grafts like [`Kernel::graft`] if the doctor has proven it for these two devices. Meant for automatic grafting, such as of
+    /// a pipeline's stages.
     ///
     /// # Errors
-    /// Why it was not: the doctor's verdict, or what cannot be grafted of the program. It still runs where it was built.
+    /// The reason why it was not grafted: the doctor's verdict, or what cannot be grafted of the program. The kernel still runs
+    /// where it was built.
     pub fn graft_if_proven(&self, device: &Device) -> Result<(), String> {
         let own = self.device();
         let Verdict { state, why, .. } = own.hub().graft_verdict(own, device);
         match state {
-            State::Proven => self.graft(device).map_err(|error| error.to_string()),
-            State::Declared => Err(why),
-            State::Refuted => Err(format!("refuted: {why}")),
+            VerdictState::Proven => self.graft(device).map_err(|error| error.to_string()),
+            VerdictState::Declared => Err(why),
+            VerdictState::Refuted => Err(format!("refuted: {why}")),
         }
     }
 }
 
 impl Hub {
-    /// Whether these are OpenCL's view of a chip and one of an API that may take OpenCL's programs, CUDA's or HIP's.
-    /// What came of it: [`Hub::graft_verdict`].
+    /// Whether `from` is OpenCL's view of a chip, and `to` a view of it by an API that may accept OpenCL programs (CUDA or HIP).
+    /// [`Hub::graft_verdict`] has the doctor's result.
     pub fn could_graft(&self, from: &Device, to: &Device) -> bool {
         let ours = from.hub().is(self) && to.hub().is(self);
         let same = from.info().physical.same_chip(&to.info().physical) || is_built_on(from, to);
@@ -78,7 +80,7 @@ impl Hub {
     }
 }
 
-/// Whether one is a runtime over the other.
+/// Whether `to` is a runtime built on `from`.
 pub fn is_built_on(from: &Device, to: &Device) -> bool {
     to.info().caps.built_on.as_deref() == Some(from.id())
 }

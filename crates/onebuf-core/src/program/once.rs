@@ -1,4 +1,4 @@
-//! Making a thing once, however many threads ask for it at the same time.
+//! Creating a value once, even if several threads request it at the same time.
 
 use onebuf_hal::{
     Error, Result,
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Things by their keys; of those that are too many, the least recently used goes.
+/// Values by key. The least recently used are dropped if there are too many.
 pub(super) struct Once<K, V: ?Sized> {
     state: Mutex<OnceState<K, V>>,
     changed: Condvar,
@@ -19,12 +19,12 @@ pub(super) struct Once<K, V: ?Sized> {
 
 struct OnceState<K, V: ?Sized> {
     slots: HashMap<K, OnceSlot<V>>,
-    /// Counts uses.
+    /// The number of uses so far.
     clock: u64,
 }
 
 enum OnceSlot<V: ?Sized> {
-    /// Some thread is making it.
+    /// A thread is creating the value.
     Making,
     Made {
         value: Arc<V>,
@@ -38,11 +38,11 @@ impl<K: Clone + Eq + Hash, V: ?Sized> Once<K, V> {
         Self { state: Mutex::new(state), changed: Condvar::new(), limit }
     }
 
-    /// The thing of this key if there is one, after waiting for it if another thread is making it.
-    /// `None`: it is this caller's to make, and the slot is held until the guard has it or is dropped.
+    /// Returns the value of this key, after waiting if another thread is creating it. [`Lookup::Yours`] means that the caller
+    /// must create it; the slot is reserved until the guard gets the value or is dropped.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when the other thread takes too long.
+    /// [`Error::Timeout`] if the other thread takes too long.
     pub fn get(&self, key: &K, timeout: Duration) -> Result<Lookup<'_, K, V>> {
         let start = Instant::now();
         let mut state = lock(&self.state);
@@ -67,7 +67,7 @@ impl<K: Clone + Eq + Hash, V: ?Sized> Once<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: ?Sized> Once<K, V> {
-    /// Forgets what was made for such keys. Whoever holds one keeps it.
+    /// Drops the values of matching keys. Existing references stay valid.
     pub fn forget(&self, such: impl Fn(&K) -> bool) {
         let mut gone = Vec::new();
         {
@@ -77,7 +77,7 @@ impl<K: Clone + Eq + Hash, V: ?Sized> Once<K, V> {
                 .extract_if(|key, slot| matches!(slot, OnceSlot::Made { .. }) && such(key));
             gone.extend(made);
         }
-        // Releasing calls the driver: not under the lock.
+        // Outside the lock, since releasing a program calls the driver.
         drop(gone);
     }
 }
@@ -94,7 +94,7 @@ impl<K: Clone + Eq + Hash, V: ?Sized> OnceState<K, V> {
         }
     }
 
-    /// Takes out the least recently used. Whoever holds it keeps it.
+    /// Removes the least recently used value. Existing references stay valid.
     fn take_oldest(&mut self) -> Option<Arc<V>> {
         let made = self.slots.iter().filter_map(|(key, slot)| match slot {
             OnceSlot::Made { used, .. } => Some((*used, key)),
@@ -108,13 +108,13 @@ impl<K: Clone + Eq + Hash, V: ?Sized> OnceState<K, V> {
     }
 }
 
-/// What a look-up found.
+/// The result of a lookup.
 pub(super) enum Lookup<'a, K: Clone + Eq + Hash, V: ?Sized> {
     Made(Arc<V>),
     Yours(Making<'a, K, V>),
 }
 
-/// The right, and the duty, to make a thing. Dropped without, the next who asks makes it.
+/// The task of creating a value. If it is dropped without one, the next caller gets the task.
 pub(super) struct Making<'a, K: Clone + Eq + Hash, V: ?Sized> {
     once: &'a Once<K, V>,
     key: K,
@@ -133,7 +133,7 @@ impl<K: Clone + Eq + Hash, V: ?Sized> Making<'_, K, V> {
                 gone.push(oldest);
             }
         }
-        // Releasing calls the driver: not under the lock.
+        // Outside the lock, since releasing a program calls the driver.
         drop(gone);
     }
 }
@@ -196,7 +196,7 @@ mod tests {
     }
 }
 
-/// Run by `./dev test`, as `tests/shuttle.rs` is.
+/// Run by `./dev test`, like `tests/shuttle.rs`.
 #[cfg(all(test, onebuf_shuttle))]
 mod shuttle_tests {
     use super::*;
@@ -204,8 +204,8 @@ mod shuttle_tests {
 
     const LONG: Duration = Duration::from_secs(600);
 
-    /// Three threads want two things, the first attempt at one of them fails; each is made exactly once,
-    /// everybody gets it, nobody hangs.
+    /// Three threads request two values, and the first attempt at one of them fails. Each value is created exactly once,
+    /// every thread gets it, and no thread hangs.
     fn scenario() {
         let once: Arc<Once<u64, u64>> = Arc::new(Once::new(2));
         let made = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);

@@ -1,74 +1,18 @@
-//! What a kernel takes, and what must hold of a launch.
+//! Declared parameters of a kernel, and requirements on its launches.
 
-use super::{Arg, Grid, arg::Kind};
+use super::{
+    Arg, Grid,
+    arg::Kind,
+    param::{Element, Param},
+};
 use bytemuck::Pod;
 use onebuf_hal::{Access, Result, locks::Arc};
-use std::{any::TypeId, fmt};
+use std::fmt;
 
-#[derive(Clone, Copy)]
-pub(super) enum Param {
-    Buffer { element: Element, access: Access },
-    Value(Element),
-    Local(Element),
-}
-
-impl fmt::Display for Param {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Param::Buffer { element, access } => write!(f, "a {access} view of {element:?}"),
-            Param::Value(element) => {
-                write!(f, "a value of type {element:?} ({} bytes)", element.bytes())
-            }
-            Param::Local(element) => write!(f, "local memory of {element:?}"),
-        }
-    }
-}
-
-/// An element type, remembered at run time. Small, since every argument of every launch carries one.
-#[derive(Clone, Copy)]
-pub(crate) struct Element {
-    id: TypeId,
-    /// Its name and its size, which only few ask for.
-    facts: fn() -> (&'static str, usize),
-    /// Its size where it has no type of its own.
-    unsized_bytes: usize,
-}
-
-impl Element {
-    #[inline]
-    pub(crate) fn of<T: Pod>() -> Self {
-        let facts = || (std::any::type_name::<T>(), size_of::<T>());
-        Self { id: TypeId::of::<T>(), facts, unsized_bytes: 0 }
-    }
-
-    /// So many bytes of a type that is known elsewhere.
-    pub(crate) fn of_bytes(bytes: usize) -> Self {
-        Self { id: TypeId::of::<[u8]>(), facts: || ("[u8]", 0), unsized_bytes: bytes }
-    }
-
-    pub fn bytes(&self) -> usize {
-        self.unsized_bytes + (self.facts)().1
-    }
-}
-
-/// The id is enough where it is that of a type with a size, and is asked for each argument of each launch.
-impl PartialEq for Element {
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        self.id == other.id && self.unsized_bytes == other.unsized_bytes
-    }
-}
-
-impl fmt::Debug for Element {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str((self.facts)().0)
-    }
-}
-
-/// Checks a launch beyond its types; an error's text goes to the caller.
+/// Checks a launch beyond its types. The error's text goes to the caller.
 type Requirement = Arc<dyn Fn(&Call<'_>) -> Result<(), String> + Send + Sync>;
 
-/// What a kernel takes, parameter by parameter, in order.
+/// The declared parameters of a kernel, in order.
 ///
 /// ```
 /// use onebuf::{Access, Signature};
@@ -91,25 +35,24 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// No parameters yet.
+    /// A signature without parameters.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A buffer of `T`, and what the kernel does with it.
+    /// Adds a buffer of `T`, with the kernel's use of it.
     pub fn buffer<T: Pod>(mut self, access: Access) -> Self {
         self.params.push(Param::Buffer { element: Element::of::<T>(), access });
         self
     }
 
-    /// A value: a scalar, a vector as an array, or a plain struct.
+    /// Adds a value: a scalar, a vector as an array, or a plain struct.
     pub fn value<T: Pod>(mut self) -> Self {
         self.params.push(Param::Value(Element::of::<T>()));
         self
     }
 
-    /// A value of so many bytes, passed by [`Arg::bytes`]: for callers in other languages, whose types are
-    /// not known here.
+    /// Adds a value of `count` bytes, passed by [`Arg::bytes`]: for callers in other languages, whose types are unknown here.
     ///
     /// ```
     /// # use onebuf::{Access, Arg, IntoArg, Signature, Source};
@@ -136,21 +79,21 @@ impl Signature {
         self
     }
 
-    /// Group-local memory of `T`; its length is given at each launch.
+    /// Adds group-local memory of `T`. Each launch gives its length.
     pub fn local<T: Pod>(mut self) -> Self {
         self.params.push(Param::Local(Element::of::<T>()));
         self
     }
 
-    /// Launches may begin at another index than zero: see [`Grid::offset`]. The promise of
-    /// [`crate::Program::kernel`] then has to hold for those too; without this they are refused.
+    /// Allows launches that begin at an index other than zero: see [`Grid::offset`]. The contract of
+    /// [`crate::Program::kernel`] must then hold for those, too. Without this they are refused.
     pub fn offsets(mut self) -> Self {
         self.offsets = true;
         self
     }
 
-    /// What must hold of each launch for the kernel to stay in bounds. Launches that do not pass are
-    /// refused, so the promise of [`crate::Program::kernel`] needs to hold only for those that do.
+    /// Sets a requirement that each launch must pass for the kernel to stay in bounds. Other launches are refused, so the
+    /// contract of [`crate::Program::kernel`] needs to hold only for those that pass.
     pub fn require(
         mut self,
         check: impl Fn(&Call<'_>) -> Result<(), String> + Send + Sync + 'static,
@@ -166,14 +109,14 @@ impl fmt::Debug for Signature {
     }
 }
 
-/// A launch about to happen, as [`Signature::require`] sees it.
+/// A launch before it is started, as passed to [`Signature::require`].
 pub struct Call<'c> {
     pub(super) grid: &'c Grid,
     pub(super) args: &'c [Arg<'c>],
 }
 
 impl Call<'_> {
-    /// Work-items per dimension; unused dimensions are 1.
+    /// The number of work-items per dimension; unused dimensions are 1.
     pub fn global(&self) -> [usize; 3] {
         self.grid.0.global
     }
@@ -183,7 +126,7 @@ impl Call<'_> {
         self.grid.0.offset
     }
 
-    /// Elements of a buffer or of local memory; zero for a value.
+    /// The number of elements of a buffer or of local memory; zero for a value.
     pub fn len(&self, index: usize) -> usize {
         match self.args.get(index).map(|arg| &arg.0) {
             Some(Kind::Buffer { element, hold }) => hold.bytes() / element.bytes().max(1),
@@ -192,7 +135,7 @@ impl Call<'_> {
         }
     }
 
-    /// A value argument, if it is one of this size.
+    /// A value argument, if it has this type.
     pub fn value<T: Pod>(&self, index: usize) -> Option<T> {
         match self.args.get(index).map(|arg| &arg.0) {
             Some(Kind::Value { element, bytes }) if *element == Element::of::<T>() => {

@@ -1,18 +1,18 @@
-//! Writing sources down: text, SPIR-V, binaries, files, functions.
+//! Program sources: text, SPIR-V, binaries, files, functions.
 
 use onebuf_hal::{
     self as hal, Error, Language, NativeArgs, NativeKernel, Result, is_spirv, locks::Arc,
 };
 use std::{borrow::Cow, fmt, fs, path::Path};
 
-/// The languages that a source may be written in, by the names that backends know them by.
+/// The languages of sources, by the names that the backends use.
 const OPENCL_C: Language = Language("OpenCL C");
 const CUDA_C: Language = Language("CUDA C");
 const HIP_C: Language = Language("HIP C");
 const PTX: Language = Language("PTX");
 
-/// One program in as many forms as its author has it in; a device takes the one it can use: its own
-/// binary first, then SPIR-V, then text. The host takes functions of this process.
+/// One program in one or more forms. A device uses the first that it accepts: its own binary, then SPIR-V, then text. The host
+/// uses functions of this process.
 #[derive(Clone, Default)]
 pub struct Source(hal::Source);
 
@@ -23,7 +23,7 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// As a device takes it.
+    /// The source as backends take it.
     pub(crate) fn hal(&self) -> &hal::Source {
         &self.0
     }
@@ -67,10 +67,9 @@ impl Source {
         Self::default().with_binary(binary)
     }
 
-    /// A program from a file: SPIR-V where the contents begin as a module does; CUDA C, HIP C or PTX where
-    /// the name ends in `.cu`, `.hip` or `.ptx`; one kernel in GLSL, which has the file's name, for `.comp` and
-    /// `.glsl`; OpenCL C otherwise. A file whose name ends in `.spv` has to
-    /// be SPIR-V. The file is read now.
+    /// A program from a file: SPIR-V if the contents begin like a module; CUDA C, HIP C or PTX if the name ends in `.cu`, `.hip`
+    /// or `.ptx`; one GLSL kernel, named after the file, for `.comp` and `.glsl`; otherwise OpenCL C. A file whose name ends in
+    /// `.spv` must be SPIR-V. The file is read immediately.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -86,8 +85,8 @@ impl Source {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a file that cannot be read, [`Error::InvalidArgument`] for one that is
-    /// neither; both name the path.
+    /// [`Error::Unavailable`] for a file that cannot be read, [`Error::InvalidArgument`] for a file that is neither SPIR-V nor
+    /// text; both name the path.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let named = path.display();
@@ -118,14 +117,14 @@ impl Source {
         Ok(Self::default().with_text(language, text))
     }
 
-    /// Adds the program in OpenCL C, for devices that speak it.
+    /// Adds the program in OpenCL C, for OpenCL devices.
     pub fn with_opencl_c(self, text: impl Into<Cow<'static, str>>) -> Self {
         self.with_text(OPENCL_C, text)
     }
 
-    /// Adds the program in CUDA C, for CUDA devices. Kernels are found by their C names, so each is
-    /// `extern "C" __global__`; group-local arguments are no parameters but parts of its one
-    /// `extern __shared__` array, in their order, each aligned to 16 bytes.
+    /// Adds the program in CUDA C, for CUDA devices. Kernels are found by their C names, so each must be
+    /// `extern "C" __global__`. Group-local arguments are not parameters but parts of the kernel's single
+    /// `extern __shared__` array, in order, each aligned to 16 bytes.
     ///
     /// ```
     /// use onebuf::Source;
@@ -140,21 +139,20 @@ impl Source {
         self.with_text(CUDA_C, text)
     }
 
-    /// Adds the program in HIP C, for HIP devices; kernels as in [`Source::with_cuda_c`].
+    /// Adds the program in HIP C, for HIP devices, with kernels as in [`Source::with_cuda_c`].
     pub fn with_hip_c(self, text: impl Into<Cow<'static, str>>) -> Self {
         self.with_text(HIP_C, text)
     }
 
-    /// Adds the program in PTX, for CUDA devices, which take it before CUDA C: no compiler has to be
-    /// installed for it.
+    /// Adds the program in PTX, for CUDA devices, which prefer it to CUDA C: it needs no installed compiler.
     pub fn with_ptx(self, text: impl Into<Cow<'static, str>>) -> Self {
         self.with_text(PTX, text)
     }
 
-    /// Adds one kernel in GLSL, for OpenGL and Vulkan. A shader has but one `main`, so the kernel's name is
-    /// given beside it. A buffer is the storage block whose binding is the argument's number; all values together, in
-    /// their order, are one `std140` uniform block whose binding is the number of the first of them. Groups
-    /// have the shader's own size, and divide the work-items.
+    /// Adds one kernel in GLSL, for OpenGL and Vulkan. A shader's only entry point is `main`, so the kernel's name is
+    /// given separately. A buffer is the storage block whose binding is the argument's index. All values together, in
+    /// order, are one `std140` uniform block whose binding is the index of the first value. The shader declares the group size,
+    /// which must divide the number of work-items.
     ///
     /// ```
     /// use onebuf::Source;
@@ -179,15 +177,14 @@ impl Source {
         Self(self.0.with_shader(kernel.into(), text.into()))
     }
 
-    /// Adds the program as a SPIR-V module. A device whose [`onebuf_hal::Caps::il_versions`] name SPIR-V
-    /// takes it before text.
+    /// Adds the program as a SPIR-V module. A device whose [`onebuf_hal::Caps::il_versions`] include SPIR-V prefers it to text.
     pub fn with_spirv(mut self, module: impl Into<Cow<'static, [u8]>>) -> Self {
         self.0.spirv = Some(module.into());
         self
     }
 
-    /// Adds the program as one device's own binary, which is taken before anything else. A device that
-    /// refuses it takes SPIR-V or text where the source has them; [`crate::Program::origin`] tells.
+    /// Adds the program as a device's own binary, which takes precedence. A device that refuses it uses SPIR-V or text if the
+    /// source has them; [`crate::Program::origin`] tells which.
     ///
     /// ```
     /// # use onebuf::{Hub, Origin, Source};
@@ -204,7 +201,7 @@ impl Source {
         Self(self.0.with_binary(binary))
     }
 
-    /// Adds a kernel as a Rust function, for the host: called once for a whole launch.
+    /// Adds a kernel as a Rust function, for the host. It is called once for a whole launch.
     pub fn with_native(
         mut self,
         name: impl Into<Cow<'static, str>>,
@@ -214,29 +211,29 @@ impl Source {
         self
     }
 
-    /// Options for the compiler, such as `-cl-fast-relaxed-math`.
+    /// Sets options for the compiler, such as `-cl-fast-relaxed-math`.
     pub fn with_options(self, options: impl Into<String>) -> Self {
         Self(self.0.with_options(options))
     }
 }
 
-/// Whether the compiler may read files that the source does not hold. What depends on them cannot be
-/// remembered: a look at the source does not tell whether they changed. Errs on the side of yes.
+/// Whether the compiler may read files outside the source. Such programs cannot be cached: the source does not show
+/// whether the files changed. May return true unnecessarily.
 pub(super) fn reads_files(source: &hal::Source) -> bool {
     let texts = source.texts.iter().map(|(_, text)| text);
     let mut texts = texts.chain(source.shaders.iter().map(|shader| &shader.text));
     option_reads_files(&source.options) || texts.any(|text| text_includes(text))
 }
 
-/// `-I`, `-include`, `-isystem` and their kind, and files of options.
+/// Whether there is `-I`, `-include`, `-isystem` or the like, or a file of options.
 fn option_reads_files(options: &str) -> bool {
     let words = options.split_whitespace().map(|word| word.trim_start_matches(['"', '\'']));
     let mut words = words.map(|word| word.replacen("--", "-", 1));
     words.any(|word| ["-I", "-i", "@"].iter().any(|start| word.starts_with(start)))
 }
 
-/// Whether there may be a directive: its sign in any spelling, and its word, however broken by comments and
-/// continued lines. A text that has both for another reason is not remembered, which does no harm.
+/// Whether the text may have an include directive: its sign in any spelling, and its keyword, even if broken by comments and
+/// continued lines. A text that has both for another reason is merely not cached.
 fn text_includes(text: &str) -> bool {
     let sign = ["#", "%:", "??="].iter().any(|sign| text.contains(sign));
     let unbroken: String = text.chars().filter(|c| !(c.is_whitespace() || *c == '\\')).collect();
@@ -248,7 +245,7 @@ mod tests {
     use super::*;
     use onebuf_hal::Shader;
 
-    /// Names are all that joins a source and a device.
+    /// A source and a device agree on a language only by its name.
     #[test]
     fn languages_have_the_names_that_backends_know() {
         let known =

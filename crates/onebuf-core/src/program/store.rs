@@ -1,9 +1,8 @@
 //! Compiled programs on disk.
 //!
 //! One file per program: `magic, version, lengths, key, binary, checksum`. Its name is a hash of the
-//! key, and the whole key is inside and compared, so that two keys of one hash cost time and nothing
-//! else. Files are replaced as a whole; there are no locks, and of two processes that write the same
-//! program the later wins.
+//! key. The file also has the whole key, which is compared, so a hash collision only costs time.
+//! Files are replaced as a whole, without locks. If two processes write the same program, the later one wins.
 
 use crate::private_files;
 use onebuf_hal::{Error, Result};
@@ -14,20 +13,20 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The folder's name inside of the cache folder.
+/// The folder's name in the cache folder.
 const FOLDER: &str = "programs";
 const MAGIC: &[u8; 8] = b"onebufpr";
-/// Of the file format and of what a key is made of.
+/// The version of the file format and of the key's composition.
 pub(super) const VERSION: u32 = 1;
 const HEAD_BYTES: usize = MAGIC.len() + 4 + 8 + 8;
 const SUM_BYTES: usize = 8;
-/// A writer that lives renames within milliseconds.
+/// The age after which a temporary file is abandoned: a live writer renames within milliseconds.
 const TEMPORARY_LIFE: Duration = Duration::from_secs(3600);
 
 /// A folder of compiled programs, bounded in size.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// The cache folder; programs lie in a folder of it.
+    /// The cache folder; programs are in a subfolder.
     base: PathBuf,
     limit_bytes: u64,
     warned: AtomicBool,
@@ -46,8 +45,8 @@ impl Store {
         Self { base, limit_bytes, warned: AtomicBool::new(false) }
     }
 
-    /// The binary that was kept for this key. Nothing that is damaged, somebody else's, or writable by
-    /// others is ever used.
+    /// Returns the binary stored for this key. Files that are damaged, belong to another user, or are writable by others are
+    /// never used.
     pub fn load(&self, key: &[u8]) -> Option<Vec<u8>> {
         let path = self.path(key);
         match self.read(&path, key) {
@@ -60,7 +59,7 @@ impl Store {
         }
     }
 
-    /// Keeps a binary. What goes wrong is told once and changes nothing else.
+    /// Stores a binary. The first failure is logged; failures have no other effect.
     pub fn save(&self, key: &[u8], binary: &[u8]) {
         if let Err(error) = self.write(key, binary)
             && !self.warned.swap(true, Ordering::Relaxed)
@@ -82,7 +81,7 @@ impl Store {
         self.check_folders().map_err(io::Error::other)?;
         let bytes = private_files::read_private(&mut file, self.limit_bytes)?;
         let binary = decode(&bytes, key).map_err(io::Error::other)?.to_vec();
-        // Its use, for who goes first. A failure only makes it go sooner.
+        // Records the use, for the order of removal. A failure only makes the file go sooner.
         drop(file.set_modified(SystemTime::now()));
         Ok(binary)
     }
@@ -108,7 +107,7 @@ impl Store {
         self.shrink(&path)
     }
 
-    /// Removes the least recently used until the rest is small enough, and what crashed writers left.
+    /// Removes the least recently used programs until the rest fits, and the files of crashed writers.
     fn shrink(&self, newest: &Path) -> Result<()> {
         let mut entries = entries(&self.folder())?;
         let old = |e: &StoredFile| e.used.elapsed().is_ok_and(|age| age > TEMPORARY_LIFE);
@@ -127,27 +126,27 @@ impl Store {
         Ok(())
     }
 
-    /// How many programs a cache folder holds, and how many bytes.
+    /// The number and the total size of the programs in a cache folder.
     pub fn contents(base: &Path) -> Result<(usize, u64)> {
         let entries = entries(&base.join(FOLDER))?;
         let programs = entries.iter().filter(|entry| !entry.is_temporary).count();
         Ok((programs, entries.iter().map(|entry| entry.bytes).sum()))
     }
 
-    /// Removes every program from a cache folder, and what lies there instead of the folder of programs.
+    /// Removes every program from a cache folder, or the file in place of the folder of programs.
     pub fn clear(base: &Path) -> Result<()> {
         let folder = base.join(FOLDER);
         if fs::metadata(&folder).is_ok_and(|meta| !meta.is_dir()) {
             return fs::remove_file(&folder).map_err(|error| unusable(&folder, &error));
         }
         entries(&folder)?.iter().try_for_each(remove)?;
-        // Not ours to remove where somebody put other files.
+        // Fails if there are other files, which stay.
         drop(fs::remove_dir(folder));
         Ok(())
     }
 }
 
-/// The files in a folder that are this cache's by their names; none where there is no folder.
+/// The files in a folder that belong to this cache by their names. A missing folder has none.
 fn entries(folder: &Path) -> Result<Vec<StoredFile>> {
     let list = match fs::read_dir(folder) {
         Ok(list) => list,
@@ -158,7 +157,7 @@ fn entries(folder: &Path) -> Result<Vec<StoredFile>> {
     Ok(list.filter_map(|item| entry(&item.ok()?)).collect())
 }
 
-/// `None` for others' files, and for one that another process has just removed.
+/// `None` for unrelated files, and for a file that another process has just removed.
 fn entry(item: &fs::DirEntry) -> Option<StoredFile> {
     let path = item.path();
     let ending = path.extension()?.to_str()?;
@@ -189,11 +188,11 @@ fn head(key: &[u8], binary: &[u8]) -> Vec<u8> {
     [&MAGIC[..], &VERSION.to_le_bytes(), &lengths[0], &lengths[1]].concat()
 }
 
-/// The binary in a file's bytes, when they are whole and of this key.
+/// Returns the binary in a file's bytes if they are complete and belong to this key.
 fn decode<'a>(bytes: &'a [u8], key: &[u8]) -> Result<&'a [u8], &'static str> {
     let (body, sum) = bytes.split_last_chunk::<SUM_BYTES>().ok_or("cut off")?;
     if fnv1a(&[body]) != u64::from_le_bytes(*sum) {
-        return Err("damaged: the checksum is another");
+        return Err("damaged: wrong checksum");
     }
     let (found, rest) = body.split_at_checked(HEAD_BYTES).ok_or("cut off")?;
     let (its_key, binary) = rest.split_at_checked(key.len()).ok_or("of another key")?;
@@ -203,8 +202,8 @@ fn decode<'a>(bytes: &'a [u8], key: &[u8]) -> Result<&'a [u8], &'static str> {
     if binary.is_empty() { Err("empty") } else { Ok(binary) }
 }
 
-/// FNV-1a: the same on every machine and in every version, and any one changed byte changes it. Against
-/// accidents; the folder's mode is what keeps others out.
+/// FNV-1a: the same on every machine and in every version, and any single changed byte changes it. It detects
+/// accidental damage; the folder's mode protects against other users.
 fn fnv1a(parts: &[&[u8]]) -> u64 {
     let bytes = parts.iter().copied().flatten();
     bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {

@@ -1,4 +1,4 @@
-//! `callback`: the receiver's queue waits at a host signal, which the completion callback of the sender's event opens.
+//! `callback`: the receiver's queue waits for a host signal, which the completion callback of the sender's event opens.
 //!
 //! The thread that opens host signals is in [`super::callback_thread`].
 

@@ -1,8 +1,9 @@
-//! Host signals that callbacks open are opened on a thread of onebuf's own.
+//! Opens the host signals of completion callbacks on a thread of onebuf.
 //!
-//! A callback runs on a thread of the driver whose work has ended. To open a host signal is to call the driver that waits, and that may
-//! run the commands behind the host signal in the call itself: work of one driver inside another's callback, which both may
-//! hang on. So a callback only hands the host signal over, and a thread that is no driver's opens it.
+//! A callback runs on a thread of the driver whose work has ended. Opening a host signal calls the driver of the waiting queue,
+//! which may run the commands behind the host signal inside that call. One driver's work would then run inside another driver's
+//! callback, and both may deadlock. So a callback only passes the host signal on, and a thread that belongs to no driver opens
+//! it.
 
 use onebuf_hal::{
     self as hal, Error, Result,
@@ -15,10 +16,10 @@ use std::{
     time::Duration,
 };
 
-/// So many host signals wait for callbacks at once; beyond that the calling thread waits.
+/// Maximum number of host signals that wait for callbacks at once; beyond that the calling thread waits.
 const MOST: usize = 1024;
 
-/// How long the thread stays when no host signal is left: hand-overs come in rows.
+/// How long the thread stays when no host signal is left: hand-overs come in bursts.
 const LINGER: Duration = if cfg!(onebuf_shuttle) { Duration::ZERO } else { Duration::from_secs(2) };
 
 /// The host signals of one hub that callbacks open, and the thread that opens them while there are any.
@@ -30,25 +31,26 @@ pub(crate) struct CallbackThread {
 
 #[derive(Default)]
 struct CallbackQueue {
-    /// Host signals whose callbacks have come.
+    /// Host signals whose callbacks have been called.
     tasks: VecDeque<CallbackTask>,
-    /// Host signals that are shut and have a place here.
+    /// Number of reserved places.
     places: usize,
     /// Whether the thread runs.
     staffed: bool,
 }
 
-/// A host signal, and how the work ended that it waited for; dropped unopened where nobody said.
+/// A host signal, and the outcome of the work that it waited for. `None` if the callback was dropped: the signal is then
+/// dropped unopened.
 struct CallbackTask {
     host_signal: Box<dyn hal::HostSignal>,
     outcome: Option<Result<()>>,
 }
 
 impl CallbackThread {
-    /// A place for one host signal. The thread that will open it runs when this returns.
+    /// Reserves a place for one host signal. The thread that will open it is running when this returns.
     ///
     /// # Errors
-    /// [`Error::Busy`] when all places are taken; [`Error::Unsupported`] when there is no thread to be had.
+    /// [`Error::Busy`] if all places are taken; [`Error::Unsupported`] if the thread cannot be started.
     pub fn place(self: &Arc<Self>) -> Result<CallbackPlace> {
         let mut callbacks = lock(&self.callbacks);
         if callbacks.places >= MOST {
@@ -70,7 +72,7 @@ impl CallbackThread {
         Ok(CallbackPlace(self.clone()))
     }
 
-    /// Opens the next host signal. False when the thread has nothing more to do.
+    /// Opens the next host signal. Returns false if the thread should end.
     fn deliver(&self) -> bool {
         let Some(CallbackTask { host_signal, outcome }) = self.next() else { return false };
         let open = move || match outcome {
@@ -83,7 +85,7 @@ impl CallbackThread {
         true
     }
 
-    /// The next host signal to be opened; `None` when there are none and none can come.
+    /// The next host signal to open; `None` if none is left and no place is reserved.
     fn next(&self) -> Option<CallbackTask> {
         let (mut callbacks, mut lingered) = (lock(&self.callbacks), LINGER.is_zero());
         loop {
@@ -105,13 +107,13 @@ impl CallbackThread {
         }
     }
 
-    /// A host signal is to be opened. Its place keeps the thread until it is left.
+    /// Queues a host signal to be opened. Its place keeps the thread running until it is released.
     fn post(&self, task: CallbackTask) {
         lock(&self.callbacks).tasks.push_back(task);
         self.changed.notify_one();
     }
 
-    /// A place is free again.
+    /// Releases a place.
     fn leave(&self) {
         lock(&self.callbacks).places -= 1;
         self.changed.notify_one();
@@ -124,11 +126,11 @@ impl fmt::Debug for CallbackThread {
     }
 }
 
-/// A place for one host signal, until it is used or dropped.
+/// A reserved place for one host signal; released when dropped.
 pub(crate) struct CallbackPlace(Arc<CallbackThread>);
 
 impl CallbackPlace {
-    /// The host signal that has this place, for the callback that will open it.
+    /// Puts a host signal into this place, for the callback that will open it.
     pub fn keep(self, host_signal: Box<dyn hal::HostSignal>) -> Kept {
         Kept { host_signal: Some(host_signal), place: self }
     }
@@ -140,14 +142,14 @@ impl Drop for CallbackPlace {
     }
 }
 
-/// A shut host signal in the hands of a callback. Opened or dropped there, it is opened or fails on the callback thread's thread.
+/// An unopened host signal that a callback owns. If the callback opens or drops it, the callback thread opens or fails it.
 pub(crate) struct Kept {
     host_signal: Option<Box<dyn hal::HostSignal>>,
     place: CallbackPlace,
 }
 
 impl Kept {
-    /// Has the host signal opened. May be called on a driver's thread: no driver is called here.
+    /// Requests that the host signal is opened. May be called on a driver's thread: it calls no driver.
     pub fn open(mut self, outcome: Result<()>) {
         self.hand_over(Some(outcome));
     }
@@ -178,7 +180,7 @@ mod tests {
     /// The name of the thread that settled a host signal, and how.
     type Settled = (Option<String>, Result<(), &'static str>);
 
-    /// A host signal that tells.
+    /// A host signal that reports how it was settled.
     struct Told(Option<mpsc::Sender<Settled>>);
 
     impl Told {

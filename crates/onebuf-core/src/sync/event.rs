@@ -1,4 +1,4 @@
-//! `event`: the queue waits for an event of the sender's, which it takes by its API's contract.
+//! `event`: the queue waits for an event of the sender, which its API's contract allows.
 
 use super::{Events, Join, Method, Pair, host_wait};
 use onebuf_hal::{Event, Result, SyncMethod, locks::Arc};

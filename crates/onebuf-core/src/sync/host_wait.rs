@@ -1,4 +1,4 @@
-//! `host_wait`: the calling thread waits. It always works, so it is the last method, and what others fall back to.
+//! `host_wait`: the calling thread waits. It always works, so it is the last method and the fallback of others.
 
 use super::{Join, Method, Pair};
 use onebuf_hal::{Error, Event, Result, SyncMethod, locks::Arc};
@@ -20,7 +20,7 @@ impl Method for HostWait {
     }
 }
 
-/// A driver could not make the queue wait: the thread does. Work that failed is reported here as well.
+/// Waits on the calling thread because a driver could not make the queue wait. Also reports failed work.
 pub(super) fn instead(
     join: &mut Join<'_>,
     event: &Arc<dyn Event>,

@@ -1,9 +1,6 @@
-//! Joining two queues now: the methods are asked in the policy's order until one has done it.
+//! Joins two queues: tries the methods in the policy's order until one succeeds.
 
-use super::{
-    Events, Pair, Terms, callback_thread::CallbackThread, methods, policy, semaphores::Semaphores,
-    wait_value_words::WaitValueTable,
-};
+use super::{Join, Pair, SyncTables, Terms, policy};
 use crate::{
     device_table::DeviceTable,
     observe::What,
@@ -11,15 +8,6 @@ use crate::{
     topology::DeviceIx,
 };
 use onebuf_hal::{Event, Result, SyncMethod, locks::Arc};
-use std::time::Duration;
-
-/// What the methods of one hub keep.
-#[derive(Debug, Default)]
-pub(crate) struct SyncTables {
-    pub(super) wait_values: WaitValueTable,
-    pub(super) semaphores: Semaphores,
-    pub(super) callback_thread: Arc<CallbackThread>,
-}
 
 /// Makes queues of one hub wait for each other.
 #[derive(Clone, Copy)]
@@ -28,50 +16,12 @@ pub(crate) struct Joiner<'h> {
     tables: &'h SyncTables,
 }
 
-/// Two queues that are being joined.
-pub(super) struct Join<'j> {
-    pub devices: &'j DeviceTable,
-    pub tables: &'j SyncTables,
-    /// The queue that is to wait.
-    pub queue: &'j Arc<QueueState>,
-    /// What it is to wait for.
-    pub point: &'j QueuePoint,
-    /// Where the events go that the queue is to wait for, where the caller puts them into its own wait list.
-    pub collected: Option<&'j mut Vec<Arc<dyn Event>>>,
-}
-
-impl<'j> Join<'j> {
-    /// As far as is known without an event of the sender's.
-    pub fn pair(&self) -> Pair<'j> {
-        let (sender, receiver) = (&self.point.queue_state, self.queue);
-        let pair = Pair::between(self.devices.topology(), sender.device, receiver.device);
-        match sender.hal.domain() == receiver.hal.domain() {
-            true => Pair { events: Events::OneContext, ..pair },
-            // Two contexts of one device, or a device of another hub that has the same place there.
-            false if pair.events == Events::OneContext => Pair { events: Events::Foreign, ..pair },
-            false => pair,
-        }
-    }
-
-    /// As the receiver says of this very event.
-    fn pair_by(&self, event: &dyn Event) -> Pair<'j> {
-        let receiver = &self.queue.hal;
-        let events = match (receiver.takes(event), event.domain() == receiver.domain()) {
-            (true, true) => Events::OneContext,
-            (true, false) => Events::Taken,
-            (false, _) => Events::Foreign,
-        };
-        Pair { events, ..self.pair() }
-    }
-
-    pub fn timeout(&self) -> Duration {
-        self.devices.timeout()
-    }
-
+impl Join<'_> {
+    /// Joins the queues by the first method that succeeds.
     fn run(&mut self, terms: Terms) -> Result<SyncMethod> {
         let mut tried = None;
         if !self.point.is_marked()
-            && let Some(first) = methods(self.pair(), terms).next()
+            && let Some(first) = policy::methods(self.pair(), terms).next()
         {
             match first.join_unmarked(self) {
                 Some(true) => return Ok(first.word()),
@@ -84,13 +34,13 @@ impl<'j> Join<'j> {
         if event.poll()? {
             return Ok(SyncMethod::SameQueue);
         }
-        let left = methods(self.pair_by(&**event), terms);
+        let left = policy::methods(self.pair_by(&**event), terms);
         for method in left.filter(|method| Some(method.word()) != tried) {
             if let Some(by) = method.join(self, event)? {
                 return Ok(by);
             }
         }
-        // Not reached: the host's wait is the last of all methods, and joins any two queues.
+        // Not reached: `HostWait` is the last method, and joins any two queues.
         point.wait_by(&**event, self.timeout()).map(|()| SyncMethod::HostWait)
     }
 }
@@ -100,13 +50,12 @@ impl<'h> Joiner<'h> {
         Self { devices, tables }
     }
 
-    /// The best method by which a queue of one device can be made to wait for another's.
+    /// The best method that makes a queue of one device wait for a queue of another.
     pub fn best(self, sender: DeviceIx, receiver: DeviceIx, terms: Terms) -> SyncMethod {
         policy::best(Pair::between(self.devices.topology(), sender, receiver), terms)
     }
 
-    /// Makes later work of the queue wait for a point, by the best method that may join the two. Returns the method that was
-    /// used.
+    /// Makes later work of the queue wait for a point, by the best method that is allowed. Returns the method that was used.
     pub fn after(
         self,
         queue: &Arc<QueueState>,
@@ -116,8 +65,8 @@ impl<'h> Joiner<'h> {
         self.join(queue, point, terms, None)
     }
 
-    /// Does the same for an out-of-order queue, whose launches wait for events one by one: those are collected instead of
-    /// waited for.
+    /// Like [`Self::after`], for an out-of-order queue: events are collected for the wait lists of its launches instead of
+    /// being waited for here.
     pub fn collect(
         self,
         queue: &Arc<QueueState>,

@@ -1,4 +1,4 @@
-//! `same_queue`: an in-order queue is behind its own work.
+//! `same_queue`: an in-order queue runs after its own earlier work.
 
 use super::{Join, Method, Pair};
 use onebuf_hal::{Event, Result, SyncMethod, locks::Arc};

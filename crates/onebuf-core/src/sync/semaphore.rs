@@ -2,9 +2,8 @@
 //!
 //! The semaphores themselves are in [`super::semaphores`].
 
-use super::{Events, Join, Method, Pair};
-use crate::topology::DeviceIx;
-use onebuf_hal::{DeviceInfo, Event, Result, SyncMethod, locks::Arc};
+use super::{Events, Join, Method, Pair, semaphores::maker};
+use onebuf_hal::{Event, Result, SyncMethod, locks::Arc};
 
 pub(super) struct Semaphore;
 
@@ -13,14 +12,14 @@ impl Method for Semaphore {
         SyncMethod::Semaphore
     }
 
-    /// Queues that take each other's events need none.
+    /// Not needed if the receiver can wait for the sender's events.
     fn can(&self, pair: &Pair<'_>) -> bool {
         let apart = pair.events == Events::Foreign && !pair.is_foreign();
         apart && pair.is_by_descriptor() && maker(pair).is_some()
     }
 
-    /// An event that was made now would cost three calls, and hardly be reached already. Behind a host signal only an event
-    /// tells how the work ended.
+    /// Saves an event, which would cost three driver calls and is unlikely to be complete already. Behind a host signal an
+    /// event is needed, because only an event reports how the work ended.
     fn join_unmarked(&self, join: &Join<'_>) -> Option<bool> {
         let sender = &join.point.queue_state;
         if sender.hal.has_host_signals() {
@@ -29,7 +28,7 @@ impl Method for Semaphore {
         if join.queue.is_in_order() && join.queue.is_behind(join.point) {
             return Some(true);
         }
-        // Read before the signal: all work noted by now is before it.
+        // Read before the signal: the signal is behind all work noted by now.
         let covered = sender.noted();
         let joined = signal(join);
         if joined {
@@ -47,7 +46,8 @@ impl Method for Semaphore {
     }
 }
 
-/// Makes later work wait for a semaphore that the sender signals behind everything it was given. False where that is not possible.
+/// Makes later work wait for a semaphore that the sender signals after all its work so far. Returns false if that is not
+/// possible.
 fn signal(join: &Join<'_>) -> bool {
     let (sender, receiver) = (&join.point.queue_state, join.queue);
     if !sender.is_in_order() || sender.is_foreign || receiver.is_foreign {
@@ -58,16 +58,4 @@ fn signal(join: &Join<'_>) -> bool {
         let joined = joined.map(|[sent, taken]| receiver.note_signal(sender, sent, taken));
         joined.inspect_err(|why| tracing::debug!(%why, "no semaphore to wait on")).is_ok()
     })
-}
-
-/// Which device makes semaphores that queues of both can signal and wait on: one of the same chip.
-pub(super) fn maker(pair: &Pair<'_>) -> Option<DeviceIx> {
-    let [a, b] = pair.infos()?;
-    let one_chip = |other: &DeviceInfo| a.physical.same_chip(&other.physical);
-    let makes = |device: &DeviceIx| {
-        let info = &pair.topology.node(*device).info;
-        info.caps.exports_semaphores && one_chip(info)
-    };
-    let both = a.caps.imports_semaphores && b.caps.imports_semaphores && one_chip(b);
-    both.then(|| pair.topology.indices().find(makes)).flatten()
 }

@@ -1,17 +1,17 @@
 //! Semaphores between queues of different APIs on one chip: the `semaphore` sync method.
 //!
-//! A binary semaphore is one signal and one wait for it, and then again. So each hand-over has a semaphore of its own, and
-//! the next gets it only when its wait is known to have ended well. A signal that nobody waited for, and a wait whose signal
-//! never came, stay with their semaphore and meet nobody else.
+//! A binary semaphore alternates between one signal and one wait for it. So each hand-over gets its own semaphore, which is
+//! reused only once its wait is known to have ended without an error. A signal that no queue waited for, or a wait whose signal
+//! never came, cannot affect another hand-over.
 
-use super::{Pair, semaphore};
+use super::Pair;
 use crate::{
     device_table::DeviceTable,
     queue_state::{QueuePoint, QueueState},
     topology::DeviceIx,
 };
 use onebuf_hal::{
-    self as hal, Error, Result,
+    self as hal, DeviceInfo, Error, Result,
     locks::{Arc, Mutex, lock},
 };
 use std::{
@@ -20,20 +20,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So many hand-overs share one question about their end.
+/// Number of hand-overs whose completion is queried with one event.
 const BATCH: usize = 16;
-/// So many semaphores of one pair of devices are under way at most.
+/// Maximum number of semaphores in use for one pair of devices.
 const MOST: usize = 512;
-/// How long the end of a hub waits for work that uses its semaphores.
+/// How long dropping a hub waits for work that uses its semaphores.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// The semaphores of a hub, by sender and receiver; none where the two have no way to share one.
+/// The semaphores of a hub, by sender and receiver; `None` if the two devices cannot share one.
 #[derive(Debug, Default)]
 pub(crate) struct Semaphores(Mutex<HashMap<[DeviceIx; 2], Option<Arc<Exchange>>>>);
 
 impl Semaphores {
-    /// Makes the receiver's later work wait for everything that the sender was given. Where the signal is among the one's
-    /// work, and the wait among the other's.
+    /// Makes the receiver's later work wait for all work of the sender so far. Returns the queue points of the signal and of
+    /// the wait.
     pub fn join(
         &self,
         devices: &DeviceTable,
@@ -54,6 +54,18 @@ fn no_maker() -> Error {
     Error::unsupported("a semaphore between two queues", needs)
 }
 
+/// The device, of the same chip, that creates semaphores which queues of both devices can signal and wait on.
+pub(super) fn maker(pair: &Pair<'_>) -> Option<DeviceIx> {
+    let [a, b] = pair.infos()?;
+    let one_chip = |other: &DeviceInfo| a.physical.same_chip(&other.physical);
+    let makes = |device: &DeviceIx| {
+        let info = &pair.topology.node(*device).info;
+        info.caps.exports_semaphores && one_chip(info)
+    };
+    let both = a.caps.imports_semaphores && b.caps.imports_semaphores && one_chip(b);
+    both.then(|| pair.topology.indices().find(makes)).flatten()
+}
+
 /// The semaphores by which one device's queues signal another's.
 #[derive(Debug)]
 struct Exchange {
@@ -62,7 +74,7 @@ struct Exchange {
     stock: Mutex<Stock>,
 }
 
-/// One semaphore, as both ends know it.
+/// One semaphore: the sender's, the receiver's and its creator's handle.
 #[derive(Debug)]
 struct Link {
     far: Arc<dyn hal::Semaphore>,
@@ -70,7 +82,7 @@ struct Link {
     _own: Arc<dyn hal::Semaphore>,
 }
 
-/// One that was given to queues: where its signal is, and where its wait.
+/// A semaphore in use: the queue points of its signal and of its wait.
 #[derive(Debug)]
 struct Used {
     link: Link,
@@ -82,11 +94,11 @@ impl Exchange {
     fn between(devices: &DeviceTable, ends: [DeviceIx; 2]) -> Option<Arc<Exchange>> {
         let [sender, receiver] = ends;
         let pair = Pair::between(devices.topology(), sender, receiver);
-        let maker = semaphore::maker(&pair).filter(|_| !pair.is_foreign())?;
+        let maker = maker(&pair).filter(|_| !pair.is_foreign())?;
         Some(Arc::new(Exchange { maker, ends, stock: Mutex::default() }))
     }
 
-    /// Signals behind everything that the sender was given, and makes the receiver wait for that.
+    /// Signals after all work of the sender so far, and makes the receiver wait for that.
     fn join(
         &self,
         devices: &DeviceTable,
@@ -101,7 +113,7 @@ impl Exchange {
         let mut stock = lock(&self.stock);
         match &joined {
             Ok(()) => stock.fresh.push(used),
-            // Perhaps there is a signal and no wait.
+            // There may be a signal without a wait.
             Err(_) => stock.spent.push(used),
         }
         joined.map(|()| places)
@@ -116,13 +128,13 @@ impl Exchange {
             return Err(why.clone());
         }
         if stock.under_way() >= MOST {
-            let what = format!("more than {MOST} semaphores under way between two devices");
-            return Err(Error::unsupported(what, "a wait now and then"));
+            let what = format!("keeping more than {MOST} semaphores pending between two devices");
+            return Err(Error::unsupported(what, "an occasional wait for the receiving queue"));
         }
         let made = self.make(devices);
         match &made {
             Ok(_) => stock.made += 1,
-            // What never worked is not tried each time.
+            // If the first attempt failed, later hand-overs do not try again.
             Err(why) if stock.made == 0 => stock.refused = Some(why.clone()),
             Err(_) => {}
         }
@@ -140,20 +152,19 @@ impl Exchange {
     }
 }
 
-/// Where the semaphores of an exchange are.
+/// The semaphores of an exchange, by state.
 #[derive(Debug, Default)]
 struct Stock {
-    /// Neither signalled nor waited on.
+    /// Neither signalled nor waited on: ready for use.
     idle: Vec<Link>,
-    /// Given to queues, and not asked after yet.
+    /// In use, and not queried yet.
     fresh: Vec<Used>,
-    /// Given to queues before, and asked after together; by the queue that waits, since one that is late shall keep no
-    /// other's back.
+    /// In use, and queried in batches. Sorted by the waiting queue, so that a slow queue does not delay semaphores of others.
     busy: BTreeMap<usize, VecDeque<Vec<Used>>>,
-    /// Nobody knows what they are: they are destroyed when nothing can use them any more.
+    /// In an unknown state. They are destroyed once no work can use them any more.
     spent: Vec<Used>,
     made: usize,
-    /// Why the first could not be made.
+    /// Why the first semaphore could not be created.
     refused: Option<Error>,
 }
 
@@ -169,7 +180,7 @@ impl Stock {
         self.idle.pop()
     }
 
-    /// Those whose queue is known to have come past the wait: no driver is asked.
+    /// Reclaims semaphores whose queue is known to be past the wait, without a driver call.
     fn take_back_known(&mut self) {
         let is_known = |used: &Used| used.taken.is_known();
         let (over, fresh): (Vec<_>, _) =
@@ -183,7 +194,7 @@ impl Stock {
         self.fresh.len() + busy + self.spent.len()
     }
 
-    /// Has the queues tell of many waits at once: one event covers them all.
+    /// Queries many waits at once: one event per queue covers them all.
     fn ask(&mut self) {
         if self.fresh.len() < BATCH {
             return;
@@ -201,7 +212,7 @@ impl Stock {
         }
     }
 
-    /// Takes back those whose wait has ended well.
+    /// Reclaims semaphores whose wait has ended without an error, and destroys unknown ones that are no longer used.
     fn collect(&mut self) {
         for queue_state in self.busy.values_mut() {
             while let Some(outcome) = queue_state.front().map(|batch| is_over(batch)) {
@@ -224,7 +235,7 @@ impl Stock {
     }
 }
 
-/// Whether all waits of one queue have ended well: the last of them tells.
+/// Whether all waits of one queue have ended without an error, by the event of the last one.
 fn is_over(batch: &[Used]) -> Result<bool> {
     let Some(last) = batch.iter().map(|used| &used.taken).max_by_key(|taken| taken.at) else {
         return Ok(true);
@@ -251,11 +262,12 @@ impl Drop for Stock {
 }
 
 impl Used {
-    /// Drivers want nothing to use what is destroyed: it is lost where that does not come to an end.
+    /// Destroys the semaphore once no work uses it. Leaks it if that work does not end in time, because drivers require
+    /// destroyed semaphores to be unused.
     fn destroy(self, until: Instant) {
         let over = |point: &QueuePoint| {
             let left = until.saturating_duration_since(Instant::now());
-            // An error may be that of the sender, whose signal is still waited for.
+            // The error may be the sender's, while the receiver still waits for its signal.
             point.wait(left).is_ok() || point.is_over()
         };
         if !(over(&self.sent) && over(&self.taken)) {
@@ -277,7 +289,7 @@ mod tests {
         fake::{FakeConfig, FakeDevice},
     };
 
-    /// Whether the semaphore between two queues is destroyed at the end, where the receiver has come past its wait or not.
+    /// Whether the semaphore between two queues is destroyed in the end, depending on whether the receiver is past its wait.
     fn is_destroyed(passed: bool) -> bool {
         let probe = Probe::new();
         let maker = FakeDevice::new(FakeConfig {

@@ -1,10 +1,14 @@
-//! The policy, for every combination of what it asks; and that a plan names the method that a queue then uses.
+//! Tests of the policy for every combination of its inputs, and that a queue uses the method that the plan names.
 
-use super::{Events, METHODS, Method, Pair, Terms, methods, policy};
+use super::{
+    Events, Method, Pair, Terms,
+    policy::{self, methods},
+    table::METHODS,
+};
 use crate::{
     Buffer, Hub, HubBuilder, Queue, Verdicts,
     fake::FakeConfig,
-    topology::{DeviceIx, Node, State, Topology, Verdict},
+    topology::{DeviceIx, Node, Topology, Verdict, VerdictState},
 };
 use onebuf_hal::{
     Api, Device as _, Error, FdKind, PhysicalId, Result, RouteKind,
@@ -27,7 +31,7 @@ fn the_table_has_every_method_in_order() {
     assert_eq!(guaranteed, [SameQueue, Event, HostWait], "a new method needs proof");
 }
 
-/// What two devices say of themselves.
+/// The capabilities of two devices.
 #[derive(Clone, Copy, Debug)]
 struct Says {
     semaphores: bool,
@@ -47,7 +51,7 @@ impl Says {
         })
     }
 
-    /// The host, two devices of one chip, and one that makes semaphores; with a verdict on the descriptor's route.
+    /// The host, two devices of one chip, and one that creates semaphores; the descriptor route has the given verdict.
     fn topology(self, verdict: Option<&Verdict>) -> Topology {
         let nodes = ["host", "a", "b", "maker"].map(|name| {
             let mut info = FakeDevice::new(FakeConfig::default()).info().clone();
@@ -70,7 +74,7 @@ impl Says {
         Topology::new(nodes.to_vec(), routes)
     }
 
-    /// Whether the method is there at all.
+    /// Whether the devices support the method.
     fn has(self, method: SyncMethod) -> bool {
         match method {
             SameQueue => false,
@@ -83,20 +87,20 @@ impl Says {
     }
 }
 
-/// The rule in one sentence: the first method that is no better than the limits, is there, and needs no proof or has it.
+/// The rule: the first method that is no better than the limits, is supported, and needs no proof or is proven.
 fn expected(says: Says, verdict: Option<&Verdict>, over_route: bool, terms: Terms) -> SyncMethod {
     let measured = verdict.and_then(|verdict| verdict.sync);
     let is_proven = |method: SyncMethod| match (verdict.map(|verdict| verdict.state), measured) {
-        (Some(State::Proven), Some(Semaphore)) => true,
-        (Some(State::Proven), Some(WaitValue)) => method >= WaitValue,
-        (Some(State::Proven), Some(Callback)) => method >= Callback,
+        (Some(VerdictState::Proven), Some(Semaphore)) => true,
+        (Some(VerdictState::Proven), Some(WaitValue)) => method >= WaitValue,
+        (Some(VerdictState::Proven), Some(Callback)) => method >= Callback,
         _ => false,
     };
-    let refuted = verdict.is_some_and(|verdict| verdict.state == State::Refuted);
+    let refuted = verdict.is_some_and(|verdict| verdict.state == VerdictState::Refuted);
     let limit = if over_route { measured.unwrap_or(SameQueue) } else { SameQueue };
     let may = |method: &SyncMethod| {
         let is_based = matches!(method, Event | HostWait) || terms.unproven || is_proven(*method);
-        // Numbers need memory that both see.
+        // Wait values need memory that both devices access.
         let lacks = *method == WaitValue && refuted;
         *method >= limit && *method >= terms.best && is_based && says.has(*method) && !lacks
     };
@@ -105,7 +109,7 @@ fn expected(says: Says, verdict: Option<&Verdict>, over_route: bool, terms: Term
 
 #[test]
 fn every_combination_has_the_one_answer() {
-    let states = [State::Proven, State::Declared, State::Refuted];
+    let states = [VerdictState::Proven, VerdictState::Declared, VerdictState::Refuted];
     let judged = states.into_iter().flat_map(|state| {
         let measured = ALL.into_iter().map(Some).chain([None]);
         measured.map(move |sync| Verdict { state, sync, ..Verdict::default() })
@@ -137,14 +141,14 @@ fn every_combination_has_the_one_answer() {
     assert_eq!(asked, 16 * 22 * 12 * 2);
 }
 
-/// What no combination above has.
+/// Cases that the combinations above do not cover.
 #[test]
 fn hosts_foreign_contexts_other_hubs_and_other_memory_are_joined_by_waiting() {
     let says = Says { semaphores: true, wait_values: true, callbacks: true, layered: false };
     let topology = says.topology(None);
     let by = |pair: Pair<'_>| policy::best(pair, Terms::DECLARED);
     assert_eq!(by(Pair::between(&topology, A, B)), Semaphore, "the control");
-    // Memory that is copied, or that both map, is joined neither by semaphores nor by numbers in it.
+    // A staged copy is joined neither by semaphores nor by wait values.
     let staged = topology.between(A, B).iter().find(|route| route.kind == RouteKind::Staged);
     assert_eq!(by(Pair::between(&topology, A, B).over(staged)), Callback);
     assert_eq!(by(Pair::between(&topology, A, DeviceIx(9))), HostWait, "another hub's");
@@ -162,7 +166,7 @@ fn hosts_foreign_contexts_other_hubs_and_other_memory_are_joined_by_waiting() {
     let peers =
         peers.map(|route| crate::topology::Route { kind: RouteKind::Peer, ..route.clone() });
     assert_eq!(by(Pair::between(&apart, A, B).over(peers.as_ref())), Event);
-    // The host is not called back; it waits.
+    // Callbacks are not used for the host; it waits.
     let host = change(|nodes| {
         for node in nodes {
             (node.info.caps.imports_semaphores, node.info.caps.wait_values) = (false, false);
@@ -171,7 +175,7 @@ fn hosts_foreign_contexts_other_hubs_and_other_memory_are_joined_by_waiting() {
     assert_eq!(by(Pair::between(&host, HOST, B)), HostWait);
 }
 
-/// A method that joins one direction only is planned, and the other direction has the next.
+/// A plan names a method that joins one direction only; the other direction uses the next one.
 #[test]
 fn a_plan_names_the_better_direction() {
     let says = Says { semaphores: false, wait_values: false, callbacks: false, layered: false };
@@ -205,7 +209,7 @@ fn two_apis() -> (Hub, [Queue; 2]) {
     (hub, queues)
 }
 
-/// Work of the first queue that ends when the host signal is opened, some time after the second was made to wait for it.
+/// Joins the second queue to work of the first that ends when a host signal is opened, some time later.
 fn joined_by(terms: Terms, ends: Result<()>) -> (Result<SyncMethod>, Result<()>) {
     let (hub, [a, b]) = two_apis();
     let host_signal = a.queue_state.hal.host_signal().unwrap();
@@ -225,14 +229,14 @@ fn callbacks_join_queues_only_where_they_are_proven_or_trusted() {
     let by = |unproven| joined_by(Terms { best: Callback, unproven }, Ok(()));
     assert_eq!(by(false), (Ok(HostWait), Ok(())));
     assert_eq!(by(true), (Ok(Callback), Ok(())));
-    // Nor where the limit allows more than is there.
+    // Nor if the limit allows better methods than the devices support.
     assert_eq!(joined_by(Terms::PROVEN, Ok(())).0, Ok(HostWait));
     let (hub, [a, b]) = two_apis();
     let [a, b] = [a, b].map(|queue| queue.queue_state.device);
     assert_eq!(hub.sync().best(a, b, Terms::PROVEN), HostWait);
 }
 
-/// By way of the callback thread, as without.
+/// A failure is also reported through the callback thread.
 #[test]
 fn failed_work_is_told_behind_a_callback_too() {
     let terms = Terms { best: Callback, unproven: true };
@@ -242,12 +246,12 @@ fn failed_work_is_told_behind_a_callback_too() {
     assert!(!matches!(error, Error::Timeout { .. }), "{error}");
 }
 
-/// A hub whose doctor has found that, for every route.
+/// A hub with this proven verdict on every route.
 fn judged(sync: Option<SyncMethod>) -> Hub {
     let declared = builder().verdicts(Default::default()).build().unwrap();
     let (topology, mut verdicts) = (declared.topology(), Verdicts::default());
     let verdict =
-        Verdict { state: State::Proven, zero_copy: Some(true), sync, ..Verdict::default() };
+        Verdict { state: VerdictState::Proven, zero_copy: Some(true), sync, ..Verdict::default() };
     for route in topology.routes() {
         let [from, to] = [route.from, route.to].map(|device| topology.node(device));
         verdicts.insert(from, to, route.kind, verdict.clone());
@@ -255,7 +259,7 @@ fn judged(sync: Option<SyncMethod>) -> Hub {
     builder().verdicts(verdicts).build().unwrap()
 }
 
-/// By which method a hand-over between the two is planned, and by which it is done while the first device's work goes on.
+/// The planned method of a hand-over between the two, and the one used while the first device's work is running.
 fn planned_and_used(hub: &Hub, buffer: &Buffer<u32>) -> (String, SyncMethod) {
     let [a, b] = queues(hub);
     drop(buffer.write_on(&a).unwrap());
@@ -283,7 +287,7 @@ fn a_plan_names_the_method_that_the_queue_uses() {
         (judged(None), true, Callback),
         (judged(Some(HostWait)), true, HostWait),
         (judged(Some(Callback)), false, Callback),
-        // Better methods were there when it was measured, and are not now.
+        // Better methods were available at the measurement, and are not now.
         (judged(Some(WaitValue)), false, Callback),
         (judged(Some(Semaphore)), false, Callback),
         (judged(Some(Event)), false, HostWait),
@@ -296,7 +300,7 @@ fn a_plan_names_the_method_that_the_queue_uses() {
     }
 }
 
-/// Two queues of one device: no plan is needed, and no proof.
+/// Two queues of one device need neither a plan nor a proof.
 #[test]
 fn queues_of_one_context_wait_for_events() {
     let (hub, [a, _]) = two_apis();

@@ -1,10 +1,9 @@
-//! `wait_value`: the sender's queue writes a number behind its work, and the receiver's queue waits for it in memory.
+//! `wait_value`: the sender's queue writes a value to memory after its work, and the receiver's queue waits for it.
 //!
 //! The memory and its words are in [`super::wait_value_words`].
 
-use super::{Join, Method, Pair};
-use crate::topology::State;
-use onebuf_hal::{Event, FdKind, Result, RouteKind, SyncMethod, locks::Arc};
+use super::{Join, Method, Pair, wait_value_words::shared_by};
+use onebuf_hal::{Event, Result, SyncMethod, locks::Arc};
 
 pub(super) struct WaitValue;
 
@@ -29,21 +28,10 @@ impl Method for WaitValue {
             joined.map(|()| receiver.note_signal(sender, sender.advance(), receiver.next()))
         });
         if let Err(why) = joined {
-            tracing::debug!(%why, "no number to wait for");
+            tracing::debug!(%why, "the wait_value method failed");
             return Ok(None);
         }
         receiver.note_joined(join.point, event);
         Ok(Some(SyncMethod::WaitValue))
     }
-}
-
-/// By which descriptor the sender can see the receiver's memory, unless that was refuted.
-pub(super) fn shared_by(pair: &Pair<'_>) -> Option<FdKind> {
-    let routes = pair.topology.between(pair.receiver, pair.sender).iter();
-    let usable = routes.filter(|route| route.verdict.state != State::Refuted);
-    usable.map(|route| route.kind).find_map(|kind| match kind {
-        RouteKind::OpaqueFd => Some(FdKind::OpaqueFd),
-        RouteKind::DmaBuf => Some(FdKind::DmaBuf),
-        _ => None,
-    })
 }

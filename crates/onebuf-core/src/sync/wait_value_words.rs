@@ -1,43 +1,48 @@
-//! Numbers in memory that one device writes and another's queues wait for: the `wait_value` sync method.
+//! Values in memory that one device writes and another's queues wait for: the `wait_value` sync method.
 //!
-//! A table of wait-value words belongs to an ordered pair of devices. Its memory is the receiver's, imported by the sender, and each of
-//! the sender's queues has a word of it. A queue posts by adding one to its word behind all its work; in order,
-//! so a word that has come so far says that the work has.
+//! A table of wait-value words belongs to an ordered pair of devices. Its memory belongs to the receiver and is imported by the
+//! sender, and each of the sender's queues has one word in it. A queue posts by incrementing its word after all its work. The
+//! queue is in order, so a word that has reached a value proves that the work before it is complete.
 
-use super::{Pair, wait_value};
-use crate::{device_table::DeviceTable, queue_state::QueueState, topology::DeviceIx};
+use super::Pair;
+use crate::{
+    device_table::DeviceTable,
+    queue_state::QueueState,
+    topology::{DeviceIx, VerdictState},
+};
 use onebuf_hal::{
     Access, AccessState, AllocSpec, Error, Export, FdKind, HostAccess, Memory, MemoryKind, Result,
+    RouteKind,
     locks::{Arc, Mutex, lock},
 };
 use std::{collections::HashMap, sync::OnceLock};
 
-/// What exportable memory has at least; so many queues can post.
+/// Minimum size of exportable memory. It limits the number of queues that can post.
 const BYTES: usize = 2 << 20;
 const WORD: usize = size_of::<u32>();
 
-/// A queue's word in one table of wait-value words: which, and what was posted last.
+/// Each queue's word in one table, by the queue's number: its offset, and the value posted last.
 type Words = HashMap<usize, (usize, u32)>;
 
-/// Where one device's queues leave word for another's.
+/// The wait-value words by which one device's queues signal another's.
 #[derive(Debug)]
 pub(crate) struct WaitValueWords {
-    /// As the receiver sees it.
+    /// The memory on the receiver.
     near: Arc<dyn Memory>,
-    /// As the sender does.
+    /// The memory on the sender.
     far: Arc<dyn Memory>,
     words: Mutex<(Words, usize)>,
 }
 
-/// A table of wait-value words, once somebody needed it; or why there is none.
+/// A table of wait-value words, created at first use; or the reason why it could not be created.
 type Slot = Arc<OnceLock<Result<Arc<WaitValueWords>>>>;
 
-/// The tables of wait-value words of a hub, by sender and receiver.
+/// A hub's tables of wait-value words, by sender and receiver.
 #[derive(Debug, Default)]
 pub(crate) struct WaitValueTable(Mutex<HashMap<(DeviceIx, DeviceIx), Slot>>);
 
 impl WaitValueTable {
-    /// The table of wait-value words between two devices; the first failure to make one stays the answer.
+    /// The table of wait-value words between two devices. A failure to create it is permanent.
     pub fn between(
         &self,
         devices: &DeviceTable,
@@ -57,7 +62,13 @@ impl WaitValueTable {
 
 impl WaitValueWords {
     fn new(devices: &DeviceTable, from: DeviceIx, to: DeviceIx) -> Result<WaitValueWords> {
-        let kind = shared_by(devices, from, to)?;
+        let pair = Pair::between(devices.topology(), from, to);
+        let kind = shared_by(&pair).ok_or_else(|| {
+            Error::unsupported(
+                "a table of wait-value words",
+                "memory that both devices see by a descriptor",
+            )
+        })?;
         let spec = AllocSpec {
             bytes: BYTES,
             align: WORD,
@@ -75,18 +86,18 @@ impl WaitValueWords {
         Ok(WaitValueWords { near, far, words: Mutex::default() })
     }
 
-    /// Behind everything that the sender's queue was given, and makes the receiver's queue wait for it.
+    /// Posts after all work of the sender's queue so far, and makes the receiver's queue wait for that.
     pub fn join(&self, sender: &Arc<QueueState>, receiver: &QueueState) -> Result<()> {
         let (offset, value) = self.post(sender)?;
         receiver.hal.wait_value(&*self.near, offset, value)
     }
 
-    /// The lock is held over the driver's calls: the memory is acquired and released whole.
+    /// Holds the lock during the driver calls, because the memory is acquired and released as a whole.
     fn post(&self, sender: &Arc<QueueState>) -> Result<(usize, u32)> {
         let mut words = lock(&self.words);
         let (known, next) = &mut *words;
         let (offset, last) = match known.get(&sender.number) {
-            // A word is used up: not every API's wait goes round with it.
+            // At the maximum the queue gets a new word: not every API's wait handles wrap-around.
             Some(word) if word.1 < u32::MAX => *word,
             _ if *next < BYTES => (std::mem::replace(next, *next + WORD), 0),
             _ => {
@@ -99,7 +110,7 @@ impl WaitValueWords {
         let value = last + 1;
         sender.hal.reside(&*self.far, AccessState::Acquired)?;
         sender.hal.fill(&*self.far, offset, WORD, &value.to_ne_bytes())?;
-        // From here on the number may be written.
+        // From here on the value may be written.
         known.insert(sender.number, (offset, value));
         sender.hal.reside(&*self.far, AccessState::SharedRead)?;
         sender.hal.flush()?;
@@ -107,13 +118,13 @@ impl WaitValueWords {
     }
 }
 
-/// By which descriptor the sender can see the receiver's memory.
-fn shared_by(devices: &DeviceTable, from: DeviceIx, to: DeviceIx) -> Result<FdKind> {
-    let kind = wait_value::shared_by(&Pair::between(devices.topology(), from, to));
-    kind.ok_or_else(|| {
-        Error::unsupported(
-            "a table of wait-value words",
-            "memory that both devices see by a descriptor",
-        )
+/// The kind of descriptor by which the sender can access the receiver's memory, unless that route was refuted.
+pub(super) fn shared_by(pair: &Pair<'_>) -> Option<FdKind> {
+    let routes = pair.topology.between(pair.receiver, pair.sender).iter();
+    let usable = routes.filter(|route| route.verdict.state != VerdictState::Refuted);
+    usable.map(|route| route.kind).find_map(|kind| match kind {
+        RouteKind::OpaqueFd => Some(FdKind::OpaqueFd),
+        RouteKind::DmaBuf => Some(FdKind::DmaBuf),
+        _ => None,
     })
 }

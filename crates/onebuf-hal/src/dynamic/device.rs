@@ -1,7 +1,7 @@
-//! Devices.
+//! Implements the object-safe device trait for every typed device.
 //!
 //! # Safety
-//! The contract of the object-safe trait is that of the typed one. What typed methods want of their arguments is checked here
+//! The typed trait has the contract of the object-safe one. The conditions of typed methods on their arguments are checked here
 //! before each call.
 
 #![allow(unsafe_code)]
@@ -24,7 +24,7 @@ unsafe impl<D: TypedDevice> hal::Device for D {
 
     fn allocate(&self, spec: &AllocSpec, contents: Option<&[u8]>) -> Result<Arc<dyn hal::Memory>> {
         checks::allocation(TypedDevice::info(self), spec, contents)?;
-        // SAFETY: just checked.
+        // SAFETY: `checks::allocation` accepted the arguments.
         Ok(Arc::new(unsafe { TypedDevice::allocate(self, spec, contents) }?))
     }
 
@@ -58,12 +58,12 @@ unsafe impl<D: TypedDevice> hal::Device for D {
         self: Arc<Self>,
         layered: &LayeredHandles,
     ) -> Option<Result<Arc<dyn BaseDevice>>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { TypedDevice::base_device(self, layered) }
     }
 
     unsafe fn chip_of(&self, context: ContextHandles) -> Option<PhysicalId> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { TypedDevice::chip_of(self, context) }
     }
 
@@ -104,7 +104,7 @@ unsafe impl<D: TypedDevice> hal::Device for D {
     }
 }
 
-/// Memory that lives elsewhere, where the device says that it imports such.
+/// Imports memory, if the device's capabilities include this kind of export.
 fn import<D: TypedDevice>(
     device: &D,
     export: &Export,
@@ -118,22 +118,22 @@ fn import<D: TypedDevice>(
         }
         Export::Host(range) => {
             checks::bytes_within(info, range.bytes, device.import_host_limit())?;
-            // SAFETY: pages are valid by the contract of `HostRange`; their number was checked.
+            // SAFETY: the pages are valid by the contract of `HostRange`; their size was checked.
             unsafe { device.import_host(range, access) }
         }
         Export::Fd(range) => {
             range.check_for(info)?;
             checks::bytes(info, range.bytes)?;
-            // SAFETY: just checked.
+            // SAFETY: the kind of descriptor and the range were just checked.
             unsafe { device.import_fd(range, access) }
         }
         Export::Address(range) => {
             checks::bytes(info, range.bytes)?;
-            // SAFETY: the memory is there by the contract of `AddressRange`.
+            // SAFETY: the memory exists while its owner lives, by the contract of `AddressRange`.
             unsafe { device.import_address(range, access) }
         }
         Export::Peer(memory) => match memory.as_any().downcast_ref() {
-            // SAFETY: of this backend's type.
+            // SAFETY: the downcast shows that the memory belongs to this backend.
             Some(memory) => unsafe { device.import_peer(memory, access) },
             None => Err(Error::ForeignContext {
                 have: "memory of another backend".to_owned(),
@@ -143,13 +143,13 @@ fn import<D: TypedDevice>(
         Export::Ipc(range) => {
             range.check_for(info)?;
             checks::bytes(info, range.allocation_bytes)?;
-            // SAFETY: just checked.
+            // SAFETY: the capability and the range were just checked.
             unsafe { device.import_ipc(range, access) }
         }
         Export::Object(object) => {
             object.check_for(info)?;
             checks::bytes(info, object.bytes)?;
-            // SAFETY: just checked; the object keeps its home.
+            // SAFETY: the API was just checked; the range keeps the object's home alive.
             unsafe { device.import_object(object, access) }
         }
     }

@@ -1,15 +1,16 @@
-//! Memory.
+//! Implements the object-safe memory trait for every typed memory.
 //!
 //! # Safety
-//! The contract of the object-safe trait is that of the typed one. What typed methods want of their arguments is checked here
+//! The typed trait has the contract of the object-safe one. The conditions of typed methods on their arguments are checked here
 //! before each call.
 
 #![allow(unsafe_code)]
 
-use super::own_queue;
 use crate::{
     self as hal, Access, AccessState, AddressRange, Error, Export, FdKind, FdRange, IpcRange,
-    MemoryKind, ObjectRange, RawHandle, Result, checks, locks::Arc, typed::TypedMemory,
+    MemoryKind, ObjectRange, RawHandle, Result, checks,
+    locks::Arc,
+    typed::{TypedMemory, own_queue},
 };
 use std::ptr::NonNull;
 
@@ -47,7 +48,7 @@ unsafe impl<M: TypedMemory> hal::Memory for M {
     fn export(&self, queue: &dyn hal::Queue) -> Result<Export> {
         let queue = own_queue(self, queue)?;
         check_whole(self)?;
-        // SAFETY: a queue of this device, and no region.
+        // SAFETY: the queue belongs to this device, and the memory is not a region.
         unsafe { TypedMemory::export(self, queue) }
     }
 
@@ -59,7 +60,7 @@ unsafe impl<M: TypedMemory> hal::Memory for M {
     fn export_address(&self, queue: &dyn hal::Queue) -> Result<AddressRange> {
         let queue = own_queue(self, queue)?;
         check_whole(self)?;
-        // SAFETY: a queue of this device, and no region.
+        // SAFETY: the queue belongs to this device, and the memory is not a region.
         unsafe { TypedMemory::export_address(self, queue) }
     }
 
@@ -77,7 +78,7 @@ unsafe impl<M: TypedMemory> hal::Memory for M {
         TypedMemory::export_object(self)
     }
 
-    /// What some drivers want of parts and do not check themselves.
+    /// Checks the rules for regions, which some drivers require and do not check.
     fn region(&self, offset: usize, bytes: usize, access: Access) -> Result<Arc<dyn hal::Memory>> {
         let whole = checks::Whole {
             bytes: TypedMemory::bytes(self),
@@ -86,7 +87,7 @@ unsafe impl<M: TypedMemory> hal::Memory for M {
             is_part: self.part().is_region,
         };
         whole.check_region(offset, bytes, access)?;
-        // SAFETY: just checked.
+        // SAFETY: `check_region` accepted the arguments.
         Ok(Arc::new(unsafe { TypedMemory::region(self, offset, bytes, access) }?))
     }
 

@@ -1,18 +1,20 @@
-//! Queues.
+//! Implements the object-safe queue trait for every typed queue.
 //!
 //! # Safety
-//! The contract of the object-safe trait is that of the typed one and the checks of arguments, which are made here.
+//! The contract of the object-safe trait is that of the typed one plus the argument checks, which are made here.
 
 #![allow(unsafe_code)]
 
-use super::{own_kernel, own_memory, own_semaphore};
 use crate::{
     self as hal, AccessState, Arg, Domain, Error, Grid, PeerStretch, Result, checks,
     locks::Arc,
-    typed::{Args, EventOf, Events, MemoryOf, PeerSource, TypedMemory, TypedQueue},
+    typed::{
+        Args, EventOf, Events, MemoryOf, PeerSource, TypedMemory, TypedQueue, own_kernel,
+        own_memory, own_semaphore,
+    },
 };
 
-// SAFETY: the contract of `TypedQueue`; every object and every range is checked before the queue is given it.
+// SAFETY: the contract of `TypedQueue`; every object and every range is checked before it reaches the queue.
 unsafe impl<Q: TypedQueue> hal::Queue for Q {
     #[inline]
     fn domain(&self) -> Domain {
@@ -63,19 +65,19 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
 
     fn wait_value(&self, memory: &dyn hal::Memory, offset: usize, value: u32) -> Result<()> {
         let memory = self::part(self, memory, offset, size_of::<u32>())?;
-        // SAFETY: memory of this device, which has the word.
+        // SAFETY: the memory belongs to this device and contains the word.
         unsafe { TypedQueue::wait_value(self, memory, offset, value) }
     }
 
     fn signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
         let own = own_semaphore(self, semaphore)?;
-        // SAFETY: a semaphore of this device.
+        // SAFETY: the semaphore belongs to this device.
         unsafe { TypedQueue::signal(self, own) }
     }
 
     fn wait_signal(&self, semaphore: &dyn hal::Semaphore) -> Result<()> {
         let own = own_semaphore(self, semaphore)?;
-        // SAFETY: a semaphore of this device.
+        // SAFETY: the semaphore belongs to this device.
         unsafe { TypedQueue::wait_signal(self, own) }
     }
 
@@ -87,7 +89,7 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
     #[inline]
     fn reside(&self, memory: &dyn hal::Memory, to: AccessState) -> Result<bool> {
         let own = own_memory(self, memory)?;
-        // SAFETY: memory of this device.
+        // SAFETY: the memory belongs to this device.
         unsafe { TypedQueue::reside(self, own, to) }
     }
 
@@ -100,7 +102,7 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
     ) -> Result<()> {
         let memory = own_memory(self, memory)?;
         checks::range(TypedMemory::bytes(memory), offset, bytes)?;
-        // SAFETY: memory of this device, which has the range.
+        // SAFETY: the memory belongs to this device and contains the range.
         unsafe { TypedQueue::move_pages(self, memory, offset, bytes, to) }
     }
 
@@ -117,7 +119,7 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
         if bytes == 0 {
             return shared::<Q>(TypedQueue::mark(self));
         }
-        // SAFETY: the caller's promise about `into`, which is not null.
+        // SAFETY: the memory contains the range, `into` is not null, and the caller keeps it valid until the event completes.
         shared::<Q>(unsafe { TypedQueue::read(self, from, offset, into, bytes) })
     }
 
@@ -134,7 +136,7 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
         if bytes == 0 {
             return shared::<Q>(TypedQueue::mark(self));
         }
-        // SAFETY: the caller's promise about `from`, which is not null.
+        // SAFETY: the memory contains the range, `from` is not null, and the caller keeps it valid until the event completes.
         shared::<Q>(unsafe { TypedQueue::write(self, to, offset, from, bytes) })
     }
 
@@ -150,7 +152,7 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: memory of this device, which has the range; whole patterns.
+        // SAFETY: the memory belongs to this device and contains the range, which consists of whole patterns.
         unsafe { TypedQueue::fill(self, memory, offset, bytes, checks::shortest(pattern)) }
     }
 
@@ -171,7 +173,7 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
         if a.allocation == b.allocation {
             checks::apart(a.start + from_offset, b.start + to_offset, bytes)?;
         }
-        // SAFETY: memories of this device, which have the ranges; those do not overlap.
+        // SAFETY: both memories belong to this device and contain the ranges, which do not overlap.
         unsafe { TypedQueue::copy(self, (from, from_offset), (to, to_offset), bytes) }
     }
 
@@ -192,7 +194,7 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
             return Ok(None);
         }
         let from = PeerSource { queue, memory, offset };
-        // SAFETY: both belong where they should, and have the ranges.
+        // SAFETY: each memory belongs to the device of its queue and contains its range.
         let copied = unsafe { TypedQueue::copy_from_peer(self, from, (to, to_offset), bytes) }?;
         Ok(copied.map(|event| Arc::new(event) as _))
     }
@@ -211,7 +213,7 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
             return Err(miscounted(kernel, args.len()));
         }
         let (args, after) = (Args::new(self, args), Events::new(self, after));
-        // SAFETY: the caller's promise about the kernel.
+        // SAFETY: the kernel belongs to this device, and the caller guarantees what it accesses.
         let event = unsafe { TypedQueue::launch(self, kernel, grid, args, after, wants_event) }?;
         Ok(event.map(|event| Arc::new(event) as _))
     }
@@ -237,7 +239,7 @@ fn shared<Q: TypedQueue>(event: Result<EventOf<Q>>) -> Result<Arc<dyn hal::Event
     Ok(Arc::new(event?))
 }
 
-/// A memory of this queue's device that transfers know, and that has this range.
+/// Downcasts a memory that belongs to the queue's device, accepts transfers and contains the range.
 #[inline]
 fn part<'m, Q: TypedQueue>(
     queue: &Q,

@@ -1,7 +1,7 @@
-//! Devices for tests, found by the way that all are.
+//! The fake backend, which takes part in discovery like any other.
 //!
 //! # Safety
-//! The contract of [`Backend`] is what the other files of this backend keep.
+//! The other files of this backend fulfil the contract of [`Backend`].
 
 #![allow(unsafe_code)]
 
@@ -15,20 +15,20 @@ use super::{
 };
 use crate::{Api, Backend, Discovered, Search, Unavailable, locks::Arc, typed::ApiTypes};
 
-/// One device that exists only for tests.
+/// A backend with one fake device.
 #[derive(Clone, Debug)]
 pub struct FakeBackend {
     config: FakeConfig,
 }
 
 impl FakeBackend {
-    /// A device that behaves as the configuration says, in a domain of its own.
+    /// Creates a backend whose device behaves as configured. Its domain is assigned at discovery.
     pub fn new(config: FakeConfig) -> Self {
         Self { config }
     }
 }
 
-// SAFETY: its memory is the process's, and stays while it is used; an event is complete when its work is over.
+// SAFETY: its memory belongs to this process and lives while it is used; an event completes after its work has ended.
 unsafe impl Backend for FakeBackend {
     fn api(&self) -> Api {
         API

@@ -1,8 +1,8 @@
-//! Tracks which bytes of a device memory are in use, and which uses are allowed.
+//! Tracks which bytes of a device memory are in use, and which accesses are allowed.
 //!
-//! Real drivers leave it undefined when work on two queues touches the same bytes unordered. Here each
-//! command claims the bytes it uses, and one that finds a conflicting claim fails. This is also what
-//! makes it sound that commands of several threads use one allocation.
+//! Real drivers leave it undefined if work on two queues accesses the same bytes without an order. Here each command claims the
+//! bytes that it uses, and fails if it finds a conflicting claim. The claims also make it sound that commands of several
+//! threads use one allocation.
 
 use super::misuse;
 use crate::{
@@ -12,19 +12,19 @@ use crate::{
 };
 use std::ops::Range;
 
-/// The device's side of a memory's state: as of the commands that have run, not of those enqueued.
+/// The device side of a memory's state, after the commands that have run, not after those enqueued.
 #[derive(Debug)]
-pub(super) struct Claims(Mutex<State>);
+pub(super) struct Claims(Mutex<ClaimState>);
 
 #[derive(Debug)]
-struct State {
+struct ClaimState {
     access_state: AccessState,
-    /// Whether anything was written since the host's bytes were last the same.
+    /// Whether the device has written since host and device last held the same bytes.
     dirty: bool,
     uses: Vec<(Range<usize>, bool)>,
 }
 
-/// Bytes in use; dropping it ends the use.
+/// A range in use; dropping it ends the use.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
     claims: &'a Claims,
@@ -33,16 +33,16 @@ pub(super) struct Claim<'a> {
 }
 
 impl Claims {
-    /// Nobody uses it, kernels may.
+    /// No bytes are in use, and the memory is acquired.
     pub(super) fn new() -> Self {
-        Claims(Mutex::new(State {
+        Claims(Mutex::new(ClaimState {
             access_state: AccessState::Acquired,
             dirty: false,
             uses: Vec::new(),
         }))
     }
 
-    /// Claims bytes for a command, when the memory is where the command may use it.
+    /// Claims bytes for a command, if the access state allows its access.
     pub(super) fn of_command(
         &self,
         call: &'static str,
@@ -64,7 +64,7 @@ impl Claims {
         Ok(Claim { claims: self, range, writes })
     }
 
-    /// Claims bytes for a change of access state, wherever the memory is.
+    /// Claims bytes for a change of access state, whatever the current state.
     pub(super) fn of_move(
         &self,
         call: &'static str,
@@ -75,13 +75,13 @@ impl Claims {
         Ok(Claim { claims: self, range, writes })
     }
 
-    /// Where the memory is, and whether the device has changed it there.
+    /// The access state, and whether the device has written since the last change.
     pub(super) fn place(&self) -> (AccessState, bool) {
         let state = lock(&self.0);
         (state.access_state, state.dirty)
     }
 
-    /// Notes a change of access state: host and device now hold the same bytes.
+    /// Records a change of access state: host and device now hold the same bytes.
     pub(super) fn moved(&self, to: AccessState) {
         let mut state = lock(&self.0);
         state.access_state = to;
@@ -89,7 +89,7 @@ impl Claims {
     }
 }
 
-impl State {
+impl ClaimState {
     fn take(
         &mut self,
         call: &'static str,

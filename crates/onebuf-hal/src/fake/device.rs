@@ -1,7 +1,7 @@
-//! The device as its configuration describes it.
+//! The fake device.
 //!
 //! # Safety
-//! What `hal` asks of a device holds by construction: see the `SAFETY` comment.
+//! The device fulfils the contract of `hal` by construction: see the `SAFETY` comment.
 
 #![allow(unsafe_code)]
 
@@ -27,14 +27,14 @@ pub struct FakeDevice {
     config: FakeConfig,
     info: Arc<DeviceInfo>,
     watch: Watch,
-    /// Gives each queue a random sequence of its own.
+    /// The number of queues opened so far, which selects each queue's random sequence.
     queues: AtomicU64,
 }
 
 impl FakeDevice {
-    /// A device that behaves as the configuration says.
+    /// Creates a device that behaves as configured.
     pub fn new(config: FakeConfig) -> Self {
-        // Its queues have threads, which a forked child has not.
+        // A forked child does not have the threads of its queues.
         onebuf_sys::fork::watch();
         let info = Arc::new(info(&config));
         let watch = Watch::new(config.probe.clone());
@@ -46,7 +46,7 @@ impl FakeDevice {
     }
 }
 
-// SAFETY: memory keeps its blocks; an import keeps its owner.
+// SAFETY: memory keeps its block alive; an import keeps its owner alive.
 unsafe impl TypedDevice for FakeDevice {
     type Types = FakeBackend;
 

@@ -1,7 +1,7 @@
-//! Points in a queue, and host signals that the host opens.
+//! Events and host signals of the fake device.
 //!
 //! # Safety
-//! What `hal` asks of an event holds by construction: see the `SAFETY` comment.
+//! The event fulfils the contract of `hal` by construction: see the `SAFETY` comment.
 
 #![allow(unsafe_code)]
 
@@ -20,75 +20,75 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Something that is completed once and waited for by many.
+/// A one-time completion that any number of threads can wait for.
 #[derive(Default)]
 pub(super) struct Signal {
-    state: Mutex<State>,
+    state: Mutex<Completion>,
     changed: Condvar,
     /// When its work began and ended.
     times: Mutex<[Option<Instant>; 2]>,
 }
 
-enum State {
+enum Completion {
     Pending(Vec<Callback>),
     Done(Result<()>),
 }
 
-impl Default for State {
+impl Default for Completion {
     fn default() -> Self {
-        State::Pending(Vec::new())
+        Completion::Pending(Vec::new())
     }
 }
 
 impl Signal {
-    /// Its work begins.
+    /// Records that its work begins.
     pub(super) fn start(&self) {
         lock(&self.times)[0] = Some(Instant::now());
     }
 
-    /// Completes it and calls back. Only the first call counts.
+    /// Completes it and runs the callbacks. Only the first call has an effect.
     pub(super) fn complete(&self, outcome: Result<()>) {
         lock(&self.times)[1] = Some(Instant::now());
         let callbacks = {
             let mut state = lock(&self.state);
             match &mut *state {
-                State::Done(_) => return,
-                State::Pending(callbacks) => {
+                Completion::Done(_) => return,
+                Completion::Pending(callbacks) => {
                     let callbacks = mem::take(callbacks);
-                    *state = State::Done(outcome.clone());
+                    *state = Completion::Done(outcome.clone());
                     callbacks
                 }
             }
         };
         self.changed.notify_all();
-        // Outside of the lock: a callback may ask this very event.
+        // Without the lock: a callback may query this event.
         callbacks.into_iter().for_each(|callback| call(callback, outcome.clone()));
     }
 
-    /// How it ended, or `None` before.
+    /// The outcome; `None` before completion.
     pub(super) fn outcome(&self) -> Option<Result<()>> {
         match &*lock(&self.state) {
-            State::Pending(_) => None,
-            State::Done(outcome) => Some(outcome.clone()),
+            Completion::Pending(_) => None,
+            Completion::Done(outcome) => Some(outcome.clone()),
         }
     }
 
-    /// Waits as long as it takes; only for a queue's own thread.
+    /// Waits without a timeout; only for a queue's own thread.
     pub(super) fn wait(&self) -> Result<()> {
         let mut state = lock(&self.state);
         loop {
-            if let State::Done(outcome) = &*state {
+            if let Completion::Done(outcome) = &*state {
                 return outcome.clone();
             }
             state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
     }
 
-    /// Waits for some time; `None` when that ran out.
+    /// Waits until the deadline; `None` if it passes.
     fn wait_until(&self, deadline: Instant) -> Option<Result<()>> {
         let mut state = lock(&self.state);
         loop {
-            if let State::Done(outcome) = &*state {
+            if let Completion::Done(outcome) = &*state {
                 return Some(outcome.clone());
             }
             let left = deadline.checked_duration_since(Instant::now()).filter(|d| !d.is_zero())?;
@@ -103,15 +103,15 @@ impl Signal {
         let outcome = {
             let mut state = lock(&self.state);
             match &mut *state {
-                State::Pending(callbacks) => return callbacks.push(callback),
-                State::Done(outcome) => outcome.clone(),
+                Completion::Pending(callbacks) => return callbacks.push(callback),
+                Completion::Done(outcome) => outcome.clone(),
             }
         };
         call(callback, outcome);
     }
 }
 
-/// A panic of the caller's must not take a queue's thread with it.
+/// Runs a callback. Its panic must not end the queue's thread.
 fn call(callback: Callback, outcome: Result<()>) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| callback(outcome))) {
         tracing::error!("a completion callback panicked: {}", panic_text(&*panic));
@@ -123,7 +123,7 @@ pub struct FakeEvent {
     domain: Domain,
     signal: Arc<Signal>,
     callbacks: bool,
-    /// Where the queue's clock starts, and when this was enqueued; on a queue opened for profiling.
+    /// The start of the queue's clock, and when this was enqueued; on a queue with profiling.
     queued: Option<(Instant, Instant)>,
     watch: Watch,
     _live: Live,
@@ -146,7 +146,7 @@ impl FakeEvent {
         }
     }
 
-    /// What its queue completes.
+    /// The signal that its queue completes.
     pub(super) fn signal(&self) -> &Arc<Signal> {
         &self.signal
     }
@@ -158,7 +158,7 @@ impl fmt::Debug for FakeEvent {
     }
 }
 
-// SAFETY: its signal is completed when its command has run.
+// SAFETY: its signal is completed only after its command has run.
 unsafe impl Event for FakeEvent {
     fn domain(&self) -> Domain {
         self.domain
@@ -226,7 +226,7 @@ impl FakeHostSignal {
         }
     }
 
-    /// What its queue waits for.
+    /// The signal that its queue waits for.
     pub(super) fn signal(&self) -> &Arc<Signal> {
         &self.signal
     }
@@ -234,14 +234,14 @@ impl FakeHostSignal {
 
 impl HostSignal for FakeHostSignal {
     fn open(self: Box<Self>, outcome: Result<()>) {
-        self.watch.call_regardless("fake_open_gate");
+        self.watch.call_regardless("fake_complete_host_signal");
         self.signal.complete(outcome);
     }
 }
 
 impl Drop for FakeHostSignal {
     fn drop(&mut self) {
-        // Nothing happens where it was opened: only the first completion counts.
-        self.signal.complete(Err(misuse("fake_gate", "ABANDONED")));
+        // No effect if it was opened: only the first completion counts.
+        self.signal.complete(Err(misuse("fake_host_signal", "ABANDONED")));
     }
 }

@@ -1,9 +1,9 @@
-//! Bytes of the fake device's own.
+//! Heap allocations of the fake device.
 //!
 //! # Safety
 //!
-//! A [`Heap`] owns its allocation and gives out its address only as a raw pointer; it never reads or
-//! writes the bytes after it was made.
+//! A [`Heap`] owns its allocation and exposes its address only as a raw pointer; it never reads or writes the bytes after
+//! initialisation.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use std::{
     ptr::NonNull,
 };
 
-/// What every allocation is aligned to at least: a cache line, and every type's alignment.
+/// Minimum alignment of every allocation: a cache line, which suffices for every type.
 pub(super) const ALIGN_BYTES: usize = 64;
 
 /// An allocation that never moves.
@@ -23,13 +23,13 @@ pub(super) struct Heap {
     layout: Layout,
 }
 
-// SAFETY: the allocation is owned, and this type never touches its bytes.
+// SAFETY: the allocation is owned, and this type never accesses its bytes.
 unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    /// So many bytes, all of them `poison`; `device` is only for the message.
+    /// Allocates `bytes` bytes, all set to `poison`; `device` is only for the error message.
     pub(super) fn new(device: &str, bytes: usize, align: usize, poison: u8) -> Result<Self> {
         let full =
             || Error::OutOfMemory { device: device.to_owned(), asked: bytes as u64, limit: None };
@@ -41,7 +41,7 @@ impl Heap {
         let layout = Layout::from_size_align(bytes, align.max(ALIGN_BYTES)).map_err(|_| full())?;
         // SAFETY: the layout is not empty.
         let pointer = NonNull::new(unsafe { alloc(layout) }).ok_or_else(full)?;
-        // SAFETY: the allocation is this large and nobody else's yet.
+        // SAFETY: the allocation has this size, and no other code uses it yet.
         unsafe { pointer.write_bytes(poison, bytes) };
         Ok(Heap { pointer, layout })
     }

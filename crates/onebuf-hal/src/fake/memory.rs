@@ -1,11 +1,11 @@
-//! Device memory, what the host sees of it, and the copies between the two.
+//! Device memory, its host side, and the copies between the two.
 //!
 //! # Safety
 //!
-//! The device's bytes are used only by commands, each under a [`Claim`](super::claim::Claim) of its
-//! range, so that no two threads use the same bytes in conflict. The host's bytes are used by this file
-//! only in [`Block::move_to`] and when they are imported: by the contract of `hal` nobody else uses
-//! them then. Both stay allocated as long as the [`Block`], which each command holds.
+//! Only commands access the device's bytes, each under a [`Claim`](super::claim::Claim) of its range, so that no two threads
+//! access the same bytes in conflict. This file accesses the host's bytes only in [`Block::move_to`] and when they are
+//! imported: by the contract of `hal` no other code uses them then. Both stay allocated as long as the [`Block`], which each
+//! command holds.
 
 #![allow(unsafe_code)]
 
@@ -25,34 +25,34 @@ use crate::{
 };
 use std::{ops::Range, ptr::NonNull};
 
-/// What fresh device memory holds: not zero, so that nobody relies on it.
+/// The contents of fresh device memory: not zero, so that no test relies on zeroes.
 const DEVICE_POISON: u8 = 0xA5;
 
-/// What its host side holds: something else, so that a forgotten hand-over shows.
+/// The contents of its host side: a different value, so that a missing hand-over shows.
 const HOST_POISON: u8 = 0x5A;
 
-/// A memory as the commands on it hold it.
+/// A memory, shared by the commands that use it.
 #[derive(Debug)]
 pub(super) struct Block {
     memory_kind: MemoryKind,
     access: Access,
     bytes: usize,
-    /// What kernels use; inside `own` or, when there is none, inside `host`.
+    /// The bytes that kernels use; inside `own` or, if there is none, inside `host`.
     device: NonNull<u8>,
     own: Option<Heap>,
     host: Option<HostRange>,
     claims: Claims,
-    /// Where the memory is once everything enqueued has run.
+    /// The access state after all enqueued commands have run.
     enqueued: Mutex<AccessState>,
 }
 
-// SAFETY: the bytes behind `device` are used only under claims; everything else is `Send`.
+// SAFETY: the bytes behind `device` are accessed only under claims; everything else is `Send`.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Memory in the form asked for.
+    /// Allocates memory of the requested kind.
     pub(super) fn allocate(device: &str, spec: &AllocSpec) -> Result<Self> {
         let heap = |poison| Heap::new(device, spec.bytes, spec.align, poison);
         let (own, host) = match spec.memory_kind {
@@ -72,7 +72,7 @@ impl Block {
         Block::new(spec.memory_kind, spec.access, spec.bytes, own, host)
     }
 
-    /// Somebody else's pages.
+    /// Imports host pages.
     pub(super) fn import(
         device: &str,
         sharing: Sharing,
@@ -88,14 +88,14 @@ impl Block {
         };
         let block =
             Block::new(MemoryKind::HostPages, access, range.bytes, own, Some(range.clone()))?;
-        // As `CL_MEM_USE_HOST_PTR` does: the contents at this moment are taken over.
+        // As with `CL_MEM_USE_HOST_PTR`: the memory starts with the current contents of the pages.
         block.host_to_device();
         Ok(block)
     }
 
-    /// What new memory holds.
+    /// Writes the initial contents.
     pub(super) fn initialise(&self, contents: &[u8]) -> Result<()> {
-        // SAFETY: as long as said, and nobody knows the block yet.
+        // SAFETY: `device` has `bytes` bytes, and no other code uses the block yet.
         unsafe { native::initialise(self.device, self.bytes, contents) }
     }
 
@@ -107,12 +107,13 @@ impl Block {
         host: Option<HostRange>,
     ) -> Result<Self> {
         let device = own.as_ref().map(Heap::pointer).or(host.as_ref().map(|host| host.pointer));
-        let device = device.ok_or_else(|| Error::invalid("memory that is nowhere"))?;
+        let device =
+            device.ok_or_else(|| Error::invalid("memory without a device or host side"))?;
         let enqueued = Mutex::new(AccessState::Acquired);
         Ok(Block { memory_kind, access, bytes, device, own, host, claims: Claims::new(), enqueued })
     }
 
-    /// First byte of the device's side. Only whoever holds a claim may use what is there.
+    /// Address of the first byte on the device's side. Only the holder of a claim may access it.
     pub(super) fn device(&self) -> NonNull<u8> {
         self.device
     }
@@ -121,22 +122,22 @@ impl Block {
         &self.claims
     }
 
-    /// Where it is once everything enqueued has run.
+    /// The access state after all enqueued commands have run.
     pub(super) fn enqueued(&self) -> &Mutex<AccessState> {
         &self.enqueued
     }
 
-    /// Whether host and device have bytes of their own.
+    /// Whether host and device have separate bytes.
     pub(super) fn has_two_sides(&self) -> bool {
         self.own.is_some() && self.host.is_some()
     }
 
-    /// Changes who may use it, as a command: copies where the other side's bytes are newer.
+    /// Changes the access state, as a command: copies if the other side's bytes are newer.
     pub(super) fn move_to(&self, to: AccessState) -> Result<()> {
         let (from, dirty) = self.claims.place();
         let exclusive = from == AccessState::Released || to == AccessState::Released;
         let _claim = self.claims.of_move("fake_reside", 0..self.bytes, exclusive)?;
-        // Kernels that only read have changed nothing; not copying lets others read meanwhile.
+        // Kernels that only read have changed nothing. Without a copy, others can keep reading.
         let newer = dirty || self.access.writes();
         match (from, to) {
             (AccessState::Acquired, AccessState::SharedRead | AccessState::Released) if newer => {
@@ -153,30 +154,30 @@ impl Block {
 
     fn device_to_host(&self) {
         if let (Some(own), Some(host)) = (&self.own, &self.host) {
-            // SAFETY: both are this large, and they are two allocations; the caller has a claim on the
-            // one, and the other is nobody's while the device has the memory.
+            // SAFETY: both have this size and are separate allocations. The caller has a claim on the device's bytes, and no
+            // other code uses the host's while the device has the memory.
             unsafe { host.pointer.copy_from_nonoverlapping(own.pointer(), self.bytes) };
         }
     }
 
     fn host_to_device(&self) {
         if let (Some(own), Some(host)) = (&self.own, &self.host) {
-            // SAFETY: as above; the caller has a claim, or nobody knows the block yet.
+            // SAFETY: as above; the caller has a claim, or no other code uses the block yet.
             unsafe { own.pointer().copy_from_nonoverlapping(host.pointer, self.bytes) };
         }
     }
 }
 
-/// The caller's handle of a memory.
+/// A handle of a memory.
 #[derive(Debug)]
 pub struct FakeMemory {
     domain: Domain,
     info: Arc<DeviceInfo>,
     block: Arc<Block>,
-    /// Which of its bytes, and for what.
+    /// The bytes of the block that it covers.
     range: Range<usize>,
     access: Access,
-    /// Whether it is a region of another.
+    /// Whether it is a region of another memory.
     region: bool,
     watch: Watch,
     _live: Live,
@@ -200,13 +201,13 @@ impl FakeMemory {
         &self.block
     }
 
-    /// Which of the block's bytes it is.
+    /// The bytes of the block that it covers.
     pub(super) fn range(&self) -> &Range<usize> {
         &self.range
     }
 }
 
-// SAFETY: host bytes stay at their address while the block lives, which this and every command on it holds.
+// SAFETY: host bytes stay at their address while the block lives, which this memory and every command on it hold.
 unsafe impl TypedMemory for FakeMemory {
     type Types = FakeBackend;
 
@@ -241,7 +242,7 @@ unsafe impl TypedMemory for FakeMemory {
     fn host_pointer(&self) -> Option<NonNull<u8>> {
         let hidden = self.needs_access_state() && self.access_state() == AccessState::Acquired;
         let host = self.block.host.as_ref().filter(|_| !hidden)?;
-        // SAFETY: inside the block.
+        // SAFETY: the range lies inside the block.
         Some(unsafe { host.pointer.add(self.range.start) })
     }
 

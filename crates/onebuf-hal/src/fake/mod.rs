@@ -1,20 +1,20 @@
-//! A device that exists only for tests: template, test bed and documentation in one.
+//! A fake device: an example backend, a test device and documentation in one.
 //!
 //! It keeps its memory separate from the host's, finishes work late and in any order, and checks what real drivers
 //! leave undefined:
 //!
-//! - **Separate memory.** A kernel works on the device's bytes; the host sees others, at a stable address. Only
-//!   [`reside`](crate::Queue::reside) copies between them, so a missing hand-over shows as wrong data. Fresh memory
-//!   holds `0xA5` on the device and `0x5A` on the host.
-//! - **Late completion.** Each queue has its own thread and takes as long as its [`Delay`] says.
+//! - **Separate memory.** A kernel works on the device's bytes; the host sees other bytes, at a stable address. Only
+//!   [`reside`](crate::Queue::reside) copies between them, so a missing hand-over shows as wrong data. Fresh memory holds
+//!   `0xA5` on the device and `0x5A` on the host.
+//! - **Late completion.** Each queue has its own thread, and each command takes as long as [`Delay`] specifies.
 //! - **A protocol checker.** A command on memory that is not `Acquired` (for reading, `SharedRead` is enough) fails
 //!   with `PROTOCOL`; one that conflicts with another command's use of the same bytes fails with `RACE`.
-//! - **Injected faults.** Each call counts with a [`Probe`], which can make it fail.
+//! - **Injected faults.** A [`Probe`] counts every call and can make it fail.
 //!
 //! # What a failure does
 //!
-//! A failed command, and a wait for something that failed, fails everything on its queue that was enqueued before an
-//! event reported it; work enqueued after that runs. So no event of work that depends on the failed one succeeds, and
+//! A failed command, and a wait for something that failed, fails everything that was enqueued on its queue before an event
+//! reported the failure; work enqueued after that runs. So no event of work that depends on the failed command succeeds, and
 //! the queue stays usable.
 
 mod backend;
@@ -22,10 +22,10 @@ mod claim;
 mod device;
 mod event;
 mod heap;
-mod line;
 mod memory;
 mod program;
 mod queue;
+mod queue_state;
 mod semaphore;
 mod watch;
 
@@ -58,15 +58,15 @@ pub struct FakeConfig {
     pub unified: bool,
     /// Largest single allocation, in bytes.
     pub max_alloc_bytes: u64,
-    /// Whether its events call back.
+    /// Whether its events support callbacks.
     pub callbacks: bool,
     /// Whether its queues wait for host signals.
     pub host_signals: bool,
-    /// Whether it has out-of-order queues; they shuffle everything that is not ordered.
+    /// Whether it has out-of-order queues; they shuffle all commands that are not ordered.
     pub out_of_order: bool,
     /// Whether it creates semaphores for others: files that the stub drivers accept as semaphores.
     pub exports_semaphores: bool,
-    /// Whether it reports that two threads at once crash it.
+    /// Whether it reports that it crashes if two threads call it at once.
     pub one_thread: bool,
     /// Counts its calls and objects, and makes calls fail.
     pub probe: Option<Arc<Probe>>,
@@ -122,7 +122,7 @@ pub enum Sharing {
     Alias,
 }
 
-/// An error that only a wrong program causes; real drivers leave it undefined.
+/// The error for misuse that real drivers leave undefined.
 pub fn misuse(call: &'static str, name: &str) -> Error {
     Error::Driver { api: API.0, call, code: -1, name: name.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Kernels that are functions of this process.
+//! Programs and kernels of the fake device: functions of this process.
 
 use super::{
     API,
@@ -19,7 +19,7 @@ pub struct FakeProgram {
 }
 
 impl FakeProgram {
-    /// Fails where the source has no native kernel.
+    /// Fails if the source has no native kernel.
     pub(super) fn new(domain: Domain, source: &Source, watch: &Watch) -> Result<Self> {
         Ok(FakeProgram {
             native: NativeProgram::new(domain, API.0, source)?,
@@ -39,7 +39,7 @@ impl Program for FakeProgram {
     }
 }
 
-/// One of them.
+/// A native kernel of the program.
 #[derive(Debug)]
 pub struct FakeKernel {
     pub(super) code: NativeCode,

@@ -1,10 +1,10 @@
-//! Queues: each call appends a command that owns all it needs.
+//! Queues: each call appends a command that owns everything it needs.
 //!
 //! # Safety
 //!
-//! A command holds the [`Block`]s it uses, so their bytes outlive it; it uses them only in ranges that
-//! were checked when it was enqueued, and only under a claim. Host memory given to `read` and `write`
-//! is used until the event completes, as their contracts say.
+//! A command holds the [`Block`]s that it uses, so their bytes outlive it. It accesses them only in ranges that were checked
+//! when it was enqueued, and only under a claim. Host memory given to `read` and `write` is used until the event completes, as
+//! their contracts allow.
 
 #![allow(unsafe_code)]
 
@@ -12,9 +12,9 @@ use super::{
     FakeBackend, FakeConfig,
     claim::Claim,
     event::{FakeEvent, FakeHostSignal, Signal},
-    line::{Line, Pace, Step, Worker},
     memory::{Block, FakeMemory},
     program::FakeKernel,
+    queue_state::{Pace, QueueState, Step, Worker},
     watch::{Live, Watch},
 };
 use crate::{
@@ -33,7 +33,7 @@ pub struct FakeQueue {
     info: Arc<DeviceInfo>,
     callbacks: bool,
     host_signals: bool,
-    /// Where the clock of a profiling queue starts.
+    /// The start of the clock, on a queue with profiling.
     clock: Option<Instant>,
     watch: Watch,
     worker: Worker,
@@ -61,18 +61,18 @@ impl FakeQueue {
         })
     }
 
-    fn line(&self) -> &Line {
-        self.worker.line()
+    fn state(&self) -> &QueueState {
+        self.worker.state()
     }
 
     fn run(&self, work: impl FnOnce() -> Result<()> + Send + 'static) {
-        self.line().push(Step::Run(Box::new(work)), None);
+        self.state().push(Step::Run(Box::new(work)), None);
     }
 
-    /// Appends a step and gives the event that tells of its end.
+    /// Appends a step and returns an event for its completion.
     fn with_event(&self, step: Step) -> FakeEvent {
         let event = FakeEvent::new(self.domain, self.callbacks, self.clock, &self.watch);
-        self.line().push(step, Some(event.signal().clone()));
+        self.state().push(step, Some(event.signal().clone()));
         event
     }
 
@@ -81,7 +81,7 @@ impl FakeQueue {
     }
 }
 
-// SAFETY: a command holds the blocks that it uses, in ranges that were checked, until it has run.
+// SAFETY: a command holds the blocks that it uses until it has run, and accesses only ranges that were checked.
 unsafe impl TypedQueue for FakeQueue {
     type Types = FakeBackend;
 
@@ -101,12 +101,12 @@ unsafe impl TypedQueue for FakeQueue {
     fn wait_for(&self, events: Events<'_, Self>) -> Result<()> {
         self.watch.call("fake_wait_for")?;
         let signals = self.signals(events)?;
-        self.line().push(Step::Wait(signals), None);
+        self.state().push(Step::Wait(signals), None);
         Ok(())
     }
 
     fn host_signal(&self) -> Result<Box<dyn HostSignal>> {
-        self.watch.call("fake_gate")?;
+        self.watch.call("fake_host_signal")?;
         if !self.host_signals {
             return Err(Error::unsupported(
                 "a host signal on this fake device",
@@ -114,7 +114,7 @@ unsafe impl TypedQueue for FakeQueue {
             ));
         }
         let host_signal = FakeHostSignal::new(&self.watch);
-        self.line().push(Step::Wait(vec![host_signal.signal().clone()]), None);
+        self.state().push(Step::Wait(vec![host_signal.signal().clone()]), None);
         Ok(Box::new(host_signal))
     }
 
@@ -127,14 +127,14 @@ unsafe impl TypedQueue for FakeQueue {
         if !block.has_two_sides() {
             return Ok(false);
         }
-        // Held while enqueueing, so that the last value is that of the last command.
+        // Locked while enqueueing, so that the value is that of the last enqueued command.
         let mut enqueued = lock(block.enqueued());
         if *enqueued == to {
             return Ok(false);
         }
         self.watch.call("fake_reside")?;
         let moving = block.clone();
-        self.line().push(Step::Always(Box::new(move || moving.move_to(to))), None);
+        self.state().push(Step::Always(Box::new(move || moving.move_to(to))), None);
         *enqueued = to;
         Ok(true)
     }
@@ -151,7 +151,7 @@ unsafe impl TypedQueue for FakeQueue {
         let into = HostPointer(into);
         Ok(self.with_event(Step::Run(Box::new(move || {
             let _claim = from.claim("fake_read", false)?;
-            // SAFETY: the range lies in the block and is claimed; the caller vouches for `into`.
+            // SAFETY: the range lies in the block and is claimed; the caller keeps `into` valid until the event completes.
             unsafe { from.pointer().copy_to(into.get(), from.range.len()) };
             Ok(())
         }))))
@@ -169,7 +169,7 @@ unsafe impl TypedQueue for FakeQueue {
         let from = HostPointer(from.cast_mut());
         Ok(self.with_event(Step::Run(Box::new(move || {
             let _claim = to.claim("fake_write", true)?;
-            // SAFETY: the range lies in the block and is claimed; the caller vouches for `from`.
+            // SAFETY: the range lies in the block and is claimed; the caller keeps `from` valid until the event completes.
             unsafe { to.pointer().copy_from(from.get().cast_const(), to.range.len()) };
             Ok(())
         }))))
@@ -188,7 +188,7 @@ unsafe impl TypedQueue for FakeQueue {
         self.run(move || {
             let _claim = part.claim("fake_fill", true)?;
             let start = part.range.start;
-            // SAFETY: the range lies in the block and is claimed; the pattern is the command's own.
+            // SAFETY: the range lies in the block and is claimed; the command owns the pattern.
             unsafe { native::fill(part.block.device().add(start), part.range.len(), &pattern) };
             Ok(())
         });
@@ -232,7 +232,7 @@ unsafe impl TypedQueue for FakeQueue {
         if wants_event {
             return Ok(Some(self.with_event(step)));
         }
-        self.line().push(step, None);
+        self.state().push(step, None);
         Ok(None)
     }
 }
@@ -244,7 +244,7 @@ struct Part {
 }
 
 impl Part {
-    /// A range of a memory, which may itself be a region of its block.
+    /// A range of a memory, which may be a region of its block.
     fn of(memory: &FakeMemory, range: Range<usize>) -> Part {
         let start = memory.range().start;
         Part { block: memory.block().clone(), range: start + range.start..start + range.end }
@@ -255,26 +255,25 @@ impl Part {
     }
 
     fn pointer(&self) -> *mut u8 {
-        // The range was checked when the part was made, so this stays within the block.
+        // The range was checked before the part was created, so this stays within the block.
         self.block.device().as_ptr().wrapping_add(self.range.start)
     }
 }
 
-/// A host address on its way to the queue's thread.
+/// A host address that is sent to the queue's thread.
 struct HostPointer(*mut u8);
 
-// SAFETY: `read` and `write` require that the memory stays theirs until the event completes, on
-// whatever thread that is.
+// SAFETY: the callers of `read` and `write` keep the memory valid until the event completes, for any thread.
 unsafe impl Send for HostPointer {}
 
 impl HostPointer {
-    /// A method, so that closures take the whole value along and not only the pointer in it.
+    /// A method, so that closures capture the whole value and not only the pointer in it.
     fn get(&self) -> *mut u8 {
         self.0
     }
 }
 
-/// A kernel's argument as a command keeps it.
+/// A kernel argument, owned by a command.
 enum OwnedArg {
     Memory(Part, Access),
     Bytes(Box<[u8]>),
@@ -315,6 +314,6 @@ impl OwnedArg {
 
 fn launch(code: &NativeCode, grid: &Grid, args: &[OwnedArg]) -> Result<()> {
     let _claims = args.iter().map(OwnedArg::claim).collect::<Result<Vec<_>>>()?;
-    // SAFETY: the blocks are held by `args`, and claimed as their accesses say until this returns.
+    // SAFETY: `args` holds the blocks, and their bytes are claimed according to their accesses until this returns.
     unsafe { code.run(grid, &args.iter().map(OwnedArg::native).collect::<Vec<_>>()) }
 }

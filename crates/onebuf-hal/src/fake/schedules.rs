@@ -1,4 +1,4 @@
-//! Every way in which threads can meet at a host signal, an event and the end of a queue.
+//! Explores thread schedules around a host signal, an event and the end of a queue.
 
 use super::{FakeConfig, FakeDevice};
 use crate::{AllocSpec, Device, Error, MemoryKind, QueueSpec, locks::thread};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const ROUNDS: usize = 2000;
 
-/// Two queues joined by a callback that opens a host signal, dropped while everything is under way.
+/// Two queues joined by a callback that opens a host signal, dropped while work is pending.
 fn hand_over() {
     let device = FakeDevice::new(FakeConfig::default());
     let (access, host) = Default::default();
@@ -25,7 +25,7 @@ fn hand_over() {
     assert_eq!(done.wait(Duration::from_secs(1)), Ok(()));
 }
 
-/// One thread waits, another abandons the host signal.
+/// One thread waits while another drops the host signal unopened.
 fn abandoned_host_signal() {
     let queue = FakeDevice::new(FakeConfig::default()).queue(QueueSpec::default()).unwrap();
     let host_signal = queue.host_signal().unwrap();

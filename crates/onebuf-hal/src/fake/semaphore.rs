@@ -1,4 +1,4 @@
-//! Semaphores that others signal and wait on: words in a file, of which one is set while it is signalled.
+//! Semaphores that other devices signal and wait on: words in a file.
 
 use super::{
     API,
@@ -8,12 +8,12 @@ use crate::{Domain, Error, Result, Semaphore};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::os::fd::OwnedFd;
 
-/// By this name the stub drivers know it.
+/// The file name by which the stub drivers recognise a semaphore.
 const NAME: &str = "onebuf-stub-semaphore";
-/// Two words: whether it is signalled, and what was enqueued.
+/// Two words: whether the semaphore is signalled, and the enqueued operations.
 const BYTES: u64 = 8;
 
-/// A semaphore of which the device itself makes no use.
+/// A semaphore for export; the fake device itself does not use it.
 #[derive(Debug)]
 pub struct FakeSemaphore {
     domain: Domain,

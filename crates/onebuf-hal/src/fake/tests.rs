@@ -1,9 +1,9 @@
-//! The fake device through the traits: what the layers above can rely on it to catch.
+//! Tests of the fake device through the object-safe traits: the errors that it detects.
 //!
 //! # Safety
 //!
-//! Transfers are waited for before their arrays go; kernels do what their accesses say; host pointers
-//! are used only while the memory is handed out.
+//! Transfers are waited for before their arrays are dropped; kernels access memory as their arguments declare; host pointers
+//! are used only while the host may access the memory.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ fn device() -> FakeDevice {
     FakeDevice::new(FakeConfig::default())
 }
 
-/// A device whose memory is plain pages, to import from.
+/// Memory of another fake device with plain host pages, and its export.
 fn pages(bytes: usize) -> (Arc<dyn Memory>, Export) {
     let memory_kinds = vec![MemoryKind::FineSvm];
     let device =
@@ -101,7 +101,7 @@ fn finish(queue: &dyn Queue) -> Result<()> {
 }
 
 fn host_byte(memory: &dyn Memory) -> u8 {
-    // SAFETY: the tests call this only while the memory is handed out and its queue idle.
+    // SAFETY: the tests call this only while the host may access the memory and its queue is idle.
     unsafe { *memory.host_pointer().expect("a host side").as_ref() }
 }
 
@@ -143,7 +143,7 @@ fn host_and_device_see_each_other_only_by_hand_over() {
     let address = memory.host_pointer();
     assert_eq!(host_byte(&*memory), 10);
 
-    set_host_byte(&*memory, 77); // against the rules: it is only shared_read
+    set_host_byte(&*memory, 77); // not allowed: the memory is only shared_read
     queue.reside(&*memory, AccessState::Acquired).unwrap();
     launch(&*queue, &*add, &*memory).unwrap();
     assert_eq!(first_byte(&*queue, &*memory), Ok(11), "so it is not taken over");
@@ -248,7 +248,7 @@ fn a_dropped_host_signal_fails_the_work_behind_it() {
     let device = device();
     let queue = queue(&device);
     drop(queue.host_signal().unwrap());
-    assert_eq!(finish(&*queue), Err(misuse("fake_gate", "ABANDONED")));
+    assert_eq!(finish(&*queue), Err(misuse("fake_host_signal", "ABANDONED")));
     assert_eq!(finish(&*queue), Ok(()));
 }
 
@@ -381,7 +381,7 @@ fn an_out_of_order_queue_shuffles_what_nothing_orders() {
     let host_signal = queue.host_signal().unwrap();
     for number in 0..16 {
         let args = [Arg::Memory(&*memory, Access::Read, usize::MAX), Arg::Bytes(&[number])];
-        // SAFETY: the kernel touches no memory.
+        // SAFETY: the kernel accesses no memory.
         unsafe { queue.launch(&*note, &GRID, &args, &[], false) }.unwrap();
     }
     let event = queue.mark().unwrap();
@@ -393,7 +393,7 @@ fn an_out_of_order_queue_shuffles_what_nothing_orders() {
     assert_eq!(order, (0..16).collect::<Vec<_>>());
 }
 
-/// What the layer above does by giving each launch the events it waits for, left out on purpose.
+/// The core passes each launch the events that it must wait for; this test omits them.
 #[test]
 fn out_of_order_launches_that_wait_for_nothing_are_a_race() {
     let device = device();
@@ -424,7 +424,7 @@ fn out_of_order_launches_that_wait_for_nothing_are_a_race() {
     assert_eq!(running.wait(LONG), Ok(()));
 }
 
-/// A little of everything.
+/// Uses most calls of the device once.
 fn work(device: &FakeDevice) -> Result<u8> {
     let (first, second) =
         (device.queue(QueueSpec::default())?, device.queue(QueueSpec::default())?);
@@ -457,7 +457,10 @@ fn any_call_may_fail_and_nothing_leaks() {
         match (failed, outcome) {
             (None, outcome) => return assert_eq!(outcome, Ok(3)),
             (Some(call), Ok(value)) => {
-                assert!(call.starts_with("fake_release") || call == "fake_open_gate", "{call}");
+                assert!(
+                    call.starts_with("fake_release") || call == "fake_complete_host_signal",
+                    "{call}"
+                );
                 assert_eq!(value, 3);
             }
             (Some(call), Err(error)) => assert!(error.to_string().contains(call), "{error}"),

@@ -13,7 +13,7 @@ impl Watch {
         Watch(probe)
     }
 
-    /// Notes a call; an error when the probe wants it to fail.
+    /// Reports a call; an error if the probe makes it fail.
     pub(super) fn call(&self, call: &'static str) -> Result<()> {
         if onebuf_sys::fork::is_child() {
             return Err(Error::forked(API.0));
@@ -27,14 +27,14 @@ impl Watch {
         })
     }
 
-    /// Notes a call that does its work even when the probe wants it to fail, as a release must.
+    /// Reports a call that does its work even if the probe makes it fail, as a release must.
     pub(super) fn call_regardless(&self, call: &'static str) {
         if let Err(error) = self.call(call) {
             tracing::debug!("{error}");
         }
     }
 
-    /// Notes an object for as long as the result lives; `release` is the call that ends it.
+    /// Reports an object for as long as the result lives; `release` is the call that ends it.
     pub(super) fn object(&self, kind: &'static str, release: &'static str) -> Live {
         if let Some(probe) = &self.0 {
             probe.count(kind, 1);

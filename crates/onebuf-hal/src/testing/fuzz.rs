@@ -1,29 +1,29 @@
-//! Inputs for parsers: valid ones, changed in ways that keep most of their form, some of them grown to hundreds of
-//! kilobytes. Each must be parsed within the parser's bounds of memory and time.
+//! Inputs for parsers: valid inputs, changed in ways that keep most of their structure, some of them grown to hundreds of
+//! kilobytes. Each must be parsed within the parser's limits of memory and time.
 //!
-//! `ONEBUF_FUZZ` is the number of inputs per parser, and `ONEBUF_FUZZ_SEED` another sequence of them. An input that fails is
-//! written to the folder for temporary files.
+//! `ONEBUF_FUZZ` sets the number of inputs per parser, and `ONEBUF_FUZZ_SEED` the seed of their sequence. An input that fails
+//! is written to the directory for temporary files.
 
 use super::meter::{Taken, measure};
 use std::{env, fs, time::Duration};
 
-/// Inputs per parser, unless `ONEBUF_FUZZ` says otherwise.
+/// Inputs per parser, unless `ONEBUF_FUZZ` is set.
 const INPUTS: usize = 600;
 /// One of this many inputs is large.
 const LARGE_EACH: usize = 12;
 const SMALL_BYTES: usize = 4 << 10;
-/// What the large ones have.
+/// Size of the large inputs.
 pub const LARGE_BYTES: usize = 192 << 10;
 /// Time limit of a parser. The slowest takes 1 µs per byte without optimisation: only superlinear work takes ten times
 /// as long.
 const TIME: Duration = Duration::from_millis(100);
 const TIME_PER_BYTE: Duration = Duration::from_micros(10);
 
-/// A small generator; the same seed gives the same sequence (splitmix64).
+/// A small random number generator (splitmix64); the same seed gives the same sequence.
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of that seed.
+    /// Starts the sequence of this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -36,17 +36,17 @@ impl Random {
         x ^ (x >> 31)
     }
 
-    /// A number below `n`, or 0.
+    /// A number below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         self.number().checked_rem(n as u64).unwrap_or(0) as usize
     }
 
-    /// One of them.
+    /// One of the elements.
     pub fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
 
-    /// A number that parsers often fail at, or a random one.
+    /// A value at which parsers often fail, or a random one.
     fn odd(&mut self) -> u64 {
         let known = [0, 1, 2, 3, 4, 0x7f, 0x80, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, u64::MAX];
         if self.below(4) == 0 { self.number() } else { *self.of(&known) }
@@ -56,14 +56,14 @@ impl Random {
 /// Memory limit of a parser: this many bytes for each byte of its input, plus a constant.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
-    /// For each byte of the input.
+    /// Bytes of memory per byte of input.
     pub per_byte: usize,
-    /// Beside that.
+    /// Bytes of memory in addition.
     pub fixed: usize,
 }
 
 impl Bound {
-    /// Fails where parsing so many bytes took more at one time, or more than four times that one after the other.
+    /// Fails if parsing the input exceeded the limit at its peak, or four times the limit in total.
     #[track_caller]
     pub fn check(self, what: &str, input: &[u8], taken: Taken) {
         let most = self.per_byte * input.len() + self.fixed;
@@ -73,20 +73,20 @@ impl Bound {
     }
 }
 
-/// A parser, and what it is given.
+/// A parser and its inputs.
 pub struct Target<'t> {
-    /// What it parses.
+    /// The name of what it parses.
     pub name: &'t str,
-    /// What it may take.
+    /// Its memory limit.
     pub bound: Bound,
-    /// An input of about so many bytes at most.
+    /// Creates an input of at most about this many bytes.
     pub input: &'t dyn Fn(&mut Random, usize) -> Vec<u8>,
-    /// Whether an input was accepted.
+    /// Parses an input; returns whether it was accepted.
     pub parse: &'t dyn Fn(&[u8]) -> bool,
 }
 
 impl Target<'_> {
-    /// Gives it its inputs. Some must be accepted and some refused, or else they try little.
+    /// Runs the parser on its inputs. Some must be accepted and some rejected; otherwise the inputs test little.
     #[track_caller]
     pub fn run(&self) {
         let number = |name| env::var(name).ok().map(|n| n.parse().expect("a number"));
@@ -114,7 +114,7 @@ impl Target<'_> {
         let (accepted, mut taken) = measure(|| (self.parse)(input));
         self.bound.check(self.name, input, taken);
         let most = TIME + TIME_PER_BYTE * input.len() as u32;
-        // The machine may have had other things to do, but not three times.
+        // Other processes may have disturbed one measurement, but not three.
         for _ in 0..2 {
             if taken.time <= most {
                 return (accepted, taken);
@@ -136,21 +136,21 @@ fn fail(what: &str, input: &[u8], why: &str) -> ! {
     panic!("{what}, {} bytes of input: {why} ({kept})", input.len());
 }
 
-/// Of what an input is made: what is repeated, left out and exchanged as a whole.
+/// The units of an input, which are repeated, removed and exchanged as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Bytes.
     Bytes,
-    /// Words, signs, and the spaces between them.
+    /// Words, punctuation and white space.
     Text,
-    /// Instructions of SPIR-V behind a head of five words.
+    /// SPIR-V instructions after a header of five words.
     Spirv,
 }
 
 type Units = Vec<Vec<u8>>;
 
 impl Form {
-    /// One of the seeds, changed.
+    /// Returns one of the seeds, with random changes.
     pub fn changed(self, random: &mut Random, seeds: &[Vec<u8>], most: usize) -> Vec<u8> {
         let mut units = self.split(random.of(seeds).as_slice());
         for _ in 0..random.below(6) {
@@ -184,7 +184,7 @@ impl Form {
     }
 
     fn change(self, random: &mut Random, units: &mut Units, seeds: &[Vec<u8>], most: usize) {
-        // The head of a module stays at its place.
+        // The header of a module stays in place.
         let first = usize::from(self == Form::Spirv).min(units.len());
         if units.len() <= first {
             return;
@@ -221,7 +221,7 @@ impl Form {
     }
 }
 
-/// A run of units many times, until it has about so many bytes.
+/// Repeats a run of units until it has about `bytes` bytes.
 fn repeat(units: &mut Units, at: usize, len: usize, bytes: usize) {
     let run: Units = units[at..at + len].to_vec();
     let each = run.iter().map(Vec::len).sum::<usize>().max(1);
@@ -229,7 +229,7 @@ fn repeat(units: &mut Units, at: usize, len: usize, bytes: usize) {
     units.splice(at..at, (0..times).flat_map(|_| run.clone()));
 }
 
-/// Another operand, or more of them, such as another instruction has.
+/// Replaces an operand, or appends operands, some taken from another instruction.
 fn alter_instruction(random: &mut Random, unit: &mut Vec<u8>, other: &[u8]) {
     let operands = &other[4.min(other.len())..];
     let word = match random.below(2) {

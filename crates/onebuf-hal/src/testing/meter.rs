@@ -1,7 +1,7 @@
-//! Memory and processor time that a piece of code takes, on the calling thread.
+//! Measures memory and CPU time of code on the calling thread.
 //!
 //! # Safety
-//! The allocator is the system's. It only counts, in numbers of the thread that need no allocation themselves.
+//! The allocator forwards to the system's and only counts, in thread-local numbers that need no allocation.
 
 #![allow(unsafe_code)]
 
@@ -12,13 +12,13 @@ use std::{
     time::Duration,
 };
 
-/// The system's allocator with counters for each thread. Unit tests that measure declare it as their
-/// `#[global_allocator]`; [`measure`] refuses to work without it.
+/// The system allocator with counters per thread. Unit tests that measure declare it as their `#[global_allocator]`;
+/// [`measure`] panics without it.
 pub struct Counting;
 
 #[derive(Clone, Copy, Default)]
 struct Counts {
-    /// Bytes that are allocated now. What another thread allocated may be freed here, so it may be negative.
+    /// Bytes allocated now. It may be negative, because memory of another thread may be freed here.
     now: isize,
     most: isize,
     all: usize,
@@ -28,9 +28,9 @@ thread_local! {
     static COUNTS: Cell<Counts> = const { Cell::new(Counts { now: 0, most: 0, all: 0 }) };
 }
 
-/// Notes an allocation beside which `freed` bytes are still there, and are given back then.
+/// Counts an allocation, then `freed` bytes as freed: both exist for a moment.
 fn note(bytes: usize, freed: usize) {
-    // A thread that ends has no counts any more.
+    // The counts of a thread that is ending are destroyed.
     let _ = COUNTS.try_with(|counts| {
         let Counts { now, most, all } = counts.get();
         let both = now.wrapping_add_unsigned(bytes);
@@ -39,42 +39,42 @@ fn note(bytes: usize, freed: usize) {
     });
 }
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is forwarded to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size(), 0);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note(layout.size(), 0);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         note(0, layout.size());
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 
-    /// The old memory counts until the new one is there, as it does where memory has to move.
+    /// The old memory counts until the new memory exists, as when memory has to move.
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         note(bytes, layout.size());
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.realloc(pointer, layout, bytes) }
     }
 }
 
-/// What a piece of code took.
+/// The resources that a piece of code used.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
-    /// The most bytes that it had allocated at one time.
+    /// Peak of allocated bytes.
     pub peak: usize,
-    /// The bytes that it allocated one after the other. It stands for work: what is allocated is written.
+    /// Sum of all allocations. A measure of work, since allocated memory is written.
     pub all: usize,
-    /// Processor time of this thread.
+    /// CPU time of this thread.
     pub time: Duration,
 }
 
@@ -85,14 +85,14 @@ impl fmt::Display for Taken {
     }
 }
 
-/// Whether allocations of this program are counted.
+/// Whether this program's allocations are counted.
 fn is_counting() -> bool {
     let before = COUNTS.get().all;
     drop(std::hint::black_box(Box::new(0_u8)));
     COUNTS.get().all != before
 }
 
-/// Runs it and measures. What it returns is still there when the peak is read.
+/// Runs `code` and measures it. Its result still exists when the peak is read.
 pub fn measure<T>(code: impl FnOnce() -> T) -> (T, Taken) {
     assert!(is_counting(), "`Counting` is not this program's allocator");
     let before = COUNTS.get();
@@ -101,7 +101,7 @@ pub fn measure<T>(code: impl FnOnce() -> T) -> (T, Taken) {
     let result = code();
     let time = thread_time().saturating_sub(start);
     let after = COUNTS.get();
-    // A measurement around this one sees its peak, too.
+    // An enclosing measurement includes this peak.
     COUNTS.set(Counts { most: after.most.max(before.most), ..after });
     let peak = usize::try_from(after.most.wrapping_sub(before.now)).unwrap_or(0);
     (result, Taken { peak, all: after.all.wrapping_sub(before.all), time })
@@ -109,7 +109,7 @@ pub fn measure<T>(code: impl FnOnce() -> T) -> (T, Taken) {
 
 fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place for the answer; this clock exists on every Linux.
+    // SAFETY: `time` is valid for writes; this clock exists on every Linux.
     let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     assert_eq!(status, 0, "the thread's clock");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -127,7 +127,7 @@ fn memory_is_counted_where_it_is_taken() {
         kept.resize(3_000, 7);
         kept
     });
-    // Growing has the old and the new at one time.
+    // While it grows, the old and the new memory exist together.
     assert_eq!((taken.peak, taken.all), (4_000, 4_000), "{}", kept.len());
     let (other, taken) = measure(|| {
         let thread = std::thread::spawn(|| vec![0u8; 1 << 20]);

@@ -1,8 +1,8 @@
-//! Wrong arguments through the object-safe traits, and the errors that every backend answers them with.
+//! Invalid arguments to the object-safe traits, and the errors that every backend must return for them.
 //!
 //! # Safety
-//! Host memory is a local array that outlives the wait for its event, or is refused before it is touched. Launches are
-//! refused.
+//! Host memory is a local array that outlives the wait for its event, or the call is rejected before it is accessed. Launches
+//! are rejected.
 
 #![allow(unsafe_code)]
 
@@ -17,21 +17,21 @@ use std::time::Duration;
 const GRID: Grid = Grid { dims: 1, global: [1; 3], local: None, offset: [0; 3] };
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Whose objects are mixed up.
+/// The devices whose objects are mixed up.
 pub struct Mixed<'d> {
-    /// The device that is given wrong arguments.
+    /// The device under test.
     pub device: &'d dyn Device,
-    /// Another of the same backend, in another domain; none where there is only one.
+    /// Another device of the same backend, in another domain, if there is one.
     pub twin: Option<&'d dyn Device>,
-    /// One of another backend.
+    /// A device of another backend.
     pub stranger: &'d dyn Device,
     /// A program that both backends build.
     pub source: &'d Source,
-    /// A kernel of it with one argument, a buffer.
+    /// The name of a kernel in it with one argument, a buffer.
     pub kernel: &'d str,
 }
 
-/// Checks a device beside a fake, and beside a twin where there is one; the kernel has one argument, a buffer.
+/// Checks a device together with a fake device, and with a twin if there is one. The kernel has one argument, a buffer.
 pub fn beside_a_fake(
     device: &dyn Device,
     twin: Option<&dyn Device>,
@@ -44,7 +44,7 @@ pub fn beside_a_fake(
     Mixed { device, twin, stranger: &fake, source: &source, kernel }.check();
 }
 
-/// What one device has.
+/// The objects of one device.
 struct Objects {
     queue: Arc<dyn Queue>,
     memory: Arc<dyn Memory>,
@@ -52,7 +52,7 @@ struct Objects {
 }
 
 impl Mixed<'_> {
-    /// Makes every wrong call of the table, and panics where one is not refused as it should be.
+    /// Makes every invalid call, and panics if one is not rejected with the expected error.
     pub fn check(&self) {
         let own = self.objects(self.device);
         self.ranges(&own);
@@ -69,7 +69,7 @@ impl Mixed<'_> {
         self.launches(&own);
     }
 
-    /// Memory has so many bytes: room for regions.
+    /// The size of each memory, with room for regions.
     fn bytes(&self) -> usize {
         4 * self.device.info().caps.align_bytes.max(16)
     }
@@ -85,7 +85,7 @@ impl Mixed<'_> {
         Objects { queue: device.queue(QueueSpec::default()).unwrap(), memory, kernel }
     }
 
-    /// Ranges outside of a memory, also where offset and length overflow.
+    /// Ranges outside of a memory, including those where offset plus length overflows.
     fn ranges(&self, Objects { queue, memory, .. }: &Objects) {
         let (n, most) = (self.bytes(), usize::MAX);
         for (offset, bytes) in [(0, n + 1), (n, 1), (n + 1, 0), (most, 2), (2, most), (most, most)]
@@ -108,7 +108,7 @@ impl Mixed<'_> {
         let overlap = queue.copy(&**memory, 0, &**memory, 8, 16).unwrap_err().to_string();
         assert!(overlap.contains("from and to overlap in 8 bytes"), "{overlap}");
         let null = Err(Error::invalid("the host pointer of a transfer is null"));
-        // SAFETY: refused before the pointer is used.
+        // SAFETY: the call is rejected before the pointer is used.
         assert_eq!(unsafe { queue.read(&**memory, 0, std::ptr::null_mut(), 1) }.map(drop), null);
         // SAFETY: as above.
         assert_eq!(unsafe { queue.write(&**memory, 0, std::ptr::null(), 1) }.map(drop), null);
@@ -130,7 +130,7 @@ impl Mixed<'_> {
             let refused = region(offset, bytes);
             assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{offset} {bytes}");
         }
-        // The processor takes regions from any byte on.
+        // The host device accepts regions at any offset.
         if let Err(why) = region(align / 2, 1) {
             let text = why.to_string();
             assert!(text.contains(&format!("multiples of {align}")), "{text}");
@@ -150,7 +150,7 @@ impl Mixed<'_> {
         let empty = AllocSpec { bytes: 0, ..spec };
         assert_eq!(refused(empty, None), Error::invalid("memory of zero bytes"));
         let odd = AllocSpec { align: 3, ..spec };
-        assert_eq!(refused(odd, None), Error::invalid("alignment 3 is no power of two"));
+        assert_eq!(refused(odd, None), Error::invalid("alignment 3 is not a power of two"));
         if self.device.info().caps.max_alloc_bytes == 0 {
             return;
         }
@@ -158,7 +158,7 @@ impl Mixed<'_> {
         assert!(matches!(refused(huge, None), Error::OutOfMemory { .. }));
     }
 
-    /// Objects of another device or backend: nothing is enqueued for them.
+    /// Objects of another device or backend are rejected before anything is enqueued.
     fn foreign(&self, own: &Objects, theirs: &Objects, named: impl Fn(&str) -> String) {
         let wrong = |what: &str| {
             let (info, domain) = (self.device.info(), own.queue.domain().0);
@@ -184,7 +184,7 @@ impl Mixed<'_> {
         assert_eq!(launch(own, &*theirs.kernel, &[arg]), Err(wrong("a kernel")));
         assert_eq!(own.memory.export(&*theirs.queue).unwrap_err(), wrong("a queue"));
         let event = theirs.queue.mark().unwrap();
-        // A queue that runs at once waits for whatever it is given; some take events of other devices.
+        // A queue whose calls run at once waits for any event; some queues accept events of other devices.
         if !queue.runs_at_once() && !queue.takes(&*event) {
             assert_eq!(queue.wait_for(std::slice::from_ref(&event)), Err(wrong("an event")));
         }
@@ -195,7 +195,7 @@ impl Mixed<'_> {
         let name = self.kernel;
         let wrong = format!("kernel `{name}` takes 1 arguments, 0 given");
         assert_eq!(launch(own, &*own.kernel, &[]), Err(Error::invalid(wrong)));
-        // The host's pages are for everything.
+        // Host pages allow every access.
         if self.device.info().api == Api::HOST {
             return;
         }
@@ -210,7 +210,7 @@ impl Mixed<'_> {
 
 fn read(queue: &dyn Queue, memory: &dyn Memory, offset: usize, bytes: usize) -> Result<()> {
     let mut into = [0u8];
-    // SAFETY: at most one byte is in range of any call that is not refused, and the wait is for its end.
+    // SAFETY: a call that is not rejected reads at most one byte, and the wait ends after it.
     unsafe { queue.read(memory, offset, into.as_mut_ptr(), bytes) }?.wait(LIMIT)
 }
 
@@ -221,6 +221,6 @@ fn write(queue: &dyn Queue, memory: &dyn Memory, offset: usize, bytes: usize) ->
 }
 
 fn launch(own: &Objects, kernel: &dyn Kernel, args: &[Arg<'_>]) -> Result<()> {
-    // SAFETY: every such launch is refused before it is enqueued.
+    // SAFETY: every such launch is rejected before it is enqueued.
     unsafe { own.queue.launch(kernel, &GRID, args, &[], false) }.map(drop)
 }

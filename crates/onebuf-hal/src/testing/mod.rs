@@ -1,8 +1,8 @@
-//! Helpers for tests of several crates: memory and time of a parser, hostile inputs, wrong arguments for devices, and running one
-//! test at a time.
+//! Helpers for tests of several crates: memory and time of a parser, hostile inputs, invalid arguments for devices, and running
+//! one test at a time.
 //!
 //! # Safety
-//! The environment is changed before drivers and their threads are there.
+//! The environment is changed before drivers are loaded and start threads.
 
 #![allow(unsafe_code)]
 
@@ -12,8 +12,8 @@ pub mod misuse;
 
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// Drivers of one process share LLVM and llvmpipe, which are not all sound when two of them start in
-/// two threads; so one test at a time. What the drivers are told is set before the first one.
+/// Serialises tests that use drivers: the drivers of one process share LLVM and llvmpipe, and not all of them are thread-safe
+/// at start. Sets the environment variables for the drivers before the first test.
 pub fn drivers_alone(environment: &[(&str, &str)]) -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     static SET: Once = Once::new();
@@ -21,7 +21,7 @@ pub fn drivers_alone(environment: &[(&str, &str)]) -> MutexGuard<'static, ()> {
     SET.call_once(|| {
         let missing = environment.iter().filter(|(name, _)| std::env::var_os(name).is_none());
         for (name, value) in missing {
-            // SAFETY: before any driver was loaded here; tests set nothing else.
+            // SAFETY: no driver has been loaded here yet, and tests set no other variables.
             unsafe { std::env::set_var(name, value) };
         }
     });

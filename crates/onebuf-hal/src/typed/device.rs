@@ -1,4 +1,4 @@
-//! A device, as its backend implements it.
+//! The device trait that a backend implements.
 //!
 //! # Safety
 //! The unsafe trait and methods are contracts for backends.
@@ -17,7 +17,7 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
-/// One API's view of one chip. Methods without a word of their own are those of [`Device`].
+/// One API's view of one chip. [`Device`] documents the methods in full.
 ///
 /// # Safety
 /// The contract of [`Device`].
@@ -25,24 +25,24 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
     /// The types of its API.
     type Types: ApiTypes<Device = Self>;
 
-    /// What is known of it.
+    /// The device's description.
     fn info(&self) -> &DeviceInfo;
 
-    /// New memory. The size, the memory kind, the alignment and the length of the contents have been checked against
+    /// Allocates memory. The size, the memory kind, the alignment and the length of the contents have been checked against
     /// [`TypedDevice::info`].
     ///
     /// # Safety
-    /// The specification and the contents are those that [`checks::allocation`](crate::checks::allocation) lets pass.
+    /// [`checks::allocation`](crate::checks::allocation) accepts the specification and the contents.
     unsafe fn allocate(
         &self,
         spec: &AllocSpec,
         contents: Option<&[u8]>,
     ) -> Result<<Self::Types as ApiTypes>::Memory>;
 
-    /// A new queue. It is in order, unless the device's capabilities have out-of-order queues.
+    /// Opens a queue. An out-of-order queue is requested only if the device's capabilities include them.
     fn queue(&self, spec: QueueSpec) -> Result<<Self::Types as ApiTypes>::Queue>;
 
-    /// Compiles a program in the language that this device speaks.
+    /// Builds a program from the first form of the source that this device supports.
     fn build(&self, source: &Source) -> Result<<Self::Types as ApiTypes>::Program>;
 
     /// Whether [`TypedDevice::build`] compiles: see [`Device::compiles`].
@@ -50,15 +50,15 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
         false
     }
 
-    /// The most bytes of host pages that are imported at a time; zero where there is no limit.
+    /// The largest range of host pages that can be imported; zero if there is no limit.
     fn import_host_limit(&self) -> u64 {
         self.info().caps.max_alloc_bytes
     }
 
-    /// Host pages as memory. Asked where the capabilities say so, within [`TypedDevice::import_host_limit`].
+    /// Imports host pages. Called only if the capabilities include it, within [`TypedDevice::import_host_limit`].
     ///
     /// # Safety
-    /// Pages that are valid while their owner lives, within the limit.
+    /// The pages are valid while their owner lives, and within the limit.
     unsafe fn import_host(
         &self,
         pages: &HostRange,
@@ -68,15 +68,15 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
         Err(no_import(self.info(), "host pages"))
     }
 
-    /// What a device without host pages lacks, for the error.
+    /// What the device would need to import host pages, for the error message.
     fn host_pages_need(&self) -> &'static str {
         "a device that imports host pages"
     }
 
-    /// Memory behind a descriptor of a sort that the capabilities list; the bytes lie inside the allocation.
+    /// Imports memory behind a descriptor.
     ///
     /// # Safety
-    /// A descriptor of a sort that the capabilities list, and bytes inside its allocation.
+    /// The capabilities list this kind of descriptor, and the bytes lie inside the allocation.
     unsafe fn import_fd(
         &self,
         range: &FdRange,
@@ -86,10 +86,10 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
         Err(no_import(self.info(), "a descriptor"))
     }
 
-    /// Memory at an address that kernels use as it is.
+    /// Imports memory at a device address.
     ///
     /// # Safety
-    /// Memory that is there while its owner lives.
+    /// The memory exists while its owner lives.
     unsafe fn import_address(
         &self,
         range: &AddressRange,
@@ -99,10 +99,10 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
         Err(no_import(self.info(), "an address"))
     }
 
-    /// Memory of another device of this backend.
+    /// Imports memory of another device of this backend.
     ///
     /// # Safety
-    /// Memory of a device of this backend.
+    /// The memory belongs to a device of this backend.
     unsafe fn import_peer(
         &self,
         memory: &<Self::Types as ApiTypes>::Memory,
@@ -112,10 +112,10 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
         Err(no_import(self.info(), "memory of another device"))
     }
 
-    /// Memory of another process, where the capabilities say so.
+    /// Imports memory of another process. Called only if the capabilities include it.
     ///
     /// # Safety
-    /// A handle that the capabilities allow, and bytes inside its allocation.
+    /// The capabilities allow such handles, and the bytes lie inside the allocation.
     unsafe fn import_ipc(
         &self,
         range: &IpcRange,
@@ -125,10 +125,10 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
         Err(no_import(self.info(), "a handle of another process's memory"))
     }
 
-    /// An object of an API that the capabilities list.
+    /// Imports an object of another API.
     ///
     /// # Safety
-    /// An object of an API that the capabilities list, alive while its home is.
+    /// The capabilities list the object's API, and the object is alive while its home is.
     unsafe fn import_object(
         &self,
         object: &ObjectRange,
@@ -138,7 +138,7 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
         Err(no_import(self.info(), "an object of another API"))
     }
 
-    /// A descriptor of memory at an address that this device's runtime knows, whoever allocated it.
+    /// Exports a descriptor for memory at an address that this device's runtime knows, even if another API allocated it.
     fn descriptor(&self, of: &AddressRange) -> Result<FdRange> {
         Err(Error::unsupported(
             format!("a descriptor of memory at {:#x} on {}", of.address, self.info().name),
@@ -146,31 +146,31 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
         ))
     }
 
-    /// A new binary semaphore, and the descriptor that other devices of the chip import it by.
+    /// Creates a binary semaphore, and the descriptor by which other devices of the chip import it.
     fn semaphore(&self) -> Result<(<Self::Types as ApiTypes>::Semaphore, OwnedFd)> {
         let what = format!("a semaphore of {} that others import", self.info().name);
         Err(Error::unsupported(what, "a driver that exports semaphores"))
     }
 
-    /// Another device's semaphore, by its descriptor, which stays the caller's.
+    /// Imports another device's semaphore by its descriptor. The caller keeps the descriptor.
     fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<<Self::Types as ApiTypes>::Semaphore> {
         let _ = fd;
         let what = format!("a semaphore of another device on {}", self.info().name);
         Err(Error::unsupported(what, "a driver that imports semaphores"))
     }
 
-    /// Its native context: see [`Device::native_context`].
+    /// Returns its native context: see [`Device::native_context`].
     fn native_context(&self) -> Result<NativeContext> {
         let what = format!("a context of {} for another API", self.info().name);
         Err(Error::unsupported(what, "a device whose objects others share"))
     }
 
-    /// Another device whose objects it will be asked to share: see [`Device::will_share_with`].
+    /// Announces a device whose objects this one will import: see [`Device::will_share_with`].
     fn will_share_with(&self, other: &Arc<dyn Device>) {
         let _ = other;
     }
 
-    /// This device as what a runtime of another API is built on: see [`Device::base_device`].
+    /// Returns this device as the base of a layered runtime: see [`Device::base_device`].
     ///
     /// # Safety
     /// As for [`Device::base_device`].
@@ -182,16 +182,16 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
         None
     }
 
-    /// The chip that another API's context is on: see [`Device::chip_of`].
+    /// The physical id of another API's context, if it is this device's: see [`Device::chip_of`].
     ///
     /// # Safety
-    /// A live context that is current on this thread.
+    /// The context is live and current on this thread.
     unsafe fn chip_of(&self, context: ContextHandles) -> Option<PhysicalId> {
         let _ = context;
         None
     }
 
-    /// The file behind pages of the host that this device allocated, for another process.
+    /// The file behind host pages that this device allocated, so that another process can map it.
     fn page_file(&self, pages: &HostRange) -> Result<PageFile> {
         let _ = pages;
         Err(Error::unsupported(
@@ -200,24 +200,24 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
         ))
     }
 
-    /// Another process's file as pages of the host: see [`Device::map_file`].
+    /// Maps another process's file as host pages: see [`Device::map_file`].
     fn map_file(&self, file: OwnedFd, bytes: usize) -> Result<HostRange> {
         let _ = (file, bytes);
         Err(Error::unsupported("pages of another process", "the host"))
     }
 
-    /// Whether a program here that was asked for its binary loses what its variables in global memory begin with.
+    /// Whether exporting a program's binary on this device loses the initial values of the program's global variables.
     fn forgets_variables(&self) -> bool {
         false
     }
 
-    /// By what its driver's calls are watched, where they may hang.
+    /// The watchdog's record of this device, if its driver calls may block.
     fn post(&self) -> Option<&Arc<Post>> {
         None
     }
 }
 
-/// An export that a device has no way to import.
+/// The error for an export that the device cannot import.
 #[cold]
 fn no_import(info: &DeviceInfo, what: &str) -> Error {
     Error::unsupported(format!("{what} on {}", info.name), "host pages or a descriptor")

@@ -1,4 +1,4 @@
-//! Memory, as its backend implements it.
+//! The memory trait that a backend implements.
 //!
 //! # Safety
 //! The unsafe trait is a contract for backends.
@@ -12,69 +12,68 @@ use crate::{
 };
 use std::{any::Any, fmt, ptr::NonNull};
 
-/// Where in an allocation a memory lies.
+/// The position of a memory in its allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocationPart {
-    /// A number that the parts of one allocation have in common, and no other living memory of the device has.
+    /// A number that all parts of one allocation have in common. No other live memory of the device has it.
     pub allocation: usize,
-    /// The byte of the allocation that it begins at.
+    /// Offset of its first byte in the allocation.
     pub start: usize,
     /// Whether it is a region of another memory.
     pub is_region: bool,
 }
 
 impl AllocationPart {
-    /// The whole of what is shared by all memories of an allocation; or the region that begins at a byte of it.
+    /// The whole allocation identified by `shared`, or the region that begins at the given offset.
     pub fn of<T>(shared: &Arc<T>, region: Option<usize>) -> Self {
         let (allocation, is_region) = (Arc::as_ptr(shared).addr(), region.is_some());
         Self { allocation, start: region.unwrap_or(0), is_region }
     }
 }
 
-/// Memory of one device: allocated by it, or another's memory seen from it. Methods without a word of their own are those
-/// of [`Memory`](crate::Memory).
+/// Memory of one device: allocated by it, or imported from another. [`Memory`](crate::Memory) documents the methods in full.
 ///
-/// A queue that is passed in is one of this memory's device. The exports are asked of whole memories alone.
+/// A queue that is passed in belongs to this memory's device. The export methods are called only for whole memories.
 ///
 /// # Safety
-/// The contract of [`Memory`](crate::Memory). Moreover two memories that a queue can copy between, and whose bytes overlap, are
-/// [parts](TypedMemory::part) of one allocation.
+/// The contract of [`Memory`](crate::Memory). In addition, two memories between which a queue can copy and whose bytes overlap
+/// are [parts](TypedMemory::part) of one allocation.
 pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
     /// The types of its API.
     type Types: ApiTypes<Memory = Self>;
 
-    /// Where it belongs.
+    /// The domain that it belongs to.
     fn domain(&self) -> Domain;
 
-    /// What is known of its device.
+    /// The description of its device.
     fn info(&self) -> &DeviceInfo;
 
-    /// Usable size.
+    /// Usable size, in bytes.
     fn bytes(&self) -> usize;
 
-    /// In what form it is.
+    /// The memory kind.
     fn memory_kind(&self) -> MemoryKind;
 
     /// The native handle.
     fn raw(&self) -> RawHandle;
 
-    /// What kernels may do with it.
+    /// How kernels may access it.
     fn access(&self) -> Access {
         Access::ReadWrite
     }
 
-    /// Where it lies in what was allocated. Memory without regions is an allocation of its own.
+    /// Its position in the allocation. Memory without regions is a whole allocation.
     fn part(&self) -> AllocationPart {
         AllocationPart { allocation: std::ptr::from_ref(self).addr(), start: 0, is_region: false }
     }
 
-    /// What the offsets of regions are multiples of.
+    /// Required alignment of region offsets, in bytes.
     fn region_align(&self) -> usize {
         self.info().caps.align_bytes
     }
 
-    /// A part of it as memory of its own. This is no region itself, the part lies inside and is not empty, its offset is a
-    /// multiple of [`TypedMemory::region_align`], and the access is no wider than the whole's.
+    /// Creates a region. This memory is not a region, the range lies inside it and is not empty, the offset is a multiple of
+    /// [`TypedMemory::region_align`], and the access is no wider than that of the whole.
     ///
     /// # Safety
     /// The conditions above hold.
@@ -83,43 +82,43 @@ pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
         Err(Error::unsupported(format!("a region of {} memory", self.memory_kind()), "a buffer"))
     }
 
-    /// Where the host sees the bytes: see [`Memory::host_pointer`](crate::Memory::host_pointer).
+    /// The address of the bytes on the host: see [`Memory::host_pointer`](crate::Memory::host_pointer).
     fn host_pointer(&self) -> Option<NonNull<u8>> {
         None
     }
 
-    /// Whether `reside` has anything to do for this memory.
+    /// Whether `reside` must be called to change who may access this memory.
     fn needs_access_state(&self) -> bool {
         false
     }
 
-    /// Who may use it now.
+    /// The current access state.
     fn access_state(&self) -> AccessState {
         AccessState::Acquired
     }
 
-    /// How many of these bytes lie on the wrong side: see [`Memory::misplaced`](crate::Memory::misplaced).
+    /// How many of these bytes are in pages on the wrong side: see [`Memory::misplaced`](crate::Memory::misplaced).
     fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize {
         let _ = (offset, bytes, wanted);
         0
     }
 
-    /// Whether the queue's reads, writes, fills and copies know this memory. Where they do not, only kernels use it.
+    /// Whether the queue's reads, writes, fills and copies accept this memory. If not, only kernels can use it.
     fn takes_transfers(&self) -> bool {
         true
     }
 
-    /// What lets another device see it: see [`Memory::export`](crate::Memory::export).
+    /// Exports it for another device: see [`Memory::export`](crate::Memory::export).
     ///
     /// # Safety
-    /// A queue of this memory's device; the memory is no region.
+    /// The queue belongs to this memory's device, and this memory is not a region.
     unsafe fn export(&self, queue: &QueueOf<Self>) -> Result<Export> {
         let _ = queue;
         let what = format!("the host's view of {} memory", self.memory_kind());
         Err(Error::unsupported(what, "mapped_device memory"))
     }
 
-    /// A descriptor of that sort, which others import it by.
+    /// Exports a descriptor of this kind, by which others import the memory.
     fn export_fd(&self, kind: FdKind) -> Result<FdRange> {
         Err(Error::unsupported(
             format!("{} memory as {}", self.memory_kind(), kind),
@@ -127,7 +126,7 @@ pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
         ))
     }
 
-    /// The address that kernels see it at: see [`Memory::export_address`](crate::Memory::export_address).
+    /// Exports its device address: see [`Memory::export_address`](crate::Memory::export_address).
     ///
     /// # Safety
     /// As for [`TypedMemory::export`].
@@ -139,7 +138,7 @@ pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
         ))
     }
 
-    /// A handle that another process opens it by.
+    /// Exports a handle by which another process opens it.
     fn export_ipc(&self) -> Result<IpcRange> {
         Err(Error::unsupported(
             format!("{} memory in another process", self.memory_kind()),
@@ -147,7 +146,7 @@ pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
         ))
     }
 
-    /// The object that it is, for another API's sharing calls.
+    /// Exports it as a native object, for another API's sharing calls.
     fn export_object(&self) -> Result<ObjectRange> {
         Err(Error::unsupported(
             format!("{} memory as an object for another API's sharing calls", self.memory_kind()),
@@ -155,7 +154,7 @@ pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
         ))
     }
 
-    /// One more reference to the native object, for somebody who will release it.
+    /// Adds a reference to the native object, which the caller must release.
     fn retain(&self) -> Result<usize> {
         Err(Error::unsupported(
             "a reference to this memory for its caller",
@@ -163,12 +162,12 @@ pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
         ))
     }
 
-    /// Where in the native object the bytes begin, for APIs whose objects have no parts.
+    /// Offset of the bytes in the native object, for APIs without sub-objects.
     fn raw_offset(&self) -> usize {
         0
     }
 
-    /// What is worth telling of how it came out (huge pages, placement).
+    /// A remark about the allocation (huge pages, placement), for diagnostics.
     fn remark(&self) -> Option<String> {
         None
     }

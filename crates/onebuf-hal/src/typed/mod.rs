@@ -1,21 +1,24 @@
-//! What a backend implements: traits whose methods take the backend's own types.
+//! The traits that a backend implements; their methods take the backend's own types.
 //!
-//! [`ApiTypes`] names the types of one API's objects. [`TypedDevice`], [`TypedMemory`] and [`TypedQueue`] are those objects
-//! whose methods take other objects of the backend; [`dynamic`](crate::dynamic) implements the object-safe
-//! [`Device`](crate::Device), [`Memory`](crate::Memory) and [`Queue`](crate::Queue) for all of them. An argument has been
-//! checked before a method here sees it: it is of this backend and of this device, and ranges lie inside their
-//! memories. A method that relies on such a check is `unsafe`, and the adapter calls it. Events, programs, kernels, semaphores
-//! and host signals take no other objects, so a backend implements the object-safe traits for those directly.
+//! [`ApiTypes`] names the types of one API's objects. [`TypedDevice`], [`TypedMemory`] and [`TypedQueue`] are the objects whose
+//! methods take other objects of the backend; [`dynamic`](crate::dynamic) implements the object-safe [`Device`](crate::Device),
+//! [`Memory`](crate::Memory) and [`Queue`](crate::Queue) for all of them. Arguments have been checked before these methods are
+//! called: objects belong to this backend and device, and ranges lie inside their memories. A method that relies on such a
+//! check is `unsafe`, and the adapter calls it. Events, programs, kernels, semaphores and host signals take no other objects,
+//! so a backend implements the object-safe traits for those directly.
 //!
-//! A small backend implements the methods that have no default; everything else is optional.
+//! A minimal backend implements the methods without a default; everything else is optional.
 
 mod device;
 mod memory;
+mod own;
 mod queue;
 mod views;
 
 pub use device::TypedDevice;
 pub use memory::{AllocationPart, TypedMemory};
+pub use own::own_event;
+pub(crate) use own::{own_kernel, own_memory, own_queue, own_semaphore};
 pub use queue::{PeerSource, TypedQueue};
 pub use views::{Args, Events, TypedArg};
 
@@ -29,17 +32,17 @@ pub trait ApiTypes: Sized + 'static {
     type Memory: TypedMemory<Types = Self>;
     /// Its queues.
     type Queue: TypedQueue<Types = Self>;
-    /// Points in its queues.
+    /// Its events.
     type Event: Event;
     /// Its built programs.
     type Program: Program;
-    /// Kernels of its programs.
+    /// Its kernels.
     type Kernel: Kernel;
-    /// Semaphores that it makes or imports; [`NoSemaphore`] where it does neither.
+    /// Its semaphores; [`NoSemaphore`] if it neither creates nor imports any.
     type Semaphore: Semaphore;
 }
 
-/// The semaphores of an API that has none.
+/// The semaphore type of an API without semaphores.
 #[derive(Debug)]
 pub enum NoSemaphore {}
 
@@ -49,13 +52,13 @@ impl Semaphore for NoSemaphore {
     }
 }
 
-/// The memory of the API that `Q` is a queue of.
+/// The memory type of the API of queue `Q`.
 pub type MemoryOf<Q> = <<Q as TypedQueue>::Types as ApiTypes>::Memory;
-/// The events of the API that `Q` is a queue of.
+/// The event type of the API of queue `Q`.
 pub type EventOf<Q> = <<Q as TypedQueue>::Types as ApiTypes>::Event;
-/// The kernels of the API that `Q` is a queue of.
+/// The kernel type of the API of queue `Q`.
 pub type KernelOf<Q> = <<Q as TypedQueue>::Types as ApiTypes>::Kernel;
-/// The semaphores of the API that `Q` is a queue of.
+/// The semaphore type of the API of queue `Q`.
 pub type SemaphoreOf<Q> = <<Q as TypedQueue>::Types as ApiTypes>::Semaphore;
-/// The queues of the API that `M` is memory of.
+/// The queue type of the API of memory `M`.
 pub type QueueOf<M> = <<M as TypedMemory>::Types as ApiTypes>::Queue;

@@ -1,4 +1,4 @@
-//! A queue, as its backend implements it.
+//! The queue trait that a backend implements.
 //!
 //! # Safety
 //! The unsafe trait and methods are contracts for backends.
@@ -9,35 +9,35 @@ use super::{ApiTypes, Args, EventOf, Events, KernelOf, MemoryOf, SemaphoreOf};
 use crate::{AccessState, DeviceInfo, Domain, Error, Event, Grid, HostSignal, Result};
 use std::{any::Any, fmt};
 
-/// A stream of work. Calls enqueue and return; nothing here waits for the device but what says so. Methods without a word
-/// of their own are those of [`Queue`](crate::Queue).
+/// A stream of work. Calls enqueue work and return. Only calls documented to wait do so. [`Queue`](crate::Queue) documents the
+/// methods in full.
 ///
-/// Memories, kernels and semaphores that are passed in are of this queue's device, and ranges lie inside their memories. Nothing
-/// is asked of empty transfers.
+/// Memories, kernels and semaphores that are passed in belong to this queue's device, and ranges lie inside their memories.
+/// Empty transfers are not passed in.
 ///
 /// # Safety
-/// The contract of [`Queue`](crate::Queue), except for the checks of arguments: those are the caller's.
+/// The contract of [`Queue`](crate::Queue), except for the argument checks, which the caller makes.
 pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
     /// The types of its API.
     type Types: ApiTypes<Queue = Self>;
 
-    /// Where its objects belong.
+    /// The domain of its objects.
     fn domain(&self) -> Domain;
 
-    /// What is known of its device.
+    /// The description of its device.
     fn info(&self) -> &DeviceInfo;
 
-    /// An event that completes when all work enqueued so far has.
+    /// Enqueues an event that completes when all work enqueued so far has completed.
     fn mark(&self) -> Result<EventOf<Self>>;
 
     /// Makes later work wait for events.
     fn wait_for(&self, events: Events<'_, Self>) -> Result<()>;
 
-    /// Copies from device memory to the host; the bytes are there when the event completes.
+    /// Copies from device memory to the host. The copy is complete when the event completes.
     ///
     /// # Safety
-    /// Memory of this queue's device that has the range. `into` is not null and stays valid for writes, and touched by
-    /// nobody, until the event completes.
+    /// The memory belongs to this queue's device and contains the range. `into` is not null, stays valid for writes, and is not
+    /// accessed otherwise, until the event completes.
     unsafe fn read(
         &self,
         from: &MemoryOf<Self>,
@@ -46,11 +46,11 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
         bytes: usize,
     ) -> Result<EventOf<Self>>;
 
-    /// Copies from the host to device memory; `from` has been read when the event completes.
+    /// Copies from the host to device memory. `from` has been read when the event completes.
     ///
     /// # Safety
-    /// Memory of this queue's device that has the range. `from` is not null and stays valid for reads, and written by
-    /// nobody, until the event completes.
+    /// The memory belongs to this queue's device and contains the range. `from` is not null, stays valid for reads, and is not
+    /// written, until the event completes.
     unsafe fn write(
         &self,
         to: &MemoryOf<Self>,
@@ -59,11 +59,12 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
         bytes: usize,
     ) -> Result<EventOf<Self>>;
 
-    /// Repeats a pattern over a range; both are multiples of the pattern's length. The pattern is the shortest that looks
-    /// the same when it is repeated.
+    /// Fills a range with a repeated pattern. Offset and length are multiples of the pattern's length. The pattern is the
+    /// shortest that gives the same result.
     ///
     /// # Safety
-    /// Memory of this queue's device that has the range; a pattern that is not empty and divides offset and length.
+    /// The memory belongs to this queue's device and contains the range. The pattern is not empty, and its length divides
+    /// offset and length.
     unsafe fn fill(
         &self,
         memory: &MemoryOf<Self>,
@@ -72,10 +73,10 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
         pattern: &[u8],
     ) -> Result<()>;
 
-    /// Copies between memories of this queue's device, each from a byte on. The ranges do not overlap.
+    /// Copies between memories of this queue's device, each given with an offset. The ranges do not overlap.
     ///
     /// # Safety
-    /// Memories of this queue's device that have the ranges, which do not overlap.
+    /// The memories belong to this queue's device and contain the ranges, which do not overlap.
     unsafe fn copy(
         &self,
         from: (&MemoryOf<Self>, usize),
@@ -83,11 +84,11 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
         bytes: usize,
     ) -> Result<()>;
 
-    /// Starts a kernel, after events beside what the queue's order says. As many arguments are given as the kernel has
-    /// parameters. Gives an event of its own when asked for one.
+    /// Enqueues a kernel. It waits for `after` in addition to the queue's own order. The number of arguments is the kernel's
+    /// number of parameters. Returns the kernel's own event if `wants_event`.
     ///
     /// # Safety
-    /// A kernel of this queue's device. It must stay inside the memories given and do to each only what its access says.
+    /// The kernel belongs to this queue's device. It accesses only the given memories, and each only as its access states.
     unsafe fn launch(
         &self,
         kernel: &KernelOf<Self>,
@@ -97,61 +98,62 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
         wants_event: bool,
     ) -> Result<Option<EventOf<Self>>>;
 
-    /// Sees to it that enqueued work starts without further calls. Nothing is to be done where it does so by itself.
+    /// Submits enqueued work, so that it starts without further calls. Does nothing by default, for queues that submit by
+    /// themselves.
     fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Whether its calls return when their work is done, so that nobody ever waits for it.
+    /// Whether its calls return only after their work is done, so that no wait is ever needed.
     fn runs_at_once(&self) -> bool {
         false
     }
 
-    /// The same as [`TypedQueue::mark`], on its way when this returns: it is reached without a further call.
+    /// Like [`TypedQueue::mark`], and flushes the queue: the event completes without a further call.
     fn mark_and_flush(&self) -> Result<EventOf<Self>> {
         let mark = self.mark()?;
         self.flush().map(|()| mark)
     }
 
-    /// A mark for somebody who only watches: see [`Queue::watch`](crate::Queue::watch).
+    /// Enqueues an event for a caller that only monitors progress: see [`Queue::watch`](crate::Queue::watch).
     fn watch(&self) -> Result<EventOf<Self>> {
         self.mark_and_flush()
     }
 
-    /// Whether [`TypedQueue::wait_for`] takes this event without the calling thread having to wait.
+    /// Whether [`TypedQueue::wait_for`] accepts this event without blocking the calling thread.
     fn takes(&self, event: &dyn Event) -> bool {
         event.domain() == self.domain()
     }
 
-    /// Makes later work wait at a host signal that the host opens.
+    /// Makes later work wait for a host signal.
     fn host_signal(&self) -> Result<Box<dyn HostSignal>> {
         let what = format!("a host signal on {}", self.info().name);
         Err(Error::unsupported(what, "an API whose queues wait for the host"))
     }
 
-    /// Whether work that it was given may wait at a host signal, or be behind one that failed.
+    /// Whether enqueued work may wait for a host signal, or be behind one that failed.
     fn has_host_signals(&self) -> bool {
         false
     }
 
-    /// Somebody else is about to give this queue work with the memory, so that it must not be freed before.
+    /// Records that other code is about to enqueue work that uses the memory, so that it is not freed before that work ends.
     fn note_use(&self, memory: &MemoryOf<Self>) {
         let _ = memory;
     }
 
-    /// Makes later work wait until a word of memory has reached a number. Nothing but whoever writes it ends that wait.
+    /// Makes later work wait until a 32-bit word in memory has reached a value. Only a write to the word ends the wait.
     ///
     /// # Safety
-    /// Memory of this queue's device that has the word.
+    /// The memory belongs to this queue's device and contains the word.
     unsafe fn wait_value(&self, memory: &MemoryOf<Self>, offset: usize, value: u32) -> Result<()> {
         let _ = (memory, offset, value);
-        Err(Error::unsupported("a wait for a number in memory", "queues that can"))
+        Err(Error::unsupported("a wait for a value in memory", "a queue that supports wait values"))
     }
 
     /// Signals a semaphore: see [`Queue::signal`](crate::Queue::signal).
     ///
     /// # Safety
-    /// A semaphore of this queue's device.
+    /// The semaphore belongs to this queue's device.
     unsafe fn signal(&self, semaphore: &SemaphoreOf<Self>) -> Result<()> {
         let _ = semaphore;
         Err(Error::unsupported("a semaphore's signal", "queues that import semaphores"))
@@ -160,16 +162,16 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
     /// Makes later work wait for a signal: see [`Queue::wait_signal`](crate::Queue::wait_signal).
     ///
     /// # Safety
-    /// A semaphore of this queue's device.
+    /// The semaphore belongs to this queue's device.
     unsafe fn wait_signal(&self, semaphore: &SemaphoreOf<Self>) -> Result<()> {
         let _ = semaphore;
         Err(Error::unsupported("a wait for a signal", "queues that import semaphores"))
     }
 
-    /// Changes who may use the memory. Returns whether anything was enqueued.
+    /// Changes the memory's access state. Returns whether anything was enqueued.
     ///
     /// # Safety
-    /// Memory of this queue's device.
+    /// The memory belongs to this queue's device.
     unsafe fn reside(&self, memory: &MemoryOf<Self>, to: AccessState) -> Result<bool> {
         let _ = (memory, to);
         Ok(false)
@@ -178,7 +180,7 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
     /// Moves the pages of these bytes: see [`Queue::move_pages`](crate::Queue::move_pages).
     ///
     /// # Safety
-    /// Memory of this queue's device that has the range.
+    /// The memory belongs to this queue's device and contains the range.
     unsafe fn move_pages(
         &self,
         memory: &MemoryOf<Self>,
@@ -190,11 +192,11 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
         Err(Error::unsupported("a move of pages", "managed memory"))
     }
 
-    /// Copies from a memory of another device of this backend, behind everything that its queue was given. `None` where the
-    /// two have no such way.
+    /// Copies directly from memory of another device of this backend, after all work enqueued to that device's queue so far.
+    /// `None` if the two devices cannot copy directly.
     ///
     /// # Safety
-    /// The destination is of this queue's device, the source of its queue's; both have the range.
+    /// The destination belongs to this queue's device, the source to the device of its queue. Both contain the range.
     unsafe fn copy_from_peer(
         &self,
         from: PeerSource<'_, Self>,
@@ -205,25 +207,25 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
         Ok(None)
     }
 
-    /// Runs a call of somebody else's library, which is given the native queue, with everything current that such a call
-    /// needs. The memories that it will use were noted by [`TypedQueue::note_use`].
+    /// Calls a third-party library with the native queue, after making current whatever such a call needs. The memories that it
+    /// will use were recorded by [`TypedQueue::note_use`].
     fn call_native(&self, call: &mut dyn FnMut(usize) -> Result<()>) -> Result<()> {
         let _ = call;
         Err(Error::unsupported("a library's call on this queue", "a queue with a stream"))
     }
 
-    /// The native queue, as an integer; zero where there is none.
+    /// The native queue, as an integer; zero if there is none.
     fn raw(&self) -> usize {
         0
     }
 }
 
-/// Where a copy from another device of the same backend comes from; the range lies inside the memory.
+/// The source of a copy from another device of the same backend. The range lies inside the memory.
 pub struct PeerSource<'a, Q: TypedQueue> {
-    /// What was enqueued there comes first.
+    /// A queue of that device. The copy runs after the work that it was given so far.
     pub queue: &'a Q,
-    /// What to copy from.
+    /// The memory to copy from.
     pub memory: &'a MemoryOf<Q>,
-    /// From which byte on.
+    /// Offset of the first byte.
     pub offset: usize,
 }

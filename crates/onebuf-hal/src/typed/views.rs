@@ -1,18 +1,16 @@
-//! The arguments and events of a call, given their own types one by one: nothing is collected, so that a launch allocates
-//! nothing.
+//! The arguments and events of a call, downcast one by one: nothing is collected, so that a launch does not allocate.
 
-use super::{EventOf, MemoryOf, TypedMemory, TypedQueue};
-use crate::{Access, Arg, Event, Result, checks, dynamic, locks::Arc};
+use super::{EventOf, MemoryOf, TypedMemory, TypedQueue, own_event, own_memory};
+use crate::{Access, Arg, Event, Result, checks, locks::Arc};
 
 /// One kernel argument.
 #[derive(Debug)]
 pub enum TypedArg<'a, M> {
-    /// Memory of the launching queue's device, made for what the kernel does with it, and how many of its bytes are the
-    /// kernel's.
+    /// Memory of the launching queue's device, how the kernel accesses it, and how many of its bytes belong to the argument.
     Memory(&'a M, Access, usize),
     /// A value's bytes.
     Bytes(&'a [u8]),
-    /// Group-local memory of so many bytes.
+    /// Group-local memory of this many bytes.
     Local(usize),
 }
 
@@ -31,31 +29,31 @@ impl<Q> Clone for Args<'_, Q> {
 impl<Q> Copy for Args<'_, Q> {}
 
 impl<'a, Q: TypedQueue> Args<'a, Q> {
-    /// Those of a launch on the queue.
+    /// The arguments of a launch on `queue`.
     #[inline]
     pub fn new(queue: &'a Q, args: &'a [Arg<'a>]) -> Self {
         Self { queue, args }
     }
 
-    /// How many there are.
+    /// The number of arguments.
     #[inline]
     pub fn len(&self) -> usize {
         self.args.len()
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.args.is_empty()
     }
 
-    /// As they were given.
+    /// The arguments as they were passed.
     #[inline]
     pub fn untyped(&self) -> &'a [Arg<'a>] {
         self.args
     }
 
-    /// Each in its own type; an error for memory of another device, or made for something else.
+    /// The arguments, downcast. An error for memory of another device, or for memory that was not created for this access.
     #[inline(always)]
     pub fn iter(
         &self,
@@ -69,7 +67,7 @@ impl<'a, Q: TypedQueue> Args<'a, Q> {
 fn typed<'a, Q: TypedQueue>(queue: &Q, arg: &Arg<'a>) -> Result<TypedArg<'a, MemoryOf<Q>>> {
     Ok(match *arg {
         Arg::Memory(memory, access, bytes) => {
-            let memory = dynamic::own_memory(queue, memory)?;
+            let memory = own_memory(queue, memory)?;
             checks::access(memory.access(), access)?;
             TypedArg::Memory(memory, access, bytes.min(memory.bytes()))
         }
@@ -78,7 +76,7 @@ fn typed<'a, Q: TypedQueue>(queue: &Q, arg: &Arg<'a>) -> Result<TypedArg<'a, Mem
     })
 }
 
-/// Events that a queue is to wait for. Some queues take those of other domains.
+/// The events that a queue is made to wait for. Some queues accept events of other domains.
 pub struct Events<'a, Q> {
     queue: &'a Q,
     events: &'a [Arc<dyn Event>],
@@ -93,28 +91,28 @@ impl<Q> Clone for Events<'_, Q> {
 impl<Q> Copy for Events<'_, Q> {}
 
 impl<'a, Q: TypedQueue> Events<'a, Q> {
-    /// Those that the queue is to wait for.
+    /// The events that `queue` is made to wait for.
     #[inline]
     pub fn new(queue: &'a Q, events: &'a [Arc<dyn Event>]) -> Self {
         Self { queue, events }
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// As they were given, for queues that take other APIs' events.
+    /// The events as they were passed, for queues that accept events of other APIs.
     #[inline]
     pub fn untyped(&self) -> &'a [Arc<dyn Event>] {
         self.events
     }
 
-    /// Each in its own type; an error for those of another domain.
+    /// The events, downcast. An error for an event of another domain.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Result<&'a EventOf<Q>>> + use<'a, Q> {
         let queue = self.queue;
-        self.events.iter().map(move |event| dynamic::own_event(queue, &**event))
+        self.events.iter().map(move |event| own_event(queue, &**event))
     }
 }

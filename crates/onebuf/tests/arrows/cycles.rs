@@ -1,7 +1,7 @@
-//! The core's modules are levels: none reaches itself through what it names.
+//! The core's modules form levels: none depends on itself through the modules that it names.
 //!
-//! A module names another by a path (`crate::`, `super::`, in use trees, by what the root exports again), and by calling a method
-//! that only the other adds to somebody's type: `impl Hub { fn programs() }` in `program` is a part of `program`, wherever it is called.
+//! A module names another by a path (`crate::`, `super::`, in use trees, by re-exports of the root), and by calling a method
+//! that only the other module adds to a third module's type: `impl Hub { fn programs() }` in `program` is a part of `program`.
 
 use super::{
     Place, exports, paths, read, resolve, sources, tokens, without_comments, without_tests,
@@ -11,11 +11,11 @@ use std::{
     path::Path,
 };
 
-/// Where the core is.
+/// The folder of the core.
 const CORE: &str = "onebuf-core/src";
 
-/// Which module names which.
-type Graph = BTreeMap<String, BTreeSet<String>>;
+/// The modules that each module names.
+pub type Graph = BTreeMap<String, BTreeSet<String>>;
 
 /// One file: its module, and its code without comments, strings and tests.
 pub struct Code {
@@ -35,7 +35,7 @@ impl Code {
 }
 
 /// The files of a crate that are neither its root nor tests.
-fn code_of(folder: &Path) -> Vec<Code> {
+pub fn code_of(folder: &Path) -> Vec<Code> {
     let is_test = |name: &String| name.starts_with("test") || name.ends_with("tests");
     let modules = sources(folder).into_iter();
     let modules = modules.filter(|(module, _)| !module.is_empty() && !module.iter().any(is_test));
@@ -49,7 +49,7 @@ pub fn core_code() -> Vec<Code> {
     files
 }
 
-/// What stands between quotation marks names nothing, and may have brackets.
+/// Removes string literals, which name nothing and may contain brackets.
 fn without_strings(code: &str) -> String {
     let (mut out, mut inside, mut chars) = (String::new(), false, code.chars().peekable());
     while let Some(c) = chars.next() {
@@ -64,8 +64,8 @@ fn without_strings(code: &str) -> String {
     out
 }
 
-/// Which module names which, of all modules of a crate. `below` are the files that it stands on: what they also have
-/// as a method may be theirs.
+/// The modules that each module of a crate names. `below` are the files of lower crates: a method that they also define does not
+/// count.
 fn graph(files: &[Code], below: &[Code], exports: &BTreeMap<String, String>) -> Graph {
     let areas: BTreeSet<&str> = files.iter().map(Code::area).collect();
     let added = added_methods(files, below);
@@ -81,7 +81,7 @@ fn graph(files: &[Code], below: &[Code], exports: &BTreeMap<String, String>) -> 
     graph
 }
 
-/// The methods that one module alone has, on a type of another module.
+/// The methods that only one module defines, on a type of another module.
 fn added_methods(files: &[Code], below: &[Code]) -> BTreeMap<String, String> {
     let types = files.iter().flat_map(|file| {
         after(&file.text, &["struct", "enum"]).into_iter().map(|name| (name, file.area()))
@@ -103,14 +103,14 @@ fn added_methods(files: &[Code], below: &[Code]) -> BTreeMap<String, String> {
     added.filter(|(name, _)| functions.get(name) == Some(&1)).collect()
 }
 
-/// The names that stand behind one of these words.
+/// The names that follow one of these words.
 pub fn after(code: &str, words: &[&str]) -> Vec<String> {
     let tokens = tokens(code);
     let pairs = tokens.windows(2).filter(|pair| words.contains(&pair[0]));
     pairs.map(|pair| pair[1].to_owned()).collect()
 }
 
-/// The methods that are called: `.name(` and `.name::<`.
+/// The called methods: `.name(` and `.name::<`.
 fn calls(code: &str) -> Vec<String> {
     let tokens = tokens(code);
     let calls = tokens.windows(3).filter(|at| at[0] == "." && ["(", "::"].contains(&at[2]));
@@ -134,7 +134,7 @@ fn inherent(code: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// What is left of an `impl`'s head without `<…>` and what follows `where`.
+/// The head of an `impl` without `<…>` and the `where` clause.
 fn without_generics<'t>(head: &[&'t str]) -> Vec<&'t str> {
     let mut depth = 0;
     let mut plain = Vec::new();
@@ -149,7 +149,7 @@ fn without_generics<'t>(head: &[&'t str]) -> Vec<&'t str> {
     plain
 }
 
-/// How far it is to the bracket that closes the first.
+/// The distance to the bracket that closes the first.
 fn closing(tokens: &[&str]) -> usize {
     let mut depth = 0;
     let end = tokens.iter().position(|token| {
@@ -159,8 +159,8 @@ fn closing(tokens: &[&str]) -> usize {
     end.unwrap_or(tokens.len())
 }
 
-/// The modules that reach themselves.
-fn ring(graph: &Graph) -> Vec<&str> {
+/// The modules that depend on themselves.
+pub fn ring(graph: &Graph) -> Vec<&str> {
     let reaches_itself = |start: &&str| {
         let (mut seen, mut todo) = (BTreeSet::new(), vec![*start]);
         while let Some(next) = todo.pop() {
@@ -190,7 +190,7 @@ fn no_module_reaches_itself() {
     assert!(ring.is_empty(), "the modules that reach themselves:\n{}", told.join("\n"));
 }
 
-/// The checker is worth what it catches.
+/// The checker detects cycles.
 #[test]
 fn cycles_are_caught() {
     let files = |files: &[(&[&str], &str)]| -> Vec<Code> {

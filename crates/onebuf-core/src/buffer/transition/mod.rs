@@ -1,14 +1,14 @@
-//! The hand-over as a pure function: from a buffer's state and what is asked for to the steps that it takes.
+//! The hand-over as a pure function: from a buffer's state and a request to the steps that satisfy it.
 //!
 //! A hand-over inside a replica changes access states: the others *release*, the queue is *ordered* after their work, the alias
 //! *acquires*. Between replicas it *copies*. Managed memory *moves its pages*. [`transition`] decides which of these happen,
-//! where and in which order; [`BufferState::apply`] and [`Uses::note_step`] say what each has changed once its call has
-//! succeeded, so that a failure after any of them leaves a true state; [`run`] makes them through an [`Executor`] and, where a
-//! route fails, plans again without it. None of these knows a driver, a queue or a clock: the tests run them over a model of
-//! the memory, through all states that up to four devices can reach.
+//! where and in which order. [`BufferState::apply`] and [`Uses::note_step`] record what each step has changed once its call has
+//! succeeded, so that the state stays true after a failure of any step. [`run`] performs the steps through an [`Executor`] and,
+//! if a route fails, plans again without it. None of these uses a driver, a queue or a clock: the tests run them over a model
+//! of the memory, through all states that up to four devices can reach.
 //!
-//! Access state changes, copies and everything else that is more than a launch happen on in-order queues: an
-//! out-of-order queue has the device's service queue do it, and its launches wait for that.
+//! Access state changes, copies and all other work except launches happen on in-order queues: for an
+//! out-of-order queue the device's service queue performs them, and the launches wait for that.
 
 mod run;
 mod state;
@@ -24,11 +24,11 @@ pub(crate) use step::{
 };
 pub(crate) use uses::{Enqueued, Point, Use, Uses};
 
-use super::{core::HOME, guard_entries::GuardEntry};
+use super::{alias::HOME, guard_entries::GuardEntry};
 use onebuf_hal::AccessState;
 use std::borrow::Cow;
 
-/// Fills in the steps that hand the buffer over. They are large, and so written where they are read.
+/// Fills in the steps that hand the buffer over. The list is large, so it is written in place instead of returned.
 pub(crate) fn transition(
     state: &BufferState,
     acquire: &Acquire,
@@ -38,7 +38,7 @@ pub(crate) fn transition(
     StepPlanner::new(state, steps).hand_over(acquire)
 }
 
-/// The release of a hand-over to that alias, and no more of it. What is staged is copied when it is taken.
+/// Returns only the release steps of a hand-over to an alias. A staged copy is made later, when the buffer is taken.
 pub(crate) fn release_others(state: &BufferState, alias: usize, write: bool) -> Steps {
     let mut steps = Steps::default();
     if state.has_newest(state.aliases[alias].replica()) {
@@ -47,7 +47,7 @@ pub(crate) fn release_others(state: &BufferState, alias: usize, write: bool) -> 
     steps
 }
 
-/// The home's own memory is released, too, where that takes a call: another process is to use it.
+/// Returns the steps that release the home's own memory for another process, if that takes a driver call.
 pub(crate) fn release_home(state: &BufferState) -> Steps {
     let mut steps = Steps::default();
     if state.access(HOME).is_some() {
@@ -57,17 +57,17 @@ pub(crate) fn release_home(state: &BufferState) -> Steps {
     steps
 }
 
-/// How an alias gets what it needs.
+/// How the access state of an alias is changed.
 #[derive(Clone, Copy)]
 struct Via {
     on: On,
     end: RouteEnd,
-    /// Whether the hand-over reports this order's sync method.
+    /// Whether the hand-over reports the sync method of this order.
     reported: bool,
 }
 
 struct StepPlanner<'s> {
-    /// As it is; as it will be, but for access states, once a step has moved contents or an alias.
+    /// The state after the steps so far, except for access states, which `access` derives.
     state: Cow<'s, BufferState>,
     steps: &'s mut Steps,
 }
@@ -77,7 +77,7 @@ impl<'s> StepPlanner<'s> {
         Self { state: Cow::Borrowed(state), steps }
     }
 
-    /// Release the others, order the queue after them, acquire for this alias.
+    /// Releases the other aliases, orders the queue after their work, and acquires for this alias.
     fn hand_over(&mut self, acquire: &Acquire) -> Result<(), Refusal> {
         let Acquire { entry, keep, in_order, without } = *acquire;
         let GuardEntry { alias, write, .. } = entry;
@@ -95,7 +95,7 @@ impl<'s> StepPlanner<'s> {
         self.release_others(alias, write, RouteEnd::Taker);
         self.acquire_home_for(alias, write, RouteEnd::Taker)?;
         let changed = self.acquire(entry, Via { on, end: RouteEnd::Taker, reported: true })?;
-        // An in-order queue that made the change is behind everything.
+        // An in-order queue that performs the change is already ordered after everything.
         if !(in_order && changed) {
             self.order(On::Taker, entry, true);
         }
@@ -108,15 +108,15 @@ impl<'s> StepPlanner<'s> {
         Ok(())
     }
 
-    /// The alias goes on with memory of its own. What the others have is not touched, and so a failed fail-over leaves the
-    /// buffer as it was.
+    /// Moves the alias to separate memory. The other aliases are not touched, so a failover that fails leaves the buffer as it
+    /// was.
     fn leave(&mut self, alias: usize) -> Result<(), Refusal> {
         let BufferState { rules, exposed, ref guard_entries, .. } = *self.state;
         let AliasState { is_home, own, .. } = self.state.aliases[alias];
         if own.is_some() {
             return Ok(());
         }
-        // Memory of somebody else's has to hold what they will find there; so has what another process sees.
+        // Foreign memory must hold the contents that its owner expects, and so must memory that another process sees.
         let owed = (rules.is_foreign || exposed) && is_home;
         if rules.keeps_routes || owed || guard_entries.crowded(alias) {
             return Err(Refusal::NoFailover);
@@ -128,13 +128,13 @@ impl<'s> StepPlanner<'s> {
         Ok(())
     }
 
-    /// A step that changes what later ones are decided by.
+    /// Adds a step whose effect later decisions depend on.
     fn push_seen(&mut self, step: Step) {
         self.steps.push(step);
         self.state.to_mut().apply(&step);
     }
 
-    /// Brings the newest contents into another replica: the staged route.
+    /// Copies the newest contents into another replica: the staged route.
     fn stage_in(&mut self, alias: usize, on: On, as_is: bool) -> Result<(), Refusal> {
         let AliasState { is_home, .. } = self.state.aliases[alias];
         let in_place = self.state.aliases[alias].uses_home() && !is_home;
@@ -152,7 +152,7 @@ impl<'s> StepPlanner<'s> {
             None => CopySource { alias: self.state.source_as_is(replica), as_is: true },
         };
         self.open_source(from)?;
-        // What lies in place is the home's to copy into.
+        // An alias that uses the home in place gets the contents by a copy into the home.
         let (to, on) = if in_place { (HOME, On::Last) } else { (alias, on) };
         self.release_others(to, true, RouteEnd::Taker);
         self.open(to, true, Via { on, end: RouteEnd::Taker, reported: false })?;
@@ -160,7 +160,7 @@ impl<'s> StepPlanner<'s> {
         Ok(())
     }
 
-    /// Hands the newest contents of a replica over to a copy, or leaves them where and as they are.
+    /// Hands the source of a copy over to the copy, or only orders the copy after earlier work if it reads the source as it is.
     fn open_source(&mut self, from: CopySource) -> Result<(), Refusal> {
         let CopySource { alias, as_is } = from;
         if as_is {
@@ -182,13 +182,13 @@ impl<'s> StepPlanner<'s> {
         Ok(())
     }
 
-    /// Makes what other aliases of the replica wrote visible, and takes write access away from them where
-    /// this alias will write.
+    /// Makes visible what other aliases of the replica wrote and, if this alias will write, takes their access
+    /// away.
     fn release_others(&mut self, alias: usize, write: bool, end: RouteEnd) {
         let AliasState { own, .. } = self.state.aliases[alias];
         let replica = self.state.aliases[alias].replica();
         let at_home = self.state.aliases[alias].uses_home();
-        // Nobody else sees memory of its own.
+        // No other alias sees the separate memory of an alias whose route failed.
         let others = if own.is_some() { 0 } else { self.state.aliases.len() };
         for other in (0..others).filter(|&other| other != alias) {
             let together = at_home && self.state.aliases[other].uses_home();
@@ -199,7 +199,7 @@ impl<'s> StepPlanner<'s> {
             let to = match (write, self.access(other)) {
                 (_, None | Some(AccessState::Released)) => continue,
                 (true, _) => AccessState::Released,
-                // The home's mapping is what the others look through, written or not.
+                // The other aliases use the home's mapping, so the home must be mapped even if it did not write.
                 (false, Some(AccessState::Acquired))
                     if wrote || self.state.lends_mapping(other) =>
                 {
@@ -214,21 +214,21 @@ impl<'s> StepPlanner<'s> {
         }
     }
 
-    /// A home that is released is brought up to date before the first of several readers looks through its
-    /// mapping: a later one on the home itself then finds nothing to unmap under the others' eyes.
+    /// Changes a released home to `shared_read` before the first of several readers uses its mapping. A later reader
+    /// on the home itself then need not unmap memory that the others are reading.
     fn publish_home(&mut self, end: RouteEnd) {
         let lends = self.state.lends_mapping(HOME);
         let released = lends && self.access(HOME) == Some(AccessState::Released);
         let acquired = |&writer: &usize| self.access(writer) == Some(AccessState::Acquired);
         let unpublished = |writer: &usize| self.state.is_unpublished(*writer);
         let writer = self.state.replicas[HOME].writer.filter(unpublished).filter(acquired);
-        // Pages that their writer has not released yet are not what the home should take.
+        // Not before the last writer has released its memory: the home would take old contents.
         if released && writer.is_none() && self.state.guard_entries.alone() {
             self.change_elsewhere(HOME, AccessState::SharedRead, end);
         }
     }
 
-    /// Changes another alias's access state, on the queue that used it last, after what it must wait for.
+    /// Changes another alias's access state on the queue that used it last, ordered after conflicting work.
     fn change_elsewhere(&mut self, alias: usize, to: AccessState, end: RouteEnd) {
         let unmaps =
             self.state.lends_mapping(alias) && self.access(alias) == Some(AccessState::Released);
@@ -236,7 +236,7 @@ impl<'s> StepPlanner<'s> {
         self.change(alias, to, write, Via { on: On::Last, end, reported: false });
     }
 
-    /// Changes an access state, behind the writes and, for a `write`, the reads so far.
+    /// Changes an access state, ordered after the writes and, for a `write`, the reads so far.
     fn change(&mut self, alias: usize, to: AccessState, write: bool, via: Via) {
         let Via { on, end, reported } = via;
         self.order(on, GuardEntry { span: self.state.whole, alias, write }, reported);
@@ -248,7 +248,7 @@ impl<'s> StepPlanner<'s> {
         self.steps.push(Step::Order(OrderAfter { on, alias, span, write, reported }));
     }
 
-    /// Where an alias's memory will be after the steps so far; `None` for memory that needs no calls.
+    /// The access state of an alias's memory after the steps so far; `None` for memory that needs no calls.
     fn access(&self, alias: usize) -> Option<AccessState> {
         let state = &*self.state;
         let own = state.aliases[alias].own.is_some();
@@ -264,8 +264,8 @@ impl<'s> StepPlanner<'s> {
         changed.or_else(|| state.access(alias))
     }
 
-    /// Unmaps the home for an alias that uses it in place: before a write whatever it is mapped for, before a read where
-    /// others may write.
+    /// Unmaps the home for an alias that uses it in place: always before a write, and before a read if the home is mapped for
+    /// writing.
     fn acquire_home_for(
         &mut self,
         alias: usize,
@@ -276,7 +276,7 @@ impl<'s> StepPlanner<'s> {
         if is_home || !self.state.aliases[alias].uses_home() {
             return Ok(());
         }
-        // A home that has left its own memory can no longer unmap it, and need not: see `is_cut_off`.
+        // A home that has left its first memory can no longer unmap it, and need not: see `is_cut_off`.
         if self.state.aliases[HOME].own.is_some() {
             return Ok(());
         }
@@ -293,7 +293,7 @@ impl<'s> StepPlanner<'s> {
         Ok(())
     }
 
-    /// Lets an alias's kernels at the memory, behind earlier work, and says whether that took a change.
+    /// Acquires the memory for an alias's kernels, ordered after earlier work. Returns whether that took a change.
     fn acquire(&mut self, entry: GuardEntry, via: Via) -> Result<bool, Refusal> {
         let GuardEntry { alias, write, .. } = entry;
         self.bring_pages(entry, via.on)?;
@@ -305,8 +305,8 @@ impl<'s> StepPlanner<'s> {
         if acquired {
             return Ok(false);
         }
-        // Acquiring the home unmaps what others look through: their work must be over, and no guard
-        // of theirs may be left.
+        // Acquiring the home unmaps memory that others use: their work must have ended, and they must hold no
+        // guard.
         let unmaps = self.state.lends_mapping(alias);
         if unmaps && !self.state.guard_entries.alone() {
             return Err(Refusal::MappingInUse);
@@ -315,7 +315,8 @@ impl<'s> StepPlanner<'s> {
         Ok(true)
     }
 
-    /// Moves what lies on the other side of the bytes that an alias of the home's takes, behind all work there.
+    /// Moves the pages of the bytes that an alias of the home's replica takes, if they are on the other side, ordered after all
+    /// work on the buffer.
     fn bring_pages(&mut self, entry: GuardEntry, on: On) -> Result<(), Refusal> {
         let (state, GuardEntry { alias, span, .. }) = (&*self.state, entry);
         let Some(pages) = state.pages.filter(|_| state.aliases[alias].replica() == HOME) else {
@@ -328,7 +329,7 @@ impl<'s> StepPlanner<'s> {
         if !sides.misplaced(to) || self.steps.iter().any(moved) {
             return Ok(());
         }
-        // Pages do not move under the other side's eyes: whoever reads there would draw them back, and nobody would know.
+        // Pages must not move while a guard on the other side is held: its reads would move them back, uncounted.
         let other = |&other: &usize| other != alias && state.aliases[other].replica() == HOME;
         let held = |other| state.guard_entries.held_at(other);
         if (0..state.aliases.len()).filter(other).any(held) {

@@ -1,16 +1,16 @@
-//! Steps made one by one, and what happens when one fails: planning again without the route that failed.
+//! Performs the steps of a hand-over, and plans again without the route if one fails.
 
 use super::{
     Acquire, BufferState, Enqueued, Point, Refusal, RouteEnd, Step, Steps, Uses, Without,
     transition,
 };
 
-/// Makes the calls.
+/// Performs the driver calls of steps.
 pub(crate) trait Executor {
     type Point: Point;
     type Error;
 
-    /// Fills in the steps to make.
+    /// Fills in the steps to perform.
     #[inline]
     fn plan(&self, acquire: &Acquire, steps: &mut Steps) -> Result<(), Refusal> {
         transition(self.state(), acquire, steps)
@@ -18,37 +18,37 @@ pub(crate) trait Executor {
 
     fn state(&self) -> &BufferState;
 
-    /// What steps change.
+    /// The parts of the state that steps change.
     fn parts(&mut self) -> (&mut BufferState, &mut Uses<Self::Point>);
 
-    /// Makes a step's call.
+    /// Performs a step's call.
     fn perform(&mut self, step: &Step) -> Outcome<Self::Point, Self::Error>;
 
-    /// A step failed, and what it left to wait for was noted. Where its call may have changed something, the state is to
-    /// say what.
+    /// Handles a failed step, after the work that it enqueued was recorded. If its call may have changed something, this must
+    /// update the state.
     fn failed(&mut self, step: &Step, failed: &StepFailed<Self::Error>);
 
-    /// The error of a refusal.
+    /// Converts a refusal into an error.
     fn refused(&mut self, refusal: Refusal) -> Self::Error;
 
-    /// There is another way; the error of the last one.
+    /// Announces another attempt, without the ways that failed; `error` is that of the last attempt.
     fn again(&mut self, error: Self::Error, without: Without);
 }
 
-/// What a step gave to queues, and how it went.
+/// What a step enqueued, and whether it succeeded.
 pub(crate) type Outcome<P, E> = (Enqueued<P>, Result<(), StepFailed<E>>);
 
-/// Why a step could not be made.
+/// Why a step failed.
 #[derive(Debug)]
 pub(crate) struct StepFailed<E> {
     pub error: E,
-    /// Which end has to do without its route.
+    /// The end whose route has failed, if any.
     pub route: Option<RouteEnd>,
-    /// Whether the error may be that of work, and not of a call.
+    /// Whether the error may come from enqueued work instead of the call.
     pub of_work: bool,
 }
 
-/// Hands the buffer over; by a staged copy where the route fails.
+/// Hands the buffer over; by a staged copy if the route fails.
 pub(crate) fn run<X: Executor>(executor: &mut X, mut acquire: Acquire) -> Result<(), X::Error> {
     let mut steps = Steps::default();
     loop {
@@ -69,7 +69,7 @@ pub(crate) fn run<X: Executor>(executor: &mut X, mut acquire: Acquire) -> Result
     }
 }
 
-/// Makes the steps until one fails.
+/// Performs the steps until one fails.
 pub(crate) fn perform_all<X: Executor>(
     executor: &mut X,
     steps: &Steps,
@@ -89,11 +89,11 @@ pub(crate) fn perform_all<X: Executor>(
     Ok(())
 }
 
-/// What to do without after a failure; `None` when there is no other way.
+/// Returns the ways to avoid after a failure; `None` if there is no alternative.
 fn next(without: Without, failed: Option<RouteEnd>, left: bool) -> Option<Without> {
     match failed? {
         RouteEnd::Source if !without.source => Some(Without { source: true, ..without }),
-        // What could not be handed over to the source may work once nothing is asked of the taker's route.
+        // The source's hand-over may succeed once the taker's route is no longer involved, so it is tried again.
         RouteEnd::Taker if !without.route && !left => Some(Without { route: true, source: false }),
         RouteEnd::Source | RouteEnd::Taker => None,
     }

@@ -1,25 +1,25 @@
-//! A buffer as the decisions about it know it: plain data, without a driver, a queue or a clock.
+//! The state that hand-overs are decided on: plain data, without a driver, a queue or a clock.
 
 use super::{
-    super::{core::HOME, few::Few, guard_entries::GuardEntries, span::Span},
+    super::{alias::HOME, few::Few, guard_entries::GuardEntries, span::Span},
     Step,
 };
 use crate::topology::DeviceIx;
 use onebuf_hal::AccessState;
 
-/// Who has what of a buffer, and where its newest contents are.
+/// The access states of a buffer's aliases, its guards, and where its newest contents are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BufferState {
     /// All bytes in use.
     pub whole: Span,
     pub guard_entries: GuardEntries,
-    /// The first is the home.
+    /// The first alias is the home.
     pub aliases: Few<AliasState>,
-    /// The first is the home's.
+    /// The first replica is the home's.
     pub replicas: Few<Replica>,
-    /// Where the pages of managed memory lie; `None` for all other memory.
+    /// Where the pages of managed memory are; `None` for all other memory.
     pub pages: Option<Pages>,
-    /// Another process can write the memory, now and for ever: it may keep its mapping.
+    /// Another process can write the memory. Never reset, because that process may keep its mapping.
     pub exposed: bool,
     pub rules: Rules,
 }
@@ -28,69 +28,69 @@ pub(crate) struct BufferState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AliasState {
     pub device: DeviceIx,
-    /// Whether its memory is the home's own.
+    /// Whether its memory is the home's own memory.
     pub is_home: bool,
-    /// Whether it uses the home's memory where it lies, while that is acquired.
+    /// Whether it uses the home's memory in place, while that is acquired.
     pub in_place: bool,
-    /// Whether a hand-over to or from it copies, or is not proven not to.
+    /// Whether a hand-over to or from it copies, or is not proven to be free of copies.
     pub copies: bool,
-    /// Whether it has memory: the host may look through the home's mapping instead.
+    /// Whether its route gave it memory. The host may use the home's mapping instead.
     pub has_memory: bool,
-    /// Whether its queues read, write, fill and copy the memory that its route gave it.
+    /// Whether transfers on its queues can use the memory that its route gave it.
     pub takes_transfers: bool,
     /// The replica that its route leads to.
     pub replica: usize,
-    /// The access state of the memory that its route gave it; `None` where that needs no calls. An alias whose memory is the
-    /// home's has the home's.
+    /// The access state of the memory that its route gave it; `None` if that needs no calls. An alias with the home's memory has
+    /// the home's state: see `BufferState::keeper`.
     pub access: Option<AccessState>,
-    /// What it has instead, since its route failed.
+    /// The memory that replaces a route that failed.
     pub own: Option<OwnMemory>,
 }
 
-/// Memory of an alias whose route has failed: a replica of its own.
+/// Separate memory of an alias whose route has failed, which is a new replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OwnMemory {
     pub replica: usize,
     pub access: Option<AccessState>,
 }
 
-/// Aliases that see the same bytes.
+/// A replica: aliases that see the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
     /// Whether it holds the newest contents.
     pub current: bool,
-    /// Which alias wrote them last.
+    /// The alias that wrote last.
     pub writer: Option<usize>,
-    /// Whether its memory was not acquired at some time since: what it wrote is where the others see it.
+    /// Whether the writer's memory has left `acquired` since: then the other aliases see what it wrote.
     pub published: bool,
 }
 
 impl Replica {
-    /// With the newest contents in it, or not.
+    /// Creates a replica without a writer; `current` if it holds the newest contents.
     pub fn new(current: bool) -> Self {
         Self { current, writer: None, published: false }
     }
 }
 
-/// What never changes about a buffer and restricts its hand-overs.
+/// Constant properties of a buffer that restrict its hand-overs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Rules {
     /// No implied copies.
     pub forbids_copies: bool,
-    /// The caller ordered the kind of route: no other takes its place.
+    /// The caller forced the route: no other may replace it.
     pub keeps_routes: bool,
-    /// The home's memory belongs to the application, which will look for the contents there.
+    /// The home's memory belongs to the application, which expects the contents there.
     pub is_foreign: bool,
 }
 
-/// On which sides pages lie: of the bytes that are being taken, and of all.
+/// The sides on which pages are: those of the bytes that are being taken, and of all bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Pages {
     pub taken: Sides,
     pub whole: Sides,
 }
 
-/// Whether any page lies there.
+/// Whether any page is on the device, and whether any is on the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Sides {
     pub device: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Sides {
 }
 
 impl Sides {
-    /// Whether a page lies where it is not wanted.
+    /// Whether a page is on the wrong side.
     pub fn misplaced(self, wanted: AccessState) -> bool {
         if wanted == AccessState::Acquired { self.host } else { self.device }
     }
@@ -110,13 +110,13 @@ impl Sides {
 }
 
 impl AliasState {
-    /// Which aliases see the same bytes.
+    /// The replica that the alias belongs to now.
     #[inline]
     pub fn replica(&self) -> usize {
         self.own.map_or(self.replica, |own| own.replica)
     }
 
-    /// Whether a hand-over to or from it copies behind the scenes, or is not proven not to.
+    /// Whether the driver copies in a hand-over to or from this alias, or is not proven not to.
     pub fn copies(&self) -> bool {
         self.copies && self.own.is_none()
     }
@@ -126,24 +126,24 @@ impl AliasState {
         self.is_home || (self.in_place && self.own.is_none())
     }
 
-    /// Whether it has memory, that of its route or its own.
+    /// Whether it has memory: from its route, or after a failover.
     pub fn sees(&self) -> bool {
         self.has_memory || self.own.is_some()
     }
 
-    /// Whether its queues read and write what it has of a replica: an alias that left still has what it had there.
+    /// Whether transfers on its queues can use its memory in a replica. An alias that left a replica still has memory there.
     fn transfers_in(&self, replica: usize) -> bool {
         self.takes_transfers || (self.own.is_some() && self.replica != replica)
     }
 
-    /// Whether it is the host's.
+    /// Whether it is the host's alias.
     pub fn is_host(&self) -> bool {
         self.device == DeviceIx::HOST
     }
 }
 
 impl BufferState {
-    /// The access state of the memory that an alias uses now; `None` where that needs no calls.
+    /// The access state of the memory that an alias uses now; `None` if that needs no calls.
     #[inline]
     pub fn access(&self, alias: usize) -> Option<AccessState> {
         let AliasState { own, .. } = self.aliases[alias];
@@ -156,7 +156,7 @@ impl BufferState {
         self.aliases[self.keeper(alias)].access
     }
 
-    /// The alias that a memory's access state is kept at: the home, for those that have its memory.
+    /// The alias that stores the access state of a memory: the home, for aliases with the home's memory.
     #[inline]
     pub fn keeper(&self, alias: usize) -> usize {
         if self.aliases[alias].is_home { HOME } else { alias }
@@ -168,13 +168,13 @@ impl BufferState {
         self.aliases[alias].is_home && home.own.is_none() && !home.is_host()
     }
 
-    /// Whether the aliases of a replica can get at the newest contents there.
+    /// Whether a replica holds the newest contents, and its aliases can access them.
     pub fn has_newest(&self, replica: usize) -> bool {
         self.replicas[replica].current && !self.is_stranded(replica)
     }
 
-    /// Whether a replica's contents are where none of its aliases can get at them: its last writer left, and had not released
-    /// the memory.
+    /// Whether no alias of a replica can access its contents: its last writer left the replica without having released the
+    /// memory.
     fn is_stranded(&self, replica: usize) -> bool {
         let Replica { writer, published, .. } = self.replicas[replica];
         let left = |writer: usize| {
@@ -184,7 +184,7 @@ impl BufferState {
         !published && writer.is_some_and(left)
     }
 
-    /// A replica with the newest contents, one whose aliases can get at them if there is one.
+    /// Returns a replica with the newest contents, preferably one whose aliases can access them.
     pub fn newest(&self) -> usize {
         let current = |&index: &usize| self.replicas[index].current;
         let seen = |&index: &usize| {
@@ -194,8 +194,8 @@ impl BufferState {
         all().find(seen).or_else(|| all().next()).unwrap_or(HOME)
     }
 
-    /// Whether an alias sees the home's memory in a way that it is not fit for now, and that nobody can change: the home has
-    /// left it. Others see it mapped, or in place while it is acquired.
+    /// Whether an alias cannot use the home's memory because of its access state, which can no longer change: the home has left
+    /// that memory. An alias needs it mapped or, to use it in place, acquired.
     pub fn is_cut_off(&self, alias: usize, write: bool) -> bool {
         let seer = &self.aliases[alias];
         if self.aliases[HOME].own.is_none() || seer.own.is_some() || seer.replica != HOME {
@@ -209,8 +209,8 @@ impl BufferState {
         }
     }
 
-    /// Which alias of a replica to copy from: the host's where it sees the bytes themselves, else the last
-    /// writer's. A mapping that copies would move everything for the sake of a part. None where no alias gets at the contents.
+    /// Returns the alias of a replica to copy from: the host's if it sees the bytes directly, else the last writer's. A mapping
+    /// that copies is avoided: it would move all bytes for a part of them. `None` if no alias can access the contents.
     pub fn source(&self, replica: usize) -> Option<usize> {
         if self.is_stranded(replica) {
             return None;
@@ -228,7 +228,7 @@ impl BufferState {
         host.or(writer).or_else(|| (0..self.aliases.len()).find(able))
     }
 
-    /// Which alias's memory to read where that replica's contents are, as they are: its last writer's, or the first.
+    /// Returns the alias whose memory holds a replica's contents, to read it as it is: the last writer, or the first alias.
     pub fn source_as_is(&self, replica: usize) -> usize {
         let able = |writer: &usize| self.aliases[*writer].transfers_in(replica);
         let first = || self.aliases.iter().position(|alias| alias.replica == replica);
@@ -236,7 +236,7 @@ impl BufferState {
         writer.or_else(first).unwrap_or(HOME)
     }
 
-    /// An alias writes: what other replicas hold is old.
+    /// Records a write by an alias: the contents of all other replicas are outdated.
     pub fn written_at(&mut self, alias: usize) {
         let replica = self.aliases[alias].replica();
         for (index, other) in self.replicas.iter_mut().enumerate() {
@@ -246,7 +246,7 @@ impl BufferState {
         (written.writer, written.published) = (Some(alias), false);
     }
 
-    /// What a step has changed, once its call has succeeded.
+    /// Records what a step has changed, once its call has succeeded.
     pub fn apply(&mut self, step: &Step) {
         match *step {
             Step::Order(_) | Step::Look { .. } => {}
@@ -273,7 +273,7 @@ impl BufferState {
         }
     }
 
-    /// The access state of the memory that an alias's route gave it, and that it is kept at.
+    /// Sets the access state of the memory that an alias's route gave it.
     #[inline]
     pub fn set_route_access(&mut self, keeper: usize, access: Option<AccessState>) {
         self.aliases[keeper].access = access;
@@ -285,7 +285,7 @@ impl BufferState {
         }
     }
 
-    /// Whether an alias has written what others cannot see before it releases it.
+    /// Whether an alias wrote last, and other aliases see its writes only after it releases the memory.
     pub fn is_unpublished(&self, alias: usize) -> bool {
         let replica = &self.replicas[self.aliases[alias].replica()];
         replica.writer == Some(alias) && !replica.published

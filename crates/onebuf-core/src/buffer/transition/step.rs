@@ -1,112 +1,112 @@
-//! What a hand-over consists of.
+//! The steps of a hand-over.
 
 use super::super::{guard_entries::GuardEntry, span::Span};
 use onebuf_hal::AccessState;
 
-/// What is asked for: these bytes for this alias.
+/// A request for a hand-over of some bytes to an alias.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acquire {
     pub entry: GuardEntry,
-    /// Whether the contents come along. Without them the alias is going to overwrite everything.
+    /// Whether the contents are needed. Otherwise the alias overwrites everything.
     pub keep: bool,
-    /// Whether the queue that asks runs in order.
+    /// Whether the taking queue is in-order.
     pub in_order: bool,
     pub without: Without,
 }
 
-/// Ways that have failed during this hand-over.
+/// Ways that failed during this hand-over, and that planning must avoid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Without {
     /// The alias's route.
     pub route: bool,
-    /// A hand-over to the alias that a staged copy reads from.
+    /// The hand-over to the alias that a staged copy reads from.
     pub source: bool,
 }
 
-/// One part of a hand-over: at most one driver call that changes something, and what is true once it has succeeded: see
+/// One step of a hand-over: at most one driver call that changes something. For what is true after it succeeded see
 /// [`BufferState::apply`](super::BufferState::apply).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A queue waits for earlier work.
     Order(OrderAfter),
-    /// An alias's memory goes to another access state.
+    /// An alias's memory changes its access state.
     Change { alias: usize, to: AccessState, on: On, end: RouteEnd },
     /// The pages of some bytes move to the device (`Acquired`) or to the host.
     MovePages { to: AccessState, span: Span, on: On },
-    /// All bytes are copied from a replica to an alias, behind the two queues' orders.
+    /// All bytes are copied from a replica to an alias. Earlier steps have ordered both queues.
     Copy { from: CopySource, to: usize, on: On },
-    /// The alias gets memory and a replica of its own: its route has failed.
+    /// The alias's route has failed: it gets separate memory, in a new replica.
     Leave { alias: usize },
-    /// The host looks through the home's mapping, which must be there.
+    /// The host uses the home's mapping, which must exist.
     Look { alias: usize },
-    /// The newest contents will be those of this alias. No call.
+    /// The alias is about to write: its replica has the newest contents. No driver call.
     Written { alias: usize },
 }
 
-/// The earlier work on some bytes that a queue waits for; all of it, where that was on another device, because what was handed
-/// over is the whole buffer.
+/// Orders a queue after the earlier work on some bytes. Work of another device counts whatever its bytes, because a hand-over
+/// covers the whole buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OrderAfter {
     pub on: On,
-    /// For which alias: its proven sync method limits how.
+    /// The alias that is ordered; its best sync method is the limit.
     pub alias: usize,
     pub span: Span,
-    /// After the reads, too.
+    /// Also after the reads.
     pub write: bool,
-    /// Whether the sync method is what the hand-over reports.
+    /// Whether the hand-over reports the sync method of this order.
     pub reported: bool,
 }
 
-/// Where a staged copy reads: an alias's memory, as the first replica with the newest contents has it.
+/// The source of a staged copy: an alias's memory in the replica with the newest contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopySource {
     pub alias: usize,
-    /// The memory is read where the contents are: it was not handed over.
+    /// The memory is read in its present access state, without a hand-over.
     pub as_is: bool,
 }
 
-/// A queue.
+/// The queue that performs a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum On {
-    /// The one that asks.
+    /// The queue that takes the buffer.
     Taker,
-    /// In place of one that asks and is out of order: the service queue of its device.
+    /// The service queue of the taking device, if the taking queue is out-of-order.
     Service,
-    /// The in-order queue that used the step's alias last, or else its device's service queue. Pages move on the home's.
+    /// The in-order queue that used the step's alias last, or else its device's service queue. For moves of pages: the home's.
     Last,
-    /// The one that gets at the contents as they are: the host's where they are mapped, else that of the step's alias.
+    /// The queue that can read the contents as they are: the host's if they are mapped, else that of the step's alias.
     AsIs,
 }
 
-/// Which end of a hand-over a step belongs to: where its call fails, that end's route has.
+/// The end of a hand-over that a step belongs to. If the step's call fails, the route of that end has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RouteEnd {
-    /// What a staged copy reads from.
+    /// The alias that a staged copy reads from.
     Source,
     /// The alias that takes the buffer.
     Taker,
 }
 
-/// Why there is no way. Nothing was done.
+/// Why a hand-over is refused. No step was performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// A staged copy from one alias to another is needed, and forbidden.
+    /// A staged copy from one alias to another is needed, but forbidden.
     CopyForbidden { from: usize, to: usize },
-    /// Pages would have to move to this alias, which is a copy, and forbidden.
+    /// Pages must move to this alias, which is an implied copy, and copies are forbidden.
     MoveForbidden { to: usize },
-    /// Guards are held that read through a mapping, which would go.
+    /// Guards are held that read through the mapping, which the hand-over would remove.
     MappingInUse,
-    /// Guards are held where the pages are.
+    /// Guards are held on the side where the pages are.
     PagesInUse,
-    /// The home has left its memory mapped, and cannot unmap it for those who use it in place.
+    /// The home has left its first memory, and can no longer change its access state for an alias that uses it.
     HomeLeft,
-    /// A route has failed, and must not be replaced by staged copies.
+    /// A route has failed, and staged copies must not replace it.
     NoFailover,
     /// A route has failed, and copies are forbidden.
     FailoverForbidden { alias: usize },
 }
 
-/// Steps in order. No allocation for as many as nearly all hand-overs have.
+/// A list of steps. It does not allocate for the number of steps that nearly all hand-overs have.
 #[derive(Clone, Debug)]
 pub(crate) struct Steps {
     first: [Step; FEW],
@@ -137,7 +137,7 @@ impl Steps {
         self.more.clear();
     }
 
-    /// In order; from either end.
+    /// The steps in order.
     #[inline]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Step> {
         self.first[..self.len.min(FEW)].iter().chain(&self.more)

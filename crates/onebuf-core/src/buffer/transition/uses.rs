@@ -1,7 +1,6 @@
-//! Work on a buffer that others must wait for.
+//! Work on a buffer that later users must wait for.
 //!
-//! `writes` is what must be done before anybody uses the buffer, `reads` what must also be done before anybody writes it. Each
-//! use tells which bytes it is about.
+//! Every later user waits for `writes`; a later writer also waits for `reads`. Each use names the bytes that it covers.
 
 use super::{
     super::{few::Few, span::Span},
@@ -9,16 +8,16 @@ use super::{
 };
 use crate::topology::DeviceIx;
 
-/// How far a queue will be when a piece of work is done.
+/// The point of a queue at which a piece of work is done.
 pub(crate) trait Point {
-    /// Whose queue it is.
+    /// The device of the queue.
     fn device(&self) -> DeviceIx;
 
-    /// Whether the other is reached when this is, whatever happens: both are in one in-order queue, and this is the later.
+    /// Whether reaching this point implies that `other` is reached: both are on one in-order queue, and this is not the earlier.
     fn is_behind(&self, other: &Self) -> bool;
 }
 
-/// Work on some bytes, and how far its queue will be when it is done.
+/// Work on some bytes, and the queue point at which it is done.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Use<P> {
     pub span: Span,
@@ -31,7 +30,7 @@ pub(crate) struct Uses<P> {
     pub reads: Few<Use<P>>,
 }
 
-/// What queues were given for a step, also when it failed half way: the source's of a copy, and that which the step is on.
+/// What a step enqueued, also if it failed part way: on the queue of a copy's source, and on the queue of the step.
 #[derive(Debug)]
 pub(crate) struct Enqueued<P> {
     pub source: Option<P>,
@@ -51,7 +50,7 @@ impl<P> Default for Uses<P> {
 }
 
 impl<P: Point> Uses<P> {
-    /// Whether there is no work that anybody would have to wait for.
+    /// Whether there is no work to wait for.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty() && self.reads.is_empty()
     }
@@ -61,7 +60,7 @@ impl<P: Point> Uses<P> {
         self.writes.iter().chain(&*self.reads)
     }
 
-    /// What an order is about, for a queue of that device: writes, then reads.
+    /// The uses that an order waits for, on a queue of `device`: writes, then reads.
     #[inline]
     pub fn before<'u>(
         &'u self,
@@ -74,7 +73,7 @@ impl<P: Point> Uses<P> {
         self.writes.iter().chain(reads).filter(matters)
     }
 
-    /// The newest point of each queue is enough for the same bytes: queues run in order.
+    /// Adds a read. It replaces an earlier read of bytes that it covers, if that is on the same in-order queue.
     pub fn note_read(&mut self, new: Use<P>) {
         let same = |old: &&mut Use<P>| new.span.covers(old.span) && new.point.is_behind(&old.point);
         match self.reads.iter_mut().find(same) {
@@ -83,7 +82,7 @@ impl<P: Point> Uses<P> {
         }
     }
 
-    /// What `new` waited for is behind it.
+    /// Adds a write. It replaces all uses of bytes that it covers, because it waited for them.
     pub fn note_write(&mut self, new: Use<P>) {
         let left = |old: &Use<P>| !new.span.covers(old.span);
         self.reads.retain(left);
@@ -96,13 +95,13 @@ impl<P: Point> Uses<P> {
         }
     }
 
-    /// An access state change waited for earlier writes, but readers elsewhere may still run.
+    /// Adds an access state change. It replaces earlier writes on its own queue. Reads stay: those on other queues may still run.
     pub fn note_change(&mut self, new: Use<P>) {
         self.writes.retain(|old| !new.point.is_behind(&old.point));
         self.writes.push(new);
     }
 
-    /// Notes what a step was. One that failed may have got half way: what it was given is still waited for.
+    /// Records what a step enqueued. A step that failed may have enqueued a part, which later users must wait for.
     pub fn note_step(&mut self, step: &Step, succeeded: bool, whole: Span, given: Enqueued<P>) {
         let of_all = |point| Use { span: whole, point };
         let copied = succeeded && matches!(step, Step::Copy { .. });

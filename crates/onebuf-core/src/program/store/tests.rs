@@ -1,4 +1,4 @@
-//! What is used, and what never is.
+//! Which stored programs are used, and which are refused.
 
 use super::*;
 use std::{
@@ -16,7 +16,7 @@ fn store(limit_bytes: u64) -> (TempDir, Store) {
     (folder, store)
 }
 
-/// A store that holds one program, and its file.
+/// A store with one program, and the program's file.
 fn filled() -> (TempDir, Store, PathBuf) {
     let (folder, store) = store(1 << 20);
     store.save(KEY, BINARY);
@@ -25,7 +25,7 @@ fn filled() -> (TempDir, Store, PathBuf) {
     (folder, store, path)
 }
 
-/// It is not used as it is; a new one takes its place.
+/// The stored program is refused, and a new one replaces it.
 #[track_caller]
 fn assert_refused_then_replaced(store: &Store, what: &str) {
     assert_eq!(store.load(KEY), None, "{what}");
@@ -78,7 +78,7 @@ fn a_change_of_any_byte_is_noticed() {
 #[test]
 fn another_keys_file_is_not_taken() {
     let (_folder, store, path) = filled();
-    // As if the names' hashes were equal.
+    // Simulates equal hashes of the names.
     for other in [&b"b program"[..], b"a prog", b"a program and more", b"a programits ", b""] {
         fs::copy(&path, store.path(other)).unwrap();
         assert_eq!(store.load(other), None, "{other:?}");
@@ -153,7 +153,7 @@ fn the_least_recently_used_goes_first() {
     assert_eq!([held(b"a"), held(b"b"), held(b"c"), held(b"d")], [true, false, true, true]);
     store.save(b"e", &[7; 400]);
     assert!(!held(b"e"), "larger than the whole cache");
-    // The kernel's clock for new files is some milliseconds late.
+    // The kernel's clock for new files lags by some milliseconds.
     set_age(&store.path(b"a"), 1);
     store.save(b"f", &[7; 200]);
     assert_eq!([held(b"a"), held(b"c"), held(b"d"), held(b"f")], [false, false, true, true]);
@@ -176,7 +176,7 @@ fn what_crashed_writers_left_goes_after_a_while() {
     assert_eq!(Store::contents(&store.base), Ok((0, 0)));
 }
 
-/// A file's bytes, whose checksum is right as a rule.
+/// Fuzzes a file's bytes, mostly with a correct checksum.
 #[cfg(not(any(onebuf_shuttle, miri)))]
 #[test]
 fn fuzz_kept_programs() {
@@ -197,7 +197,7 @@ fn fuzz_kept_programs() {
     .run();
 }
 
-/// Two stores over one folder are what two processes are: they have only the files in common.
+/// Two stores over one folder behave like two processes: they share only the files.
 #[test]
 fn writers_and_readers_at_once_see_whole_programs() {
     const ROUNDS: u32 = 60;
@@ -207,7 +207,7 @@ fn writers_and_readers_at_once_see_whole_programs() {
         for writer in 0..4u8 {
             let base = base.clone();
             scope.spawn(move || {
-                // Small enough that they also throw each other's programs out.
+                // Small enough that they also remove each other's programs.
                 let store = Store::new(base, 5 * 4200);
                 for round in 0..ROUNDS {
                     let key = [b'k', round as u8 % 8];

@@ -1,44 +1,44 @@
 //! How the memory of a modelled buffer is shared.
 
-use super::super::{super::core::HOME, AliasState, Rules};
+use super::super::{super::alias::HOME, AliasState, Rules};
 use crate::topology::DeviceIx;
 
-/// What an alias's memory is.
+/// The kind of an alias's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The home, as the bytes that everyone sees.
+    /// The home: bytes that all aliases see directly.
     Plain,
-    /// The home, with a device's side and a mapping: who maps it copies.
+    /// The home, with a device's side and a mapping: changing the access state copies between them.
     Mapped,
-    /// The home: bytes whose pages lie on one side.
+    /// The home: bytes whose pages are on one side.
     Managed,
-    /// Another device of the home's context: the home's own memory.
+    /// Another device of the home's context, with the home's own memory.
     Sibling,
-    /// The home's mapping, seen by a device that copies what it sees.
+    /// The home's mapping, imported by a device that works on a copy.
     Import,
-    /// The home's mapping, seen as it is.
+    /// The home's mapping, used directly.
     Direct,
-    /// The home's own side, seen as it is.
+    /// The device's side of the home, used directly.
     InPlace { transfers: bool },
-    /// The host, looking through the home's mapping.
+    /// The host, which uses the home's mapping.
     Host { copies: bool },
-    /// A copy.
+    /// A staged copy.
     Staged,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     pub kinds: &'static [Kind],
-    /// Whether the first of them is the host's.
+    /// Whether the home is on the host.
     pub on_host: bool,
     pub rules: Rules,
-    /// Whether halves are taken, too.
+    /// Whether requests also take halves of the buffer.
     pub halves: bool,
-    /// Whether it is followed which work is ordered before which.
+    /// Whether the model tracks which work is ordered before which.
     pub orders: bool,
     /// How many steps of one request may fail.
     pub faults: usize,
-    /// Whether what can be reached after a failure is followed to the end; otherwise each request is made once.
+    /// Whether states after a failure are explored fully; otherwise each request is made once there.
     pub follows: bool,
 }
 

@@ -1,8 +1,9 @@
-//! Every state that a buffer of up to four devices can get into, every request in it, and a failure of every step.
+//! Explores every state that a buffer of up to four devices can reach, with every request and a failure of every step.
 //!
-//! The steps that [`transition`](super::transition) decides are made on a [model](world) of memory and queues, which knows
-//! what every byte holds and which work is ordered before which. After each request, failed or not, the state must be
-//! true; whoever takes the buffer must see the newest contents, alone where it writes, behind all work that conflicts.
+//! The steps that [`transition`](super::transition) decides are performed on a [model](world) of memory and queues, which
+//! tracks what every byte holds and which work is ordered before which. After each request, failed or not, the state must be
+//! true. A queue that takes the buffer must see the newest contents, exclude others if it writes, and be ordered after all
+//! conflicting work.
 
 mod layout;
 mod simulation;
@@ -23,7 +24,7 @@ const KEPT: Rules = Rules { keeps_routes: true, ..ANY };
 const FORBID: Rules = Rules { forbids_copies: true, ..ANY };
 const FOREIGN: Rules = Rules { is_foreign: true, ..ANY };
 
-/// Where the contents are, and who may use them.
+/// Checks where the contents are, and which alias may use them.
 const CONTENTS: Layout = Layout {
     kinds: &[],
     on_host: false,
@@ -33,7 +34,7 @@ const CONTENTS: Layout = Layout {
     faults: 1,
     follows: true,
 };
-/// Which work is ordered before which, too: many more states.
+/// Also checks which work is ordered before which. This has many more states.
 const ORDERS: Layout = Layout { orders: true, ..CONTENTS };
 
 const VIEW: Kind = Kind::Host { copies: true };
@@ -43,9 +44,9 @@ const DESCRIPTOR: Kind = Kind::InPlace { transfers: true };
 
 use Kind::{Direct, Import, Managed, Mapped, Plain, Sibling, Staged};
 
-/// Memory as it is shared, by up to four devices.
+/// The ways in which up to four devices share memory.
 fn layouts() -> Vec<Layout> {
-    // Four devices with several failures are for the long run.
+    // What follows a failure with four devices takes long: the ignored test below explores it.
     let four = Layout { follows: false, ..CONTENTS };
     vec![
         Layout { kinds: &[Plain, Import], on_host: true, ..ORDERS },
@@ -74,7 +75,7 @@ fn layouts() -> Vec<Layout> {
     ]
 }
 
-/// What was visited.
+/// The number of states, requests and failures that were visited.
 #[derive(Debug, Default)]
 struct Visited {
     states: usize,
@@ -82,11 +83,11 @@ struct Visited {
     failures: usize,
 }
 
-/// Visits everything that can be reached, until something is wrong; then tells how it came to that.
+/// Visits every reachable state. Stops at the first violation, and returns the requests that led to it.
 fn explore(layout: &Layout, spoil: Option<Spoil>) -> Result<Visited, String> {
     let first = World::new(layout).normalised(layout);
     let mut known = HashSet::from([first.clone()]);
-    // Each with what led to it: the number of the state before, and what happened there.
+    // Each state with what led to it: the index of the state before, and what happened there.
     let mut open = vec![(first, None)];
     let mut visited = Visited::default();
     while let Some((world, _)) = open.get(visited.states).cloned() {
@@ -120,7 +121,7 @@ fn explore(layout: &Layout, spoil: Option<Spoil>) -> Result<Visited, String> {
     Ok(visited)
 }
 
-/// Makes every request once.
+/// Makes every request once, and returns the first violation.
 fn first_wrong(layout: &Layout, world: &World, spoil: Option<Spoil>) -> Result<(), String> {
     for request in requests(layout, world) {
         let mut simulation = Simulation::new(world.clone(), layout, &[]);
@@ -140,7 +141,7 @@ struct Happened {
     faults: Vec<FaultAt>,
 }
 
-/// Everything that may be asked for.
+/// All requests that can be made in a state.
 fn requests(layout: &Layout, world: &World) -> Vec<Request> {
     let mut all: Vec<Request> = (0..world.held.len()).map(Request::Drop).collect();
     let spans: &[Span] = match layout.halves {
@@ -162,7 +163,7 @@ fn requests(layout: &Layout, world: &World) -> Vec<Request> {
     all
 }
 
-/// One more failure: of each step after the last that failed.
+/// Extends a list of failures by one: of each step after the last that failed.
 fn next_faults(layout: &Layout, faults: &[FaultAt], halves: &[bool]) -> Vec<Vec<FaultAt>> {
     let from = faults.last().map_or(0, |(at, _)| at + 1);
     let mut all = Vec::new();
@@ -177,7 +178,7 @@ fn next_faults(layout: &Layout, faults: &[FaultAt], halves: &[bool]) -> Vec<Vec<
     all
 }
 
-/// The shortest way to what is wrong.
+/// Describes the shortest path to a violation.
 fn tell(layout: &Layout, open: &[(World, Option<Happened>)], last: Happened, what: &str) -> String {
     let mut way = vec![last];
     while let Some(before) = open[way[way.len() - 1].before].1.clone() {
@@ -191,10 +192,10 @@ fn tell(layout: &Layout, open: &[(World, Option<Happened>)], last: Happened, wha
     text
 }
 
-/// What the checks must visit at least: a model that has lost its way sees nothing wrong.
+/// The least that the checks must visit: a broken model that reaches few states would find no violation.
 const LEAST: Visited = Visited { states: 12_000, requests: 120_000, failures: 110_000 };
 
-/// The test harness keeps what passing tests print to itself, but not this.
+/// Prints to stderr directly, because the test harness captures the output of passing tests.
 fn report(what: &str) {
     let _ = writeln!(std::io::stderr(), "hand-over: {what}");
 }
@@ -213,7 +214,7 @@ fn every_state_is_true_and_every_reader_sees_the_newest() {
     assert!(states >= LEAST.states && requests >= LEAST.requests && failures >= LEAST.failures);
 }
 
-/// Four devices and any number of failures.
+/// Explores four devices with any number of failures.
 #[test]
 #[ignore = "minutes in an optimised build, and many more in others"]
 fn four_devices_with_failures_without_end() {
@@ -231,7 +232,7 @@ fn four_devices_with_failures_without_end() {
     }
 }
 
-/// The checks notice when something is wrong with the steps.
+/// The checks detect steps that are wrong.
 #[test]
 fn steps_that_are_spoilt_are_noticed() {
     let spoilt: [(&str, Spoil); 4] = [
@@ -271,7 +272,7 @@ fn steps_that_are_spoilt_are_noticed() {
     }
 }
 
-/// Whatever is more than a launch is on an in-order queue, and launches wait for it.
+/// All work except launches is on an in-order queue, and launches wait for it.
 #[test]
 fn out_of_order_queues_only_launch() {
     let layout = Layout { kinds: &[Mapped, Import, LOOK, Staged], ..CONTENTS };

@@ -1,8 +1,8 @@
-//! An executor over the model: makes each step's call there, and fails where it is told to.
+//! An executor over the model: performs each step's call there, and injects the requested failures.
 
 use super::{
     super::{
-        super::{core::HOME, guard_entries::GuardEntry},
+        super::{alias::HOME, guard_entries::GuardEntry},
         Acquire, BufferState, Enqueued, Executor, On, Outcome, Refusal, RouteEnd, Step, StepFailed,
         Steps, Use, Uses, Without, perform_all, release_others, run, transition,
     },
@@ -11,16 +11,16 @@ use super::{
 };
 use onebuf_hal::AccessState::{Acquired, Released, SharedRead};
 
-/// What somebody does with a buffer.
+/// A request of a buffer's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     Take(GuardEntry),
-    /// All of it, without the contents; `finished` when everything was overwritten.
+    /// Takes the whole buffer without its contents; `finished` if everything is overwritten.
     Overwrite {
         alias: usize,
         finished: bool,
     },
-    /// The guard of that number is dropped.
+    /// Drops the guard with this index.
     Drop(usize),
     ReleaseTo {
         alias: usize,
@@ -31,23 +31,23 @@ pub enum Request {
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It did nothing.
+    /// The call did nothing.
     Refused,
-    /// It did the first of two things.
+    /// The call performed the first of its two actions.
     HalfWay,
 }
 
-/// A step that fails, by its number among those that are made.
+/// A step that fails, by its number among those that are performed.
 pub type FaultAt = (usize, Fault);
 
-/// How steps are spoilt, to see that the checks notice.
+/// Makes steps wrong, to test that the checks detect it.
 pub type Spoil = fn(Steps) -> Steps;
 
 #[derive(Debug)]
 pub enum Error {
     /// The request was refused, or a call failed.
     Told,
-    /// It should not have come to this.
+    /// An invariant is violated.
     Wrong(String),
 }
 
@@ -57,9 +57,9 @@ pub struct Simulation<'s> {
     pub faults: &'s [FaultAt],
     pub spoil: Option<Spoil>,
     taker: usize,
-    /// How many steps were made, those that failed among them.
+    /// The number of steps performed, including those that failed.
     pub made: usize,
-    /// Whether each could fail half way.
+    /// For each step, whether it could fail half way.
     pub halves: Vec<bool>,
 }
 
@@ -68,7 +68,7 @@ impl<'s> Simulation<'s> {
         Self { world, layout, faults, spoil: None, taker: 0, made: 0, halves: Vec::new() }
     }
 
-    /// Does it, and checks what must hold whatever comes of it.
+    /// Makes the request, and checks what must hold whether it succeeds or not.
     pub fn request(&mut self, request: Request) -> Result<(), Error> {
         let done = match request {
             Request::Take(entry) => self.take(entry, true, true),
@@ -117,11 +117,11 @@ impl<'s> Simulation<'s> {
             }
         }
         self.world.held.push(*entry);
-        // While somebody writes, everyone else is refused.
+        // All other requests are refused while a write guard is held, so drop it at once.
         if write { self.drop_guard(self.world.held.len() - 1) } else { Ok(()) }
     }
 
-    /// Work may be given to the queue until the guard is dropped.
+    /// Drops a guard. The caller may enqueue work until then, so a kernel runs first.
     fn drop_guard(&mut self, index: usize) -> Checked {
         let entry = self.world.held.remove(index);
         self.world.kernel(self.layout, &entry, false)?;
@@ -143,7 +143,7 @@ impl<'s> Simulation<'s> {
         done
     }
 
-    /// Guards that are held stay good.
+    /// Checks that guards that are held may still use their bytes.
     fn check_held(&self) -> Checked {
         self.world.held.iter().try_for_each(|entry| self.world.allows(self.layout, entry))
     }
@@ -168,7 +168,7 @@ impl<'s> Simulation<'s> {
         Enqueued { source: None, on: Some(self.world.now(self.layout, queue)) }
     }
 
-    /// Makes a step's call, all of it or what the fault leaves of it.
+    /// Performs a step's call, or the part of it that the fault leaves.
     fn call(&mut self, step: &Step, fault: Option<Fault>) -> Checked<Enqueued<At>> {
         let (layout, forbids) = (self.layout, self.layout.rules.forbids_copies);
         match *step {
@@ -228,8 +228,8 @@ impl<'s> Simulation<'s> {
     }
 }
 
-/// Whether a step's call is two things. The first alone may take the memory from under a reader, who is told by its next
-/// call: that is the driver's doing.
+/// Whether a step's call consists of two actions. False while a guard on that memory is held: the first action alone may
+/// take the memory away from the reader, whose next driver call then fails.
 fn has_halves(step: &Step, world: &World, layout: &Layout) -> bool {
     let Step::Change { alias, to, .. } = *step else { return false };
     let read = world.held.iter().any(|held| world.shares_memory(layout, held.alias, alias));
@@ -265,7 +265,7 @@ impl Executor for Simulation<'_> {
         self.made += 1;
         self.halves.push(has_halves(step, &self.world, self.layout));
         let fault = self.faults.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);
-        // What makes no call does not fail.
+        // Steps without a call do not fail.
         let fault = fault.filter(|_| !matches!(step, Step::Look { .. } | Step::Written { .. }));
         let blind = matches!(step, Step::Look { .. }) && !self.world.is_mapped(self.layout);
         let route = match *step {

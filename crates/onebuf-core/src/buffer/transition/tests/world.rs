@@ -1,7 +1,7 @@
-//! A model of memory and queues that the decisions are checked against: which bytes are where, who may use them, and
-//! which work is ordered before which. It shares no code with what it checks.
+//! A model of memory and queues to check the decisions against: where contents are, which alias may use them, and
+//! which work is ordered before which. It shares no code with the decisions.
 
-use super::super::super::{core::HOME, guard_entries::GuardEntry, span::Span};
+use super::super::super::{alias::HOME, guard_entries::GuardEntry, span::Span};
 use super::{
     super::{BufferState, Pages, Point, Replica, Sides, Use, Uses},
     layout::{Kind, Layout},
@@ -10,10 +10,10 @@ use crate::topology::DeviceIx;
 use onebuf_hal::AccessState::{self, Acquired, Released, SharedRead};
 
 pub const ALIASES: usize = 4;
-/// A queue of each alias's, and one of the host's.
+/// One queue for each alias, and one for the host.
 pub const QUEUES: usize = ALIASES + 1;
 const HOST_QUEUE: usize = ALIASES;
-/// The bytes that the home's replica shares, each alias's side of them, and each alias's own memory.
+/// The bytes that the home's replica shares, each alias's side of them, and each alias's separate memory.
 const STORES: usize = 1 + 2 * ALIASES;
 const SHARED: usize = 0;
 const HALVES: usize = 2;
@@ -21,7 +21,7 @@ const WHOLE: Span = Span { start: 0, end: HALVES };
 
 pub type Clock = [u8; QUEUES];
 
-/// How far a queue is, and everything that it is behind.
+/// A point of a queue, with a vector clock of everything that is ordered before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct At {
     pub queue: usize,
@@ -52,7 +52,7 @@ enum Contents {
     Other,
 }
 
-/// Half of some bytes, and the work on it that not all queues are known to be behind.
+/// Half of some bytes, and the work on it that not all queues are ordered after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Half {
     contents: Contents,
@@ -71,11 +71,11 @@ pub enum Touch {
 pub struct World {
     pub buffer: BufferState,
     pub uses: Uses<At>,
-    /// What the driver knows.
+    /// The access states in the driver.
     access: [AccessState; ALIASES],
     own: [bool; ALIASES],
     pages_on_device: [bool; HALVES],
-    /// What is in the bytes.
+    /// The contents of the bytes.
     stores: [[Half; HALVES]; STORES],
     clocks: [Clock; QUEUES],
     pub held: Vec<GuardEntry>,
@@ -100,7 +100,7 @@ impl World {
         };
         let half = |contents| Half { contents, written: None, read: [0; QUEUES] };
         let mut stores = [[half(Contents::Other); HALVES]; STORES];
-        // New memory: the home has the contents, and so have those that see it.
+        // New memory: the home has the contents, and so have the aliases that see it.
         stores[SHARED] = [half(Contents::Newest); HALVES];
         for alias in (0..layout.kinds.len()).filter(|&alias| layout.has_sides(alias)) {
             stores[1 + alias] = [half(Contents::Newest); HALVES];
@@ -115,7 +115,7 @@ impl World {
             clocks: [[0; QUEUES]; QUEUES],
             held: Vec::new(),
         };
-        // Imported while the home was mapped for it.
+        // The home was mapped for the import.
         if layout.kinds[HOME] == Kind::Mapped && layout.kinds.contains(&Kind::Import) {
             world.access[HOME] = Released;
         }
@@ -123,7 +123,7 @@ impl World {
         world
     }
 
-    /// For people.
+    /// Describes the state for a test failure.
     pub fn brief(&self) -> String {
         let contents = |store: &[Half; HALVES]| store.map(|half| half.contents);
         let stores: Vec<_> = self.stores.iter().map(contents).collect();
@@ -139,7 +139,7 @@ impl World {
         )
     }
 
-    /// What the driver says of its memories.
+    /// Updates the state under test from the driver's access states.
     pub fn refresh(&mut self, layout: &Layout, span: Span) {
         for alias in 0..layout.kinds.len() {
             let access = layout.has_sides(alias).then(|| self.access[alias]);
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Whether the state says of access what is true.
+    /// Checks that the state has the driver's access states, and that the newest contents exist somewhere.
     pub fn check_access(&self, layout: &Layout) -> Checked {
         for alias in (0..layout.kinds.len()).filter(|&alias| layout.has_sides(alias)) {
             let (known, is) = (self.buffer.aliases[alias].access, self.access[alias]);
@@ -168,7 +168,7 @@ impl World {
         ensure(lost.is_none(), || "the newest contents are nowhere".into())
     }
 
-    /// The bytes that an alias's kernels use.
+    /// The index of the store that an alias's kernels use.
     fn store(&self, layout: &Layout, alias: usize) -> usize {
         let home = if layout.kinds[HOME] == Kind::Mapped { 1 + HOME } else { SHARED };
         match layout.kinds[alias] {
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// Whether an alias's kernels may use its bytes now.
+    /// Checks that an alias's kernels may use its bytes now.
     pub fn allows(&self, layout: &Layout, entry: &GuardEntry) -> Checked {
         let GuardEntry { alias, write, span } = *entry;
         let mapped_home = layout.kinds[HOME] == Kind::Mapped;
@@ -209,7 +209,7 @@ impl World {
         ensure(allowed, || format!("alias {alias} may not use its bytes (write: {write})"))
     }
 
-    /// Nobody else has what a writer has.
+    /// Checks that no other alias has access to the bytes of a writer.
     pub fn check_alone(&self, layout: &Layout, alias: usize) -> Checked {
         let at_home = |alias: usize| {
             layout.is_home(alias) || matches!(layout.kinds[alias], Kind::InPlace { .. })
@@ -225,7 +225,7 @@ impl World {
         ensure(held.is_none(), || format!("alias {alias} writes what {held:?} still has"))
     }
 
-    /// A kernel of an alias's, on its queue.
+    /// Runs a kernel of an alias on its queue.
     pub fn kernel(&mut self, layout: &Layout, entry: &GuardEntry, keep: bool) -> Checked {
         self.allows(layout, entry)?;
         let GuardEntry { alias, write, span } = *entry;
@@ -237,7 +237,7 @@ impl World {
         self.touch(alias, &[(store, touch)], span)
     }
 
-    /// What a kernel wrote is the newest.
+    /// Records a kernel's write: with `contents` they become the newest, otherwise the bytes are undefined.
     pub fn wrote(&mut self, layout: &Layout, alias: usize, span: Span, contents: bool) {
         let store = self.store(layout, alias);
         for half in span.start..span.end {
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// Work on a queue: behind whatever it conflicts with, or it is a race.
+    /// Adds work to a queue. Fails if it is not ordered after all conflicting work: that is a data race.
     fn touch(&mut self, queue: usize, touches: &[(usize, Touch)], span: Span) -> Checked {
         self.clocks[queue][queue] += 1;
         let clock = self.clocks[queue];
@@ -277,7 +277,7 @@ impl World {
         }
     }
 
-    /// An access state change, as a driver that copies makes it.
+    /// Changes an access state, like a driver that copies.
     pub fn change(
         &mut self,
         layout: &Layout,
@@ -305,7 +305,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether two aliases have the access state of one memory.
+    /// Whether two aliases share the access state of one memory.
     pub fn shares_memory(&self, layout: &Layout, one: usize, other: usize) -> bool {
         let in_place = |alias: usize| matches!(layout.kinds[alias], Kind::InPlace { .. });
         let at_home = |alias: usize| layout.is_home(alias) || in_place(alias);
@@ -322,7 +322,7 @@ impl World {
         Ok(())
     }
 
-    /// Memory and a replica of its own, with nothing in it.
+    /// Gives an alias separate memory in a new replica, without contents.
     pub fn leave(&mut self, alias: usize) {
         self.own[alias] = true;
         self.stores[1 + ALIASES + alias]
@@ -330,12 +330,12 @@ impl World {
             .for_each(|half| half.contents = Contents::Other);
     }
 
-    /// Whether the host finds a mapping.
+    /// Whether the home has a mapping for the host.
     pub fn is_mapped(&self, layout: &Layout) -> bool {
         layout.kinds[HOME] != Kind::Mapped || self.access[HOME] != Acquired
     }
 
-    /// Where a replica's contents are read as they are, and on which queue.
+    /// The store where a replica's contents are read as they are, and the queue that reads them.
     pub fn as_is(&self, layout: &Layout, alias: usize, replica: usize) -> (usize, usize) {
         let sides = layout.has_sides(alias) || layout.is_home(alias) && layout.has_sides(HOME);
         let at_route = replica == HOME && layout.kinds[alias] != Kind::Staged;
@@ -354,7 +354,7 @@ impl World {
         }
     }
 
-    /// A copy of everything, which the thread waits for; one that fails may go on, and leaves anything.
+    /// Copies everything, and waits for the copy. A copy that fails may still run, and leaves undefined contents.
     pub fn copy(
         &mut self,
         layout: &Layout,
@@ -376,12 +376,12 @@ impl World {
         Ok(())
     }
 
-    /// Where an alias is read from, once it was handed over.
+    /// The store and the queue from which an alias is read after a hand-over.
     pub fn handed_over(&self, layout: &Layout, alias: usize) -> (usize, usize) {
         (self.store(layout, alias), alias)
     }
 
-    /// How far a queue is.
+    /// The point that a queue has reached.
     pub fn now(&self, layout: &Layout, queue: usize) -> At {
         let device = match queue {
             HOST_QUEUE => DeviceIx::HOST,
@@ -390,13 +390,13 @@ impl World {
         At { queue, device, clock: self.clocks[queue] }
     }
 
-    /// A queue waits for a point.
+    /// Makes a queue wait for a point.
     pub fn order(&mut self, queue: usize, after: &At) {
         self.clocks[queue] = join(&self.clocks[queue], &after.clock);
     }
 
-    /// The same state for all histories that leave the same: only the order of numbers counts, and what everyone is behind
-    /// does not.
+    /// Maps equivalent histories to one state: keeps only the order of clock values, and drops work that all queues are ordered
+    /// after.
     pub fn normalised(mut self, layout: &Layout) -> Self {
         if !layout.orders {
             (self.uses, self.clocks) = (Uses::default(), [[0; QUEUES]; QUEUES]);

@@ -1,4 +1,4 @@
-//! The thread behind a queue, and the commands that wait for it.
+//! A queue's thread, and its pending commands.
 
 use super::{API, Delay, event::Signal};
 use crate::{
@@ -13,23 +13,23 @@ use std::{
     time::Duration,
 };
 
-/// The name of every queue's thread, so that a queue dropped on such a thread does not wait for it.
+/// The name of every queue's thread. A queue that is dropped on such a thread does not wait.
 const THREAD_NAME: &str = "onebuf-fake";
 
-/// What a command does. It owns what it needs.
+/// The work of a command. It owns what it needs.
 pub(super) type Work = Box<dyn FnOnce() -> Result<()> + Send>;
 
 /// One entry of a queue.
 pub(super) enum Step {
-    /// Wait for these; nothing overtakes it.
+    /// Waits for these signals; later commands stay behind it.
     Wait(Vec<Arc<Signal>>),
-    /// Runs in its place even after a failure: the memory's state must stay what was enqueued.
+    /// Runs in order, even after a failure: the memory's access state must match what was enqueued.
     Always(Work),
-    /// Completes when all before has; nothing overtakes it.
+    /// Completes when all earlier commands have; later commands stay behind it.
     Mark,
-    /// Runs when its turn comes; an out-of-order queue may choose another first.
+    /// Runs in order; an out-of-order queue may run others first.
     Run(Work),
-    /// The same, but not before these.
+    /// Like `Run`, after these signals.
     After(Vec<Arc<Signal>>, Work),
 }
 
@@ -40,7 +40,7 @@ struct Command {
 }
 
 impl Command {
-    /// Whether nothing that it waits for is left.
+    /// Whether everything that it waits for has completed.
     fn is_ready(&self) -> bool {
         match &self.step {
             Step::After(signals, _) => signals.iter().all(|signal| signal.outcome().is_some()),
@@ -49,30 +49,30 @@ impl Command {
     }
 }
 
-/// Commands, and how far their thread is.
+/// The commands of a queue, and the state of its thread.
 #[derive(Default)]
-pub(super) struct Line {
-    state: Mutex<State>,
+pub(super) struct QueueState {
+    state: Mutex<CommandList>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct CommandList {
     pending: VecDeque<Command>,
     /// How many commands were enqueued so far.
     count: u64,
-    /// Nothing more will come.
+    /// Whether the queue is closed for new commands.
     closed: bool,
     running: bool,
-    /// The thread waits for somebody else.
+    /// Whether the thread waits for a signal.
     held: bool,
     fault: Option<Fault>,
 }
 
-/// A failure, and the commands it takes along.
+/// A failure, and the range of commands that fail with it.
 struct Fault {
     error: Error,
-    /// The first command that was enqueued after an event had told of the failure.
+    /// The first command that was enqueued after an event had reported the failure.
     until: Option<u64>,
 }
 
@@ -82,13 +82,13 @@ impl Fault {
     }
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for QueueState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Line({} pending)", lock(&self.state).pending.len())
+        write!(f, "QueueState({} pending)", lock(&self.state).pending.len())
     }
 }
 
-impl Line {
+impl QueueState {
     /// Appends a command.
     pub(super) fn push(&self, step: Step, signal: Option<Arc<Signal>>) {
         let mut state = lock(&self.state);
@@ -99,8 +99,8 @@ impl Line {
         self.changed.notify_all();
     }
 
-    /// Says that nothing more will come, and waits until all is done or the thread waits for somebody
-    /// else, who may never come: then it finishes by itself. Returns whether all is done.
+    /// Closes the queue, and waits until all commands are done or the thread waits for a signal that may never come; then the
+    /// thread finishes by itself. Returns whether all commands are done.
     fn close(&self) -> bool {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -111,11 +111,11 @@ impl Line {
         !state.held
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, CommandList>) -> MutexGuard<'a, CommandList> {
         self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The next command; `None` when no more will come.
+    /// The next command; `None` if the queue is closed and empty.
     fn next(&self, pace: &mut Pace) -> Option<Command> {
         let mut state = lock(&self.state);
         state.running = false;
@@ -154,7 +154,7 @@ impl Line {
         }
     }
 
-    /// Waits for all of them, whatever becomes of each.
+    /// Waits for all signals, even if one fails.
     fn hold(&self, signals: &[Arc<Signal>]) -> Result<()> {
         let mut outcome = Ok(());
         for signal in signals {
@@ -172,14 +172,14 @@ impl Line {
         self.changed.notify_all();
     }
 
-    /// The failure that this command shares.
+    /// The failure that applies to this command.
     fn fault(&self, number: u64) -> Option<Error> {
         let state = lock(&self.state);
         state.fault.as_ref().filter(|fault| fault.covers(number)).map(|fault| fault.error.clone())
     }
 
-    /// Remembers a failure. From the moment an event tells of it, new commands are free of it; so this
-    /// comes before the event completes.
+    /// Records a failure. Commands that are enqueued after an event reported it do not fail with it, so this is called before
+    /// the event completes.
     fn note(&self, number: u64, outcome: &Result<()>, told: bool) {
         let Err(error) = outcome else { return };
         let mut state = lock(&self.state);
@@ -192,20 +192,20 @@ impl Line {
     }
 }
 
-impl State {
-    /// In-order queues take the first; others any that nothing orders.
+impl CommandList {
+    /// In-order queues take the first command, others any that is not ordered behind another.
     fn choose(&mut self, pace: &mut Pace) -> Option<Command> {
         let free = |command: &&Command| matches!(command.step, Step::Run(_) | Step::After(..));
         let first_ones = self.pending.iter().take_while(free).enumerate();
         let ready = first_ones.filter(|(_, command)| command.is_ready()).map(|(index, _)| index);
         let choices: Vec<usize> = if pace.shuffles { ready.collect() } else { Vec::new() };
-        // With none ready the first will do: what it waits for cannot be behind it.
+        // If none is ready, take the first: what it waits for cannot be behind it.
         let chosen = choices.get(pace.below(choices.len() as u64) as usize).copied().unwrap_or(0);
         self.pending.remove(chosen)
     }
 }
 
-/// A panic of the command's must not take the thread with it.
+/// Runs a command. Its panic must not end the thread.
 fn perform(work: Work, pace: &mut Pace) -> Result<()> {
     pace.rest();
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
@@ -213,7 +213,7 @@ fn perform(work: Work, pace: &mut Pace) -> Result<()> {
     })
 }
 
-/// How fast a queue works, and in which order.
+/// The speed of a queue, and its order.
 #[derive(Debug)]
 pub(super) struct Pace {
     delay: Delay,
@@ -222,7 +222,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// `number` gives each queue a sequence of its own.
+    /// `number` gives each queue its own random sequence.
     pub(super) fn new(delay: Delay, shuffles: bool, number: u64) -> Self {
         let seed = if let Delay::Random { seed, .. } = delay { seed } else { 0 };
         Pace { delay, shuffles, random: seed ^ number.wrapping_mul(0xD134_2543_DE82_EF95) }
@@ -242,7 +242,7 @@ impl Pace {
         }
     }
 
-    /// A random number below the limit; 0 when that is 0. (splitmix64)
+    /// A random number below the limit; 0 if the limit is 0. (splitmix64)
     fn below(&mut self, limit: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.random;
@@ -252,18 +252,18 @@ impl Pace {
     }
 }
 
-/// A line and its thread.
+/// A queue's commands and its thread.
 #[derive(Debug)]
 pub(super) struct Worker {
-    line: Arc<Line>,
+    state: Arc<QueueState>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Worker {
     /// Starts the thread.
     pub(super) fn start(mut pace: Pace) -> Result<Self> {
-        let line = Arc::new(Line::default());
-        let commands = line.clone();
+        let state = Arc::new(QueueState::default());
+        let commands = state.clone();
         let run = move || {
             while let Some(command) = commands.next(&mut pace) {
                 commands.execute(command, &mut pace);
@@ -276,27 +276,27 @@ impl Worker {
             code: error.raw_os_error().unwrap_or(-1),
             name: error.to_string(),
         })?;
-        Ok(Worker { line, thread: Some(thread) })
+        Ok(Worker { state, thread: Some(thread) })
     }
 
-    pub(super) fn line(&self) -> &Line {
-        &self.line
+    pub(super) fn state(&self) -> &QueueState {
+        &self.state
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
         if onebuf_sys::fork::is_child() {
-            // Its thread is the parent's.
+            // The thread exists only in the parent.
             return;
         }
-        // A callback may drop the last reference to its own queue, or two callbacks to each other's.
+        // Do not join: a callback may drop the last reference to its own queue, or two callbacks to each other's.
         if thread::current().name() == Some(THREAD_NAME) {
-            lock(&self.line.state).closed = true;
-            self.line.changed.notify_all();
+            lock(&self.state.state).closed = true;
+            self.state.changed.notify_all();
             return;
         }
-        if self.line.close()
+        if self.state.close()
             && let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

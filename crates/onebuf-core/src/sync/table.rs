@@ -1,0 +1,13 @@
+//! The ordered table of all sync methods.
+
+use super::{Method, callback, event, host_wait, same_queue, semaphore, wait_value};
+
+/// Every method, in the order of [`SyncMethod`](onebuf_hal::SyncMethod), best first.
+pub(super) static METHODS: [&dyn Method; 6] = [
+    &same_queue::SameQueue,
+    &semaphore::Semaphore,
+    &event::SharedEvent,
+    &wait_value::WaitValue,
+    &callback::Callback,
+    &host_wait::HostWait,
+];
