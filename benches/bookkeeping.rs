@@ -1,4 +1,4 @@
-//! What onebuf does itself, with no driver behind it: look-ups, plans, guards, the ledger.
+//! onebuf's own overhead, without a driver: look-ups, plans, guards and the ledger.
 
 use criterion::Criterion;
 use onebuf::{
@@ -36,7 +36,7 @@ fn routes(criterion: &mut Criterion) -> Result<()> {
     Ok(())
 }
 
-/// Guards that nobody has to wait for, and a write so small that its record in the ledger shows.
+/// Guards that need no wait, and a write small enough for its ledger record to matter.
 fn views(criterion: &mut Criterion) -> Result<()> {
     let hub = hub(0)?;
     let devices = platforms(&hub, 1, "idle views on OpenCL");

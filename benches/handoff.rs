@@ -1,6 +1,6 @@
 //! Two OpenCL platforms take turns on one buffer: over shared pages, and by staged copies.
 //!
-//! The shared hand-over must not grow with the size; the staged one has to.
+//! The time of the shared hand-over must not depend on the size; that of the staged one does.
 
 use criterion::{Criterion, Throughput};
 use onebuf::{Buffer, Result, RouteKind};
@@ -21,7 +21,7 @@ fn main() -> Result<()> {
         let sides = [Side::new(a)?, Side::new(b)?];
         let mut group = criterion.benchmark_group(format!("handoff/{a}_{b}"));
         for bytes in SIZES {
-            // Declared routes will do: a benchmark compares, and `onebuf doctor` proves.
+            // Declared routes are sufficient: the benchmark compares times and proves nothing about a route.
             let builder = hub.buffer::<u32>(bytes / 4).shared_with([a, b]).trust_declared(true);
             let shared = builder.clone().allocate_on(&hub.host()).route(RouteKind::HostPointer);
             let staged = builder.route(RouteKind::Staged);
@@ -39,7 +39,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// There and back: two hand-overs, two launches, one wait.
+/// One round trip: two hand-overs, two launches, one wait.
 fn round(sides: &[Side; 2], buffer: &Buffer<u32>) {
     sides.iter().for_each(|side| side.touch(buffer).expect("a turn"));
     sides[1].queue.finish().expect("both turns end");

@@ -1,5 +1,5 @@
-//! A launch through onebuf beside the same launch by the raw C calls, on the same queue, over time: criterion
-//! keeps the distribution, `onebuf bench` the ratio.
+//! A launch through onebuf and the same launch by raw C calls, on the same queue. criterion records the
+//! distribution, `onebuf bench` the ratio.
 
 use criterion::Criterion;
 use onebuf::{Buffer, MemoryKind, Result};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const BENCH: &str = "launches beside the raw C call";
 
-/// Launches between two waits: only enqueueing is timed, and no driver's queue grows without end.
+/// Launches between two waits. Only enqueueing is timed, and the driver's queue stays bounded.
 const BATCH: u64 = 64;
 
 fn main() -> Result<()> {
@@ -36,8 +36,8 @@ fn compare(criterion: &mut Criterion, side: &Side, buffer: &Buffer<u32>) -> Resu
         return Ok(());
     };
     drop(view);
-    // SAFETY: the hub loaded OpenCL by its default name, and the memory is of this queue's context. Only
-    // the launches below use it, all on this queue, which is finished after each batch.
+    // SAFETY: the hub loaded OpenCL by its default name, and the memory is of this queue's context. Only the
+    // launches below use it, all on this queue, which is finished after each batch.
     let raw = unsafe { RawLaunch::new(&side.queue, mem)? };
     let mut group = criterion.benchmark_group(format!("launch_enqueue/{}", side.queue.device()));
     group.bench_function("onebuf", |bench| {

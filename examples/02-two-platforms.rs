@@ -1,9 +1,9 @@
-//! 2. Two OpenCL platforms take turns on one buffer, and nothing is copied.
+//! 2. Two OpenCL platforms take turns on one buffer, without a copy.
 //!
 //! `cargo run -p onebuf-examples --example 02-two-platforms`
 //!
-//! Two drivers that know nothing of each other share memory only if both use the same pages, and no
-//! specification says that they do. So onebuf tries it, once: run `onebuf doctor` or example 6 first.
+//! Two independent drivers share memory only if both use the same pages, which no specification
+//! guarantees. onebuf proves it once by experiment: run `onebuf doctor` or example 6 first.
 
 use onebuf::{Access, Complex32, CopyPolicy, Device, Error, Hub, Result, Signature, Source, args};
 
@@ -17,8 +17,8 @@ fn main() -> Result<()> {
         println!("{device}: {} ({})", device.info().name, device.info().platform);
     }
 
-    // `Forbid`: an error rather than a copy that nobody asked for. The error says what to do; here
-    // we go on with copies, to see them counted.
+    // `Forbid` returns an error instead of making an implied copy. The error says what to do. This
+    // example then continues with copies, so that the ledger shows them.
     let builder = hub.buffer::<Complex32>(N).shared_with(&turns);
     let signal = match builder.clone().copies(CopyPolicy::Forbid).build() {
         Err(error @ Error::CopyForbidden { .. }) => {
@@ -29,10 +29,10 @@ fn main() -> Result<()> {
     };
     signal.write(&vec![Complex32::new(1.0, 0.0); N])?;
 
-    // Each takes its turn. `write_on` orders the second queue after the first and makes the data
-    // visible there, by the best way that the two drivers have in common.
+    // The devices take turns. `write_on` orders the second queue after the first and makes the data
+    // visible there, by the best sync method that the two drivers share.
     for device in &turns {
-        // SAFETY: work-item i touches x[i] only, and the signature checks that there is an x[i].
+        // SAFETY: work-item i touches x[i] only, and the signature checks that x[i] exists.
         let gain = unsafe { device.program(&source())?.kernel("gain", signature())? };
         let queue = device.queue()?;
         let view = signal.write_on(&queue)?;
@@ -46,12 +46,12 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// One device of each of two platforms; the host where there are fewer.
+/// Returns one device of each of two platforms. The host replaces missing ones.
 fn two_devices(hub: &Hub) -> Vec<Device> {
     let mut found: Vec<Device> = hub.select("opencl");
     found.dedup_by_key(|device| device.info().platform.clone());
     if found.len() < 2 {
-        println!("{} OpenCL platforms here: the host stands in", found.len());
+        println!("found {} OpenCL platforms; the host stands in for the missing ones", found.len());
     }
     found.into_iter().chain([hub.host(), hub.host()]).take(2).collect()
 }

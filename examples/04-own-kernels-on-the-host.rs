@@ -1,9 +1,9 @@
-//! 4. One program for every device, the CPU among them.
+//! 4. One program for every device, including the CPU.
 //!
 //! `cargo run -p onebuf-examples --example 04-own-kernels-on-the-host`
 //!
-//! A kernel may be a Rust function as well. The host runs it, so the same pipeline works where there
-//! is no OpenCL, and the two check each other where there is.
+//! A kernel can also be a Rust function, which the host runs. The same pipeline then works without
+//! OpenCL, and with OpenCL the two results can be compared.
 
 use onebuf::{Access, Call, Device, Hub, NativeArgs, Result, Signature, Source, args};
 
@@ -13,14 +13,14 @@ const TEXT: &str = "kernel void axpy(global const float *x, global float *y, flo
     size_t i = get_global_id(0);
     y[i] = a * x[i] + y[i];
 }";
-/// The same for CUDA and HIP devices, whose compilers take one text.
+/// The kernel for CUDA and HIP devices, whose compilers accept the same text.
 const LIKE_CUDA: &str = "
 extern \"C\" __global__ void axpy(const float *x, float *y, float a) {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     y[i] = a * x[i] + y[i];
 }";
 
-/// The same for OpenGL and Vulkan: a storage block for each buffer, and one uniform block for the values.
+/// The kernel for OpenGL and Vulkan: one storage block for each buffer, one uniform block for all values.
 const SHADER: &str = "#version 450
 layout(local_size_x = 32) in;
 layout(std430, binding = 0) readonly buffer X { float x[]; };
@@ -31,17 +31,17 @@ void main() {
     y[i] = a * x[i] + y[i];
 }";
 
-/// The same as a function: called once for the whole grid, on the thread that launches. Arguments are
-/// typed on the way out; asking for the wrong one is an error, not a crash.
+/// The kernel for the host: called once for the whole grid, on the launching thread. Arguments are typed
+/// when read; a wrong type is an error.
 fn axpy(args: &mut NativeArgs<'_>) -> Result<()> {
     let [n, ..] = args.global();
     let a = args.value::<f32>(2)?;
-    let (x, y) = args.pair::<f32, f32>(0, 1)?; // one to read beside one to change
+    let (x, y) = args.pair::<f32, f32>(0, 1)?; // one buffer to read, one to write
     y[..n].iter_mut().zip(x).for_each(|(y, x)| *y += a * x);
     Ok(())
 }
 
-/// What must hold of a launch for either of them to stay in bounds.
+/// Checks that a launch of any of these kernels stays in bounds.
 fn fits(call: &Call<'_>) -> Result<(), String> {
     let room = call.len(0).min(call.len(1));
     if call.global()[0] <= room { Ok(()) } else { Err(format!("only {room} elements")) }
@@ -70,13 +70,13 @@ fn run(hub: &Hub, device: &Device) -> Result<Vec<f32>> {
         .buffer::<f32>(Access::ReadWrite)
         .value::<f32>()
         .require(fits);
-    // SAFETY: item i reads x[i] and y[i] and writes y[i]; `fits` says that both have one.
+    // SAFETY: item i reads x[i] and y[i] and writes y[i]; `fits` checks that both exist.
     let axpy = unsafe { program.kernel("axpy", signature)? };
 
     let queue = device.queue()?;
     queue.launch(&axpy, [N], args![x.read_on(&queue)?, y.write_on(&queue)?, 3.0_f32])?;
 
-    // What does not fit is refused before anything starts.
+    // A launch that does not fit is refused before any work starts.
     let refused =
         queue.launch(&axpy, [N + 1], args![x.read_on(&queue)?, y.write_on(&queue)?, 3.0_f32]);
     assert!(refused.is_err_and(|error| error.to_string().contains("only 100000 elements")));

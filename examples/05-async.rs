@@ -2,8 +2,8 @@
 //!
 //! `cargo run -p onebuf-examples --example 05-async`
 //!
-//! They wake their task from the driver's own callback, and work with any executor. This one is as
-//! small as it gets: the thread sleeps until somebody wakes it.
+//! They wake their task from the driver's completion callback, and work with any executor. The one here
+//! is minimal: the thread parks until the waker unparks it.
 
 use onebuf::Result;
 use std::{
@@ -42,18 +42,17 @@ fn main() -> Result<()> {
     let buffer = hub.buffer::<u64>(1 << 20).shared_with([&device]).build()?;
 
     let sum = block_on(async {
-        // An asynchronous transfer owns its vector until it is done: there is nothing to free too
-        // early. The wait gives it back, to be used again.
+        // An asynchronous transfer owns its vector until it completes, so the memory cannot be
+        // freed too early. Awaiting it returns the vector.
         let numbers: Vec<u64> = (0..1 << 20).collect();
         let numbers = buffer.write_async(.., numbers)?.await?;
 
-        // Work on the buffer that is enqueued later waits for the write by itself; one may as well
-        // wait for the fence of the last write.
+        // Later work on the buffer waits for the write by itself. The fence of the last write can also be awaited.
         if let Some(fence) = buffer.fence() {
             fence.await?;
         }
 
-        // Into the same vector, and no further allocation.
+        // Reads into the same vector, without another allocation.
         let numbers = buffer.read_async(.., numbers)?.await?;
         Ok::<_, onebuf::Error>(numbers.iter().sum::<u64>())
     })?;

@@ -2,15 +2,15 @@
 //!
 //! `cargo run -p onebuf-examples --example 06-own-helper`
 //!
-//! Drivers crash and hang in ways that nobody can catch, so every experiment runs in a process of its
-//! own. `onebuf doctor` does that for the whole machine; a program that cannot rely on it being
-//! installed can be its own helper.
+//! A driver can crash or hang the process, so each experiment runs in a helper process.
+//! `onebuf doctor` tests the whole machine. A program that cannot rely on `onebuf` being installed can be
+//! its own helper.
 
 use onebuf::{CopyPolicy, Device, RouteKind, doctor};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // First thing, before anything loads a driver: when this process was started as a helper, this
-    // makes the experiment and does not return.
+    // Call this before anything loads a driver. In a process that was started as a helper it runs the
+    // experiment and does not return.
     doctor::helper_main(onebuf::builder());
 
     let hub = onebuf::discover()?;
@@ -22,8 +22,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("no OpenCL here: the host needs no proof");
     }
 
-    // Only what we need: do these devices use the host's pages in place? Verdicts are remembered with
-    // everything they depend on, so the next run makes no experiment until a driver changes.
+    // Test only the routes needed here: do these devices use host pages in place? Verdicts are
+    // stored, so later runs repeat no experiment until a driver changes.
     let wanted = |route: &onebuf::topology::Route| {
         route.from == host.index()
             && route.kind == RouteKind::HostPointer
@@ -42,8 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
     }
 
-    // A hub never changes; a new one knows what was found. Devices that see the same pages see what
-    // the other wrote, and `Forbid` has nothing against it.
+    // A hub's topology never changes, so a new hub is needed to use the new verdicts. Devices on the
+    // same pages need no copy, so `Forbid` accepts the plan.
     let hub = onebuf::discover()?;
     let devices: Vec<Device> =
         devices.iter().map(|device| hub.device(device.id())).collect::<Result<_, _>>()?;

@@ -1,10 +1,10 @@
-//! 7. Regions of a buffer: two halves at the same time, and children that are only written or only read.
+//! 7. Sub-buffers: writing two halves concurrently, and sub-buffers that kernels only write or only read.
 //!
 //! `cargo run -p onebuf-examples --example 07-sub-buffers`
 
 use onebuf::{Access, Call, Device, Error, Kernel, Result, Signature, Source, args};
 
-/// A multiple of what every driver known asks of a region's first byte.
+/// A multiple of the alignment that every known driver requires of a sub-buffer.
 const HALF: usize = 1 << 15;
 
 const TEXT: &str = "
@@ -23,35 +23,35 @@ fn main() -> Result<()> {
     let [fill, copy] = kernels(&device)?;
     let buffer = hub.buffer::<u32>(2 * HALF).shared_with([&device]).build()?;
 
-    // Two regions that do not overlap are written at the same time, by two queues of one device. Each
-    // queue waits only for the work on its own bytes.
+    // Two queues of one device write two sub-buffers concurrently, because these do not overlap. Each
+    // queue waits only for work on its own bytes.
     let left = buffer.sub_buffer(..HALF, Access::ReadWrite)?;
     let right = buffer.sub_buffer(HALF.., Access::ReadWrite)?;
     let (one, two) = (device.queue()?, device.queue()?);
     let views = (left.write_on(&one)?, right.write_on(&two)?);
 
-    // What overlaps a view that is held is refused at once; it would be a race.
+    // Access that overlaps a view in use would be a race. It is refused immediately.
     if let Err(Error::Busy { what }) = buffer.read_on(&one) {
         println!("the whole is busy: {what}");
     }
     one.launch(&fill, [HALF], args![views.0, 0u32])?;
     two.launch(&fill, [HALF], args![views.1, 1_000_000u32])?;
 
-    // The host reads the whole, and so waits for both.
+    // The host maps the whole buffer, so it waits for both queues.
     let map = buffer.map()?;
     assert!(map[HALF - 1] == HALF as u32 - 1 && map[HALF] == 1_000_000);
     println!("two halves, two queues: {} and {}", map[HALF - 1], map[HALF]);
     drop(map);
 
-    // One kernel writes a child that kernels only write; the next reads another, of the same bytes, that
-    // kernels only read. A driver that knows this skips coherence work; onebuf holds kernels to it.
+    // The first kernel writes through a write-only sub-buffer; the second reads the same bytes through a
+    // read-only one. This lets a driver skip coherence work; onebuf enforces the access.
     let written = buffer.sub_buffer(..HALF, Access::Write)?;
     let read = buffer.sub_buffer(..HALF, Access::Read)?;
     one.launch(&fill, [HALF], args![written.write_on(&one)?, 7u32])?;
     one.launch(&copy, [HALF], args![read.read_on(&one)?, right.write_on(&one)?])?;
     assert_eq!(buffer.map()?[2 * HALF - 1], 7 + HALF as u32 - 1);
 
-    // The rules hold on every driver, also where a driver would take anything.
+    // onebuf enforces these rules on every driver, including drivers that would accept the calls.
     for refused in [
         written.read_on(&one).map(drop),
         buffer.sub_buffer(1.., Access::Read).map(drop),
@@ -75,7 +75,7 @@ fn kernels(device: &Device) -> Result<[Kernel; 2]> {
             Ok(())
         });
     let program = device.program(&source)?;
-    // A region is as long as itself, not as its buffer: so is the check of each launch.
+    // `call.len` is the length of the sub-buffer, not of its buffer, so each launch is checked against that.
     let fits = |call: &Call<'_>| match call.global()[0] <= call.len(0) {
         true => Ok(()),
         false => Err("more items than elements".to_owned()),
@@ -87,6 +87,6 @@ fn kernels(device: &Device) -> Result<[Kernel; 2]> {
     let fill = Signature::new().buffer::<u32>(Access::Write).value::<u32>().require(fits);
     let copy = Signature::new().buffer::<u32>(Access::Read).buffer::<u32>(Access::Write);
     let copy = copy.require(fits_both);
-    // SAFETY: item i touches element i of each buffer, and the requirements say that there is one.
+    // SAFETY: item i touches element i of each buffer, and the requirements check that it exists.
     Ok(unsafe { [program.kernel("fill", fill)?, program.kernel("copy", copy)?] })
 }

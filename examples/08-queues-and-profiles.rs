@@ -1,4 +1,4 @@
-//! 8. Several queues, queues that run out of order, fences between them, and when work ran.
+//! 8. Several queues, out-of-order queues, fences between queues, and profiling.
 //!
 //! `cargo run -p onebuf-examples --example 08-queues-and-profiles`
 
@@ -26,12 +26,12 @@ fn main() -> Result<()> {
             Err("more items than elements".into())
         }
     });
-    // SAFETY: item i touches x[i] only, and the requirement says that there is an x[i].
+    // SAFETY: item i touches x[i] only, and the requirement checks that x[i] exists.
     let add = unsafe { device.program(&source)?.kernel("add", fits)? };
     let buffer = || hub.buffer::<u32>(N).shared_with([&device]).build();
 
-    // A pool of queues for many jobs. Buffers order the work wherever they have to, so that any queue will
-    // do: the next in turn, or the one with the least to do.
+    // A pool of queues for many jobs. Buffers order the work, so any queue can be used: the next in turn,
+    // or the least busy one.
     let pool = device.queues(3, QueueSpec::default())?;
     let sum = buffer()?;
     for n in 1..=9 {
@@ -41,8 +41,8 @@ fn main() -> Result<()> {
     assert_eq!(sum.map()?[N - 1], 55);
     println!("on {device}: ten launches on three queues, and the sum is 55");
 
-    // On an out-of-order queue independent chains overtake each other; within a chain the buffer keeps the
-    // order. Not every driver has such queues, and then it is said.
+    // On an out-of-order queue independent chains may overtake each other; within a chain the buffer keeps
+    // the order. A driver without such queues returns `Unsupported`.
     match device.queue_with(QueueSpec::out_of_order()) {
         Ok(queue) => {
             let chains = [buffer()?, buffer()?];
@@ -55,12 +55,12 @@ fn main() -> Result<()> {
         Err(error) => return Err(error),
     }
 
-    // A queue waits for a fence of any other queue, of other devices too, by the best sync method there is.
+    // A queue can wait for a fence of any other queue, also of another device, by the best available sync method.
     let (first, second) = (device.queue()?, hub.host().queue()?);
     launch(&first, &add, &sum, 1)?;
     println!("the host's queue waits by {}", second.wait_for(&first.fence())?);
 
-    // A queue opened for profiling tells when each launch ran, by the device's own clock.
+    // A queue opened for profiling records when each launch ran, by the device's clock.
     let timed = device.queue_with(QueueSpec::default().profiled())?;
     let fence = timed.launch_fenced(&add, [N], args![sum.write_on(&timed)?, 1u32])?;
     fence.wait(Duration::from_secs(60))?;

@@ -1,16 +1,16 @@
-//! 10. Memory of a work-group: declared in the kernel, or given with the launch.
+//! 10. Work-group local memory: declared in the kernel, or passed as an argument.
 //!
 //! `cargo run -p onebuf-examples --example 10-local-memory`
 //!
-//! A group copies its part of a buffer in, together, works on it there, and copies it out: on a DSP that is
-//! the difference between on-chip and external memory.
+//! A work-group copies its part of a buffer into local memory, works on it there and copies it out. On a
+//! DSP that is on-chip instead of external memory.
 
 use onebuf::{Access, Arg, Device, Grid, Kernel, Result, Signature, Source, args};
 
 const GROUP: usize = 64;
 const N: usize = 64 * GROUP;
 
-/// Both turn each group's elements round.
+/// Both kernels reverse the elements of each group.
 const TEXT: &str = "
 #define GROUP 64
 kernel void turn_static(global const uint *from, global uint *to) {
@@ -29,8 +29,8 @@ kernel void turn_dynamic(global const uint *from, global uint *to, local uint *t
 
 fn main() -> Result<()> {
     let hub = onebuf::discover()?;
-    // The host's kernels are Rust functions, which need no such memory. Clover's compiler (Mesa 22.3) does
-    // not survive a group's copies.
+    // The host's kernels are Rust functions and need no local memory. Clover's compiler (Mesa 22.3) crashes
+    // on `async_work_group_copy`.
     let able =
         |device: &Device| device.info().api.0 == "opencl" && device.info().platform != "Clover";
     let Some(device) = hub.devices().into_iter().find(able) else {
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     queue.launch(&turn, grid, args![from.read_on(&queue)?, to.write_on(&queue)?])?;
     assert_eq!(to.to_vec()?, turned);
 
-    // The size is an argument: `Arg::local` says how many elements each group gets.
+    // Here the size is an argument: `Arg::local` sets the number of elements for each group.
     to.fill(0)?;
     let turn = kernel(&device, "turn_dynamic", true)?;
     let tile = Arg::local::<u32>(GROUP);
@@ -58,7 +58,7 @@ fn main() -> Result<()> {
     assert_eq!(to.to_vec()?, turned);
     println!("the local memory of {} groups turned {N} numbers round, twice", N / GROUP);
 
-    // More than there is: refused with the numbers, before the driver is asked.
+    // A request for more local memory than the device has is refused before the driver is called.
     let much = Arg::local::<u32>(has as usize / 4 + 1);
     let views = args![from.read_on(&queue)?, to.write_on(&queue)?, much];
     println!("refused: {}", queue.launch(&turn, grid, views).expect_err("too much"));
@@ -73,6 +73,6 @@ fn kernel(device: &Device, name: &str, is_given: bool) -> Result<Kernel> {
         let fits = call.global()[0] <= call.len(0).min(call.len(1)) && tile >= GROUP;
         if fits { Ok(()) } else { Err("too many items, or too small a tile".into()) }
     });
-    // SAFETY: groups are of GROUP items here, each with an element of both buffers and of the tile.
+    // SAFETY: groups have GROUP items here, and each item has an element in both buffers and in the tile.
     unsafe { device.program(&Source::opencl_c(TEXT))?.kernel(name, signature) }
 }

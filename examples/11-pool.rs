@@ -1,4 +1,4 @@
-//! 11. Buffers that are used again instead of made again.
+//! 11. Pools: reusing buffers instead of allocating new ones.
 //!
 //! `cargo run -p onebuf-examples --example 11-pool`
 
@@ -16,25 +16,25 @@ fn main() -> Result<()> {
         hub.host()
     });
 
-    // A request is a builder that is not built. The pool makes such buffers when it has none idle.
+    // A builder is the request. The pool builds a buffer only if none is idle.
     let frame = hub.buffer::<f32>(FRAME).shared_with([&device]);
     let pool = Pool::new(&hub);
     pool.prepare(&frame, 2)?; // so that the loop below allocates nothing
 
     let queue = device.queue()?;
     for number in 0..100 {
-        // It holds whatever its last user left; `get_cleared` gives zeroes.
+        // The contents are those of the previous use; `get_cleared` returns zeroes.
         let samples = pool.get(&frame)?;
         samples.fill(number as f32)?;
         drop(samples.read_on(&queue)?);
-        // Dropped, it goes back with the fences of the work on it: whoever gets it next waits for that work
-        // as for any other, and nobody waits here.
+        // Dropping returns the buffer with the fences of its pending work. The next user waits for that
+        // work; this thread does not.
     }
     let statistics = pool.statistics();
     println!("on {device}: {statistics}");
     assert_eq!(statistics.made, 2);
 
-    // A pool is a stack of small parts. This one has a limit, and knows who has not given back.
+    // A pool is a stack of layers. This one has a limit and reports buffers that were not returned.
     let resource =
         Leaks::new(SizeClasses(FreeLists::new(Limit::new(Fresh::default(), 4 * 4 * FRAME as u64))));
     let pool = Pool::over(&hub, resource);

@@ -1,4 +1,4 @@
-//! 12. Programs: from a file, built once, kept for the next process; the first call apart from the others.
+//! 12. Programs: loaded from a file, built once, cached for the next process, and warmed up.
 //!
 //! `cargo run -p onebuf-examples --example 12-programs`
 
@@ -6,7 +6,7 @@ use onebuf::{Access, Result, Signature, Source, args};
 use std::time::Instant;
 
 const N: usize = 1 << 14;
-/// Beside this file. `Source::from_file` tells text from SPIR-V by what it finds.
+/// Beside this file. `Source::from_file` detects text and SPIR-V.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scale.cl");
 
 fn main() -> Result<()> {
@@ -21,15 +21,15 @@ fn main() -> Result<()> {
         Ok(())
     });
 
-    // Built now, or loaded from the cache folder where an earlier run left the driver's binary: run this
-    // example twice. `onebuf cache info` shows what is kept.
+    // Built now, or loaded from the cache folder if an earlier run stored the driver's binary there. Run
+    // this example twice to see both; `onebuf cache info` shows the cache.
     let program = device.program(&source)?;
     println!(
         "on {device}: the program came from {:?} in {:?}",
         program.origin(),
         program.build_time()
     );
-    // The same again is the same program: nothing is built.
+    // The same source again returns the same program, without a build.
     println!("asked again: from {:?}", device.program(&source)?.origin());
 
     let fits = Signature::new().buffer::<f32>(Access::ReadWrite).value::<f32>().require(|call| {
@@ -39,10 +39,10 @@ fn main() -> Result<()> {
             Err("more items than elements".into())
         }
     });
-    // SAFETY: item i touches x[i] only, and the requirement says that there is an x[i].
+    // SAFETY: item i touches x[i] only, and the requirement checks that x[i] exists.
     let scale = unsafe { program.kernel("scale", fits)? };
 
-    // What a driver leaves to the first use happens here, and not in the frame that must be in time:
+    // Drivers postpone work to the first use. Do it here and not in a frame with a deadline:
     // `Program::warm_up` creates the kernels, `Queue::warm_up` launches once and waits.
     let kernels = program.warm_up()?;
     let (queue, x) = (device.queue()?, hub.buffer::<f32>(N).shared_with([&device]).build()?);

@@ -1,4 +1,4 @@
-//! 13. A library that is handed somebody else's `cl_command_queue` and `cl_mem`.
+//! 13. A library function that works on its caller's `cl_command_queue` and `cl_mem`.
 //!
 //! `cargo run -p onebuf-examples --example 13-wrap-foreign`
 
@@ -11,23 +11,24 @@ use std::ffi::c_void;
 
 const N: usize = 1 << 16;
 
-/// The library: multiplies what the caller has in a buffer, between the caller's own commands.
+/// The library: multiplies the caller's buffer, between the caller's own commands.
 ///
 /// # Safety
-/// A live queue, and a live buffer of its context that holds `u32`s; what still works on it was enqueued
-/// on that queue.
+/// `queue` is a live queue and `mem` a live buffer of its context that holds `u32`s. All pending work on
+/// the buffer was enqueued on that queue.
 unsafe fn multiply(hub: &Hub, queue: *mut c_void, mem: *mut c_void, by: u32) -> Result<()> {
-    // What have we been given? Null, images and wrong sizes are told from what can be used.
+    // Inspect the handles. Null, images and wrong sizes are errors.
     // SAFETY: the caller's promise, here and below.
     let (buffer, caller) =
         unsafe { (ForeignBufferInfo::query(hub, mem)?, ForeignQueueInfo::query(hub, queue)?) };
     println!("the caller's buffer: {buffer}");
     println!("the caller's queue: {:?}", caller.spec.order);
 
-    // The caller's queue is a queue like any other: a fence of it covers what the caller has enqueued.
+    // The caller's queue becomes an ordinary queue: its fence covers the work that the caller has enqueued.
     // SAFETY: as above.
     let theirs = unsafe { hub.wrap_queue(queue) }?;
-    // One reference is held while this lives. `Forbid`: in the caller's own context no byte is copied.
+    // The wrap holds one reference. `Forbid` succeeds because nothing is copied within the caller's
+    // context.
     // SAFETY: as above.
     let builder = unsafe { hub.wrap_buffer::<u32>(mem) };
     let words = builder
@@ -36,14 +37,14 @@ unsafe fn multiply(hub: &Hub, queue: *mut c_void, mem: *mut c_void, by: u32) -> 
         .copies(CopyPolicy::Forbid)
         .build()?;
 
-    // We work on a queue of our own, in the caller's context, so that theirs is not held up by our calls.
+    // Work on a separate queue in the caller's context, so that our calls do not delay the caller's queue.
     let ours = hub.queue_for(&words)?;
     let kernel = kernel(&ours.device())?;
     let view = words.write_on(&ours)?;
     println!("we wait for the caller by {}", view.sync_method());
     ours.launch(&kernel, [words.len()], args![view, by])?;
 
-    // And they for us: whatever the caller enqueues next comes after our work. Nobody waits on the CPU.
+    // `hand_to` orders the caller's next commands after our work. The CPU does not wait.
     let sync_method = words.hand_to(&theirs)?;
     println!("the caller waits for us by {sync_method}");
     Ok(())
@@ -58,11 +59,11 @@ fn kernel(device: &Device) -> Result<Kernel> {
             Err("more items than elements".into())
         }
     });
-    // SAFETY: work-item i touches x[i] only, and the requirement says that there is an x[i].
+    // SAFETY: work-item i touches x[i] only, and the requirement checks that x[i] exists.
     unsafe { device.program(&Source::opencl_c(TEXT))?.kernel("mul", fits) }
 }
 
-/// The application, which knows OpenCL and nothing of onebuf.
+/// The application, which uses OpenCL and does not use onebuf itself.
 fn main() -> Result<()> {
     let hub = onebuf::discover()?;
     let Some(app) = ClassA::all().into_iter().next() else {
@@ -74,24 +75,24 @@ fn main() -> Result<()> {
     let mem = app.words(&model);
     let references = mem.count();
 
-    // A kernel of its own, the library, and another kernel: none of them is waited for in between.
+    // The application's kernel, the library, and another kernel, without a wait in between.
     app.step(&app.queue, &mem, N, Step::nth(1), &[]);
     step_model(&mut model, Step::nth(1));
-    // SAFETY: the queue and the buffer are the application's, and alive; the first kernel is on that queue.
+    // SAFETY: the queue and the buffer are the application's and alive; the first kernel is on that queue.
     unsafe { multiply(&hub, app.queue.raw(), mem.raw(), 3)? };
     model.iter_mut().for_each(|x| *x = x.wrapping_mul(3));
     app.step(&app.queue, &mem, N, Step::nth(2), &[]);
     step_model(&mut model, Step::nth(2));
 
     assert!(app.read(&app.queue, &mem, N) == model, "all three, in that order");
-    // A driver's own thread may let go of a command a moment after it is done.
+    // A driver's thread may release a finished command slightly later.
     let given_back = |_| mem.count() == references || wait_a_moment();
     assert!((0..1000).any(given_back), "{} references, there were {references}", mem.count());
     println!("{}", hub.ledger());
     Ok(())
 }
 
-/// Not yet.
+/// Sleeps for a millisecond and returns `false`, so that the caller checks again.
 fn wait_a_moment() -> bool {
     std::thread::sleep(std::time::Duration::from_millis(1));
     false

@@ -13,7 +13,7 @@ const TEXT: &str = "kernel void gain(global float2 *x, float by) { x[get_global_
 
 fn main() -> Result<()> {
     let hub = onebuf::discover()?;
-    // The program that owns everything: context, queue, memory, and the plan.
+    // The application owns the context, the queue, the memory and the plan.
     let (Some(app), Some(clfft)) = (ClassA::all().into_iter().next(), ClFft::open()) else {
         println!("clFFT or OpenCL is not here: nothing to transform");
         return Ok(());
@@ -25,10 +25,10 @@ fn main() -> Result<()> {
     let plan = clfft.plan(&app, &app.queue, N);
     let transformed = plan.forward(app.queue.get(), mem.get(), &[]);
 
-    // Handed to us: the memory, and the event after which it holds the spectrum. The second device sees the
-    // same bytes if a route was proven for the two (example 6, or `onebuf doctor`), else a counted copy.
+    // The application passes the memory, and the event after which it holds the spectrum. The second device
+    // uses the same bytes if a route between the two is proven (example 6, or `onebuf doctor`), otherwise a counted copy.
     let second = second_platform(&hub, &app);
-    // SAFETY: the program has both alive, and does nothing with the memory until `hand_to`.
+    // SAFETY: the application keeps both alive, and does not use the memory until `hand_to`.
     let (event, builder) =
         unsafe { (hub.wrap_event(transformed.raw())?, hub.wrap_buffer::<Complex32>(mem.raw())) };
     let spectrum = builder.len(N).after(&event).shared_with([&second]).build()?;
@@ -43,8 +43,8 @@ fn main() -> Result<()> {
     double(&second, &spectrum)?;
     println!("{second} made it twice as loud");
 
-    // Back to its owner's queue, ordered after us; clFFT goes on as if nothing had been.
-    // SAFETY: the program has it alive.
+    // Hands the buffer back to the application's queue, ordered after our work. clFFT needs no change.
+    // SAFETY: the application keeps the queue alive.
     let theirs = unsafe { hub.wrap_queue(app.queue.raw()) }?;
     println!("clFFT waits for us by {}", spectrum.hand_to(&theirs)?);
     plan.backward(app.queue.get(), mem.get(), &[]);
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A device of another platform than the program's; the host where there is none.
+/// Returns a device of a platform other than the application's, or the host if there is none.
 fn second_platform(hub: &Hub, app: &ClassA) -> Device {
     let mut devices = hub.select("opencl").into_iter();
     devices.find(|device| device.info().platform != app.platform).unwrap_or_else(|| hub.host())
@@ -77,7 +77,7 @@ fn double(device: &Device, x: &onebuf::Buffer<Complex32>) -> Result<()> {
                 Err("more items than samples".into())
             }
         });
-    // SAFETY: work-item i touches x[i] only, and the requirement says that there is an x[i].
+    // SAFETY: work-item i touches x[i] only, and the requirement checks that x[i] exists.
     let gain = unsafe { device.program(&source)?.kernel("gain", fits)? };
     let queue = device.queue()?;
     queue.launch(&gain, [x.len()], args![x.write_on(&queue)?, 2.0_f32])

@@ -1,4 +1,4 @@
-//! 15. A library's work between kernels: transforms and a matrix product on whatever device is here.
+//! 15. Library calls between kernels: transforms, a matrix product and a linear system on any device.
 //!
 //! `cargo run -p onebuf-examples --example 15-libraries`
 
@@ -7,14 +7,14 @@ use onebuf::{
     libs::{Blas, Columns, Fft, Fft1d, Gemm, Op, Solver, Square},
 };
 
-/// Samples of a channel, channels, beams.
+/// Samples per channel; below, the numbers of channels and beams.
 const N: usize = 1024;
 const CHANNELS: usize = 16;
 const BEAMS: usize = 4;
 
 fn main() -> Result<()> {
     let hub = onebuf::discover()?;
-    // The same calls on each: cuFFT and cuBLAS, rocFFT and rocBLAS, or the CPU.
+    // The calls are the same with cuFFT and cuBLAS, with rocFFT and rocBLAS, and on the CPU.
     let has_libraries = |id: &&str| {
         let queue = hub.device(id).and_then(|device| device.queue());
         queue
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
         buffer.copies(CopyPolicy::Forbid).build()
     };
     let (signal, weights, beams) = (make(N * CHANNELS)?, make(CHANNELS * BEAMS)?, make(N * BEAMS)?);
-    // Each channel has a tone of its own line; beam b listens to channel b alone.
+    // Each channel holds a tone in a different frequency bin; beam b selects channel b.
     let tone = |i: usize| {
         let turns = (i / N + 1) as f32 * (i % N) as f32 / N as f32;
         Complex32::from_polar(1.0, std::f32::consts::TAU * turns)
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
         |i: usize| if i % CHANNELS == i / CHANNELS { Complex32::ONE } else { Complex32::ZERO };
     weights.write(&(0..CHANNELS * BEAMS).map(listens).collect::<Vec<_>>())?;
 
-    // Columns are channels: [N x CHANNELS] times [CHANNELS x BEAMS]. Each view waits for the work before it.
+    // Columns are channels: [N x CHANNELS] times [CHANNELS x BEAMS]. Each view waits for earlier work on its buffer.
     Fft::on(&queue)?.transform(&Fft1d::forward(N, CHANNELS), &mut signal.write_on(&queue)?)?;
     let product = Gemm::new(N, BEAMS, CHANNELS).alpha((1.0 / N as f32).into());
     let (x, w) = (signal.read_on(&queue)?, weights.read_on(&queue)?);
@@ -55,7 +55,7 @@ fn main() -> Result<()> {
     }
     println!("beams 0 to {} found the tones in lines 1 to {BEAMS}", BEAMS - 1);
 
-    // A small system: 2 a = 2, a + 4 b = 9. Column-major, like everything here.
+    // A small system, 2 a = 2 and a + 4 b = 9, in column-major order like all matrices here.
     let (a, b) = (make(4)?, make(2)?);
     a.write(&[2.0, 1.0, 0.0, 4.0].map(Complex32::from))?;
     b.write(&[2.0, 9.0].map(Complex32::from))?;

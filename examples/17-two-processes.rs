@@ -21,10 +21,10 @@ fn main() -> Result<()> {
     }
 }
 
-/// Owns the buffer, and lets two peers have it, one after the other.
+/// Owns the buffer and hands it to two peers, one after the other.
 fn owner() -> Result<()> {
     let hub = onebuf::discover()?;
-    // Host pages: what another process can be given.
+    // Host pages can be shared with another process.
     let samples =
         hub.buffer::<f32>(SAMPLES).memory_kind(MemoryKind::HostPages).allocate_on(&hub.host());
     let samples = samples.build()?;
@@ -41,24 +41,24 @@ fn owner() -> Result<()> {
     drop(visit);
     second.0.wait().expect("the peer ends");
 
-    // The second one dies in its turn.
+    // The second peer is killed during its turn.
     let second = Second::start(&name);
     let mut visit = offer.accept(SOON)?;
     visit.hand_over()?;
     drop(second); // kill -9
     match visit.wait(SOON) {
-        // It may have been as quick as the signal.
+        // The peer may finish before the signal arrives.
         Ok(()) | Err(Error::PeerLost { .. }) => drop(visit),
         Err(other) => return Err(other),
     }
     samples.fill(2.5)?;
     println!("a dead peer, and the buffer lives on: {}", samples.to_vec()?[0]);
-    // What another process can write is copied, never borrowed.
+    // Memory that another process can write is only copied, never borrowed.
     println!("{}", samples.map().unwrap_err());
     Ok(())
 }
 
-/// Sees the same pages, with a device of its own if there is one.
+/// Attaches to the owner's pages, with its own device if it finds one.
 fn peer(name: &str) -> Result<()> {
     let hub = onebuf::discover()?;
     let device = hub.device("opencl").unwrap_or(hub.host());
@@ -70,7 +70,7 @@ fn peer(name: &str) -> Result<()> {
     there.hand_over()
 }
 
-/// The other process; killed when nobody needs it any more.
+/// The other process. Dropping it kills the process.
 struct Second(Child);
 
 impl Second {

@@ -1,16 +1,16 @@
-//! 18. OpenCL kernels in a CUDA stream: one of our own, and one that somebody else has built.
+//! 18. OpenCL kernels in a CUDA stream: one from source, and one from a library's `cl_program`.
 //!
 //! `cargo run -p onebuf-examples --example 18-graft`
 
 use onebuf::{
     Access, Device, Error, Hub, Kernel, Program, Result, Signature, Source, args, prelude::*,
-    topology::State,
+    topology::VerdictState,
 };
 use onebuf_conformance::{Step, class_a::ClassA, step_model};
 
 const N: usize = 1 << 16;
 
-/// Local memory and a barrier: each group turns its part around.
+/// Reverses each work-group's part of `x`, with local memory and a barrier.
 const TEXT: &str = "kernel void turn(global uint *x, local uint *part) {
     size_t l = get_local_id(0), n = get_local_size(0), i = get_global_id(0);
     part[l] = x[i];
@@ -25,14 +25,14 @@ fn main() -> Result<()> {
         return Ok(());
     };
     let verdict = hub.graft_verdict(&cl, &cuda);
-    if verdict.state != State::Proven {
+    if verdict.state != VerdictState::Proven {
         println!(
-            "grafting is not proven here ({}): asked for, it is done all the same",
+            "grafting is not proven here ({}); it was requested, so it is tried anyway",
             verdict.why
         );
     }
 
-    // Compiled by OpenCL's compiler, launched by CUDA: the same signature, the same arguments.
+    // The kernel is compiled by OpenCL and launched by CUDA, with the same signature and arguments.
     let turn = match cl.program(&Source::opencl_c(TEXT))?.graft(&cuda) {
         Ok(program) => turn(&program)?,
         Err(Error::Unsupported { what, needs }) => {
@@ -42,12 +42,12 @@ fn main() -> Result<()> {
         Err(other) => return Err(other),
     };
 
-    // A library's own kernel, of which there is a `cl_program` and no source.
+    // A library's kernel: the program exists as a `cl_program` only, without source.
     let library = ClassA::of(&cl.info().platform).ok_or_else(|| Error::invalid("it is gone"))?;
-    // SAFETY: the library's program, alive as long as the library.
+    // SAFETY: the program belongs to the library and lives as long as the library.
     let step = step(&unsafe { hub.graft_foreign(library.program.raw(), &cuda) }?)?;
 
-    // One queue, one buffer of CUDA's own: nothing is shared, handed over or switched.
+    // One queue and one buffer, both CUDA's: no sharing, no hand-over, no context switch.
     let (words, queue) = (hub.buffer::<u32>(N).shared_with([&cuda]).build()?, cuda.queue()?);
     let mut model: Vec<u32> = (0..N as u32).collect();
     words.write(&model)?;
@@ -82,7 +82,7 @@ fn turn(program: &Program) -> Result<Kernel> {
             false => Err("more items than elements, or another group than 256".into()),
         }
     });
-    // SAFETY: work-item i touches x[i], of which there is one, and its group's part, which is as large as the group.
+    // SAFETY: work-item i touches x[i], which exists, and its group's part, which is as large as the group.
     unsafe { program.kernel("turn", fits) }
 }
 
@@ -92,6 +92,6 @@ fn step(program: &Program) -> Result<Kernel> {
         Some(n) if n as usize <= call.len(0) => Ok(()),
         _ => Err("n is larger than the buffer".into()),
     });
-    // SAFETY: it touches the first n words, and `fits` checks that there are as many.
+    // SAFETY: the kernel touches the first n words, and `fits` checks that the buffer has n words.
     unsafe { program.kernel("a_step", fits) }
 }

@@ -1,1 +1,1 @@
-//! Numbered examples, to be read in order; see the files beside this one.
+//! Numbered examples, meant to be read in order; each is a file beside this one.

@@ -1,7 +1,7 @@
-//! onebuf beside other Rust libraries for OpenCL, on the same device in the same run.
+//! onebuf compared with other Rust libraries for OpenCL, on the same device in the same run.
 //!
 //! `cargo bench -p onebuf-benches --bench peers -- [FILTER…] [--quick] [--json]`. Links with `libOpenCL.so`
-//! (Debian: `ocl-icd-opencl-dev`), as one of the others does.
+//! (Debian: `ocl-icd-opencl-dev`), because one of the other libraries does.
 
 mod with_ocl;
 mod with_onebuf;
@@ -20,23 +20,23 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 /// Elements of a buffer, four bytes each.
 const LEN: usize = 16 << 10;
 
-/// What every library is asked to do, in the way that its documentation shows.
+/// The operations that are measured, each written as the library's documentation shows.
 trait Library {
     fn name(&self) -> &'static str;
 
-    /// Sets both arguments and enqueues; the value differs from that of the launch before.
+    /// Sets both arguments and enqueues; the value differs from that of the previous launch.
     fn launch(&self) -> Result<()>;
 
     /// Waits for the launches.
     fn finish(&self) -> Result<()>;
 
-    /// A buffer full of zeroes, ready to be used, and given back.
+    /// Creates a buffer of zeroes that is ready for use, and frees it.
     fn create_buffer(&self) -> Result<()>;
 
-    /// From a text that was built before to a kernel that can be launched.
+    /// Creates a launchable kernel from a text that was built before.
     fn reuse_program(&self) -> Result<()>;
 
-    /// What the launches added up to, and what they should have.
+    /// The sum that the launches produced, and the expected sum.
     fn sums(&self) -> Result<[u32; 2]>;
 }
 
@@ -85,7 +85,7 @@ fn rows(device: &Device, effort: Effort, wanted: impl Fn(&str) -> bool) -> Resul
     Ok(rows)
 }
 
-/// A wrong result was not worth measuring.
+/// Returns an error if the launches computed a wrong result.
 fn check(library: &dyn Library) -> Result<()> {
     match library.sums()? {
         [found, expected] if found == expected => Ok(()),
@@ -96,7 +96,7 @@ fn check(library: &dyn Library) -> Result<()> {
     }
 }
 
-/// Nanoseconds per operation; what was enqueued is waited for outside of them.
+/// Returns nanoseconds per operation; waiting for enqueued work is not included.
 fn batch(library: &dyn Library, (_, many, operation): &Task) -> Result<f64> {
     let spent = try_timed(*many, || operation(library))?;
     library.finish()?;

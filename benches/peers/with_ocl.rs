@@ -1,7 +1,7 @@
-//! By the `ocl` crate.
+//! The operations with the `ocl` crate.
 //!
 //! # Safety
-//! Kernels are [`TOUCH`], with its two parameters.
+//! All kernels are [`TOUCH`], with its two parameters.
 
 use crate::{LEN, Library, Result};
 use ocl::{
@@ -22,7 +22,7 @@ pub struct WithOcl {
 
 impl WithOcl {
     pub fn new(device: *mut c_void) -> Result<Self> {
-        // SAFETY: a device of the one OpenCL library in this process.
+        // SAFETY: a device of the only OpenCL library in this process.
         let device = Device::from(unsafe { DeviceId::from_raw(device) });
         let DeviceInfoResult::Platform(platform) = device.info(DeviceInfo::Platform)? else {
             return Err("the device has no platform".into());
@@ -44,7 +44,7 @@ fn kernel(context: &Context, queue: &Queue, buffer: &Buffer<u32>) -> Result<Kern
     Ok(kernel.arg(buffer).arg(0_u32).build()?)
 }
 
-/// Waits for the zeroes.
+/// Creates a buffer of zeroes and waits for the fill.
 fn zeroes(queue: &Queue) -> Result<Buffer<u32>> {
     Ok(Buffer::builder().queue(queue.clone()).len(LEN).fill_val(0_u32).build()?)
 }

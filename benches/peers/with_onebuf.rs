@@ -1,4 +1,4 @@
-//! By onebuf.
+//! The operations with onebuf.
 
 use crate::{LEN, Library, Result};
 use onebuf::{Buffer, Device};
@@ -17,7 +17,7 @@ impl WithOnebuf {
         Ok(Self { device: device.clone(), side: Side::new(device)?, buffer })
     }
 
-    /// The device as others know it.
+    /// The raw `cl_device_id`, for the other libraries.
     pub fn device_id(&self) -> Result<*mut c_void> {
         // SAFETY: the hub loaded OpenCL by its default name.
         Ok(unsafe { RawQueue::new(&self.side.queue)? }.device())

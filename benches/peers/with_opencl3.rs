@@ -1,7 +1,7 @@
-//! By the `opencl3` crate.
+//! The operations with the `opencl3` crate.
 //!
 //! # Safety
-//! Kernels are [`TOUCH`], with its two parameters; every transfer is waited for before its memory goes.
+//! All kernels are [`TOUCH`], with its two parameters. Every transfer is waited for before its memory is freed.
 
 use crate::{LEN, Library, Result};
 use onebuf_bench::{ITEMS, TOUCH};
@@ -28,7 +28,7 @@ pub struct WithOpencl3 {
 impl WithOpencl3 {
     pub fn new(device: *mut c_void) -> Result<Self> {
         let context = Context::from_device(&Device::new(device))?;
-        // SAFETY: the device is the context's, and without properties any queue is allowed.
+        // SAFETY: the device belongs to the context, and a queue without properties is always allowed.
         let queue = unsafe { CommandQueue::create(&context, device, 0)? };
         let (kernel, buffer) = (kernel(&context)?, zeroes(&context, &queue)?);
         let (launches, added) = (Cell::new(0), Cell::new(0));
@@ -42,9 +42,9 @@ fn kernel(context: &Context) -> Result<Kernel> {
 }
 
 fn zeroes(context: &Context, queue: &CommandQueue) -> Result<Buffer<u32>> {
-    // SAFETY: no host pointer goes with these flags.
+    // SAFETY: these flags take no host pointer.
     let mut buffer = unsafe { Buffer::create(context, CL_MEM_READ_WRITE, LEN, null_mut())? };
-    // SAFETY: the pattern is waited for; the size is the buffer's.
+    // SAFETY: the call is waited for, so the pattern outlives it; the size is the buffer's.
     unsafe { queue.enqueue_fill_buffer(&mut buffer, &[0], 0, 4 * LEN, &[])? }.wait()?;
     Ok(buffer)
 }

@@ -1,4 +1,4 @@
-//! Data that is different in every element, and comparisons that name the page.
+//! Test data that differs in every element, and comparisons that report the page.
 
 use std::fmt::Debug;
 
@@ -28,13 +28,13 @@ impl Random {
     }
 }
 
-/// So many words, no two runs of them alike, so that a page out of place shows.
+/// Returns `n` pseudo-random words, so that a misplaced page is detected.
 pub fn random_words(seed: u64, n: usize) -> Vec<u32> {
     let mut random = Random::new(seed);
     (0..n).map(|_| random.word()).collect()
 }
 
-/// The pages that are not the same in every element: what a control has to show.
+/// Returns the pages that differ in any element.
 pub fn pages_apart<T: PartialEq>(seen: &[T], model: &[T]) -> Vec<usize> {
     let per_page = (PAGE / size_of::<T>().max(1)).max(1);
     let pages = seen.chunks(per_page).zip(model.chunks(per_page)).enumerate();
@@ -44,7 +44,7 @@ pub fn pages_apart<T: PartialEq>(seen: &[T], model: &[T]) -> Vec<usize> {
 /// Compares every element.
 ///
 /// # Panics
-/// With the first page that differs, and how many do.
+/// If an element differs. The message has the first page that differs and the number of such pages.
 #[track_caller]
 pub fn assert_same<T: PartialEq + Debug>(seen: &[T], model: &[T], what: &str) {
     assert_eq!(seen.len(), model.len(), "{what}: another length");

@@ -1,9 +1,9 @@
-//! The suite's kernels in the languages of every device that it runs on: written once in OpenCL C, of which CUDA C and
-//! HIP C need little more than other names.
+//! The suite's kernels in the language of every device. They are written once in OpenCL C; CUDA C and HIP C differ
+//! mostly in names.
 
 use onebuf::Source;
 
-/// What makes such a text one of CUDA C and of HIP C.
+/// Defines the names of OpenCL C in CUDA C and HIP C.
 const PRELUDE: &str = r#"
 #define kernel extern "C" __global__
 #define uchar unsigned char
@@ -20,24 +20,23 @@ __device__ inline size_t onebuf_of(uint x, uint y, uint z, int d) { return d == 
 #define get_global_size(d) (onebuf_of(gridDim.x, gridDim.y, gridDim.z, d) * get_local_size(d))
 "#;
 
-/// Address spaces, which CUDA C does not name. By their text and not by macros: the compiler's own `__global__` is an
-/// attribute that is called so.
+/// Address spaces, which CUDA C does not have. They are removed from the text, not defined as macros, because the
+/// compiler's own `__global__` expands to an attribute named `global`.
 const SPACES: [&str; 2] = ["global ", "private "];
 
-/// Kernels in OpenCL C that use neither local memory nor functions of their own, for devices of every language. Launches
-/// have no offset where the device knows of none.
+/// Kernels in OpenCL C, without local memory and helper functions, for devices of every language. Launches have no
+/// offset if the device does not support one.
 pub fn kernels(text: &str) -> Source {
     two_texts(text, text)
 }
 
-/// The same where CUDA C says more than names differently: `like_cuda` is in the words of OpenCL C, as far as those are
-/// names.
+/// As `kernels`, with a separate text for CUDA C and HIP C. `like_cuda` uses OpenCL C's names for what differs in name only.
 pub fn two_texts(opencl: &str, like_cuda: &str) -> Source {
     let like_cuda = self::like_cuda(like_cuda);
     Source::opencl_c(opencl.to_owned()).with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda)
 }
 
-/// Such a text in CUDA C and HIP C.
+/// Translates a text to CUDA C and HIP C.
 pub fn like_cuda(text: &str) -> String {
     let plain = SPACES.iter().fold(text.to_owned(), |text, space| text.replace(space, ""));
     format!("{PRELUDE}{plain}")

@@ -1,6 +1,6 @@
-//! Element types with a kernel each: `y = a * x + y`, in OpenCL C, in CUDA C and in Rust.
+//! Element types with one kernel each: `y = a * x + y`, in OpenCL C, CUDA C and Rust.
 //!
-//! Values are small whole numbers, so that no device's rounding or fused multiply-add matters.
+//! Values are small whole numbers, so that rounding and fused multiply-add do not matter.
 
 use crate::{Random, two_texts};
 use bytemuck::{Pod, Zeroable};
@@ -9,20 +9,20 @@ use std::fmt::Debug;
 
 /// A type that buffers hold and kernels take by value.
 pub trait Element: Pod + PartialEq + Debug {
-    /// Its name and definition in OpenCL C, and, with `DEVICE` before its function, in CUDA C.
+    /// The type's definition in OpenCL C; in CUDA C, with `DEVICE` before its function.
     const TEXT: &'static str;
-    /// Some value.
+    /// Returns a random value.
     fn random(random: &mut Random) -> Self;
-    /// One element of the kernel.
+    /// Computes one element of the kernel.
     fn axpy(a: Self, x: Self, y: Self) -> Self;
 
-    /// Whether the device has it.
+    /// Whether the device supports the type.
     fn is_on(_device: &Device) -> bool {
         true
     }
 }
 
-/// A struct of the user's own, laid out as in C.
+/// A user-defined struct with C layout.
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Sample {

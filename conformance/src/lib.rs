@@ -1,15 +1,15 @@
-//! The conformance suite: what every backend of onebuf has to do, alone and in pairs with every other device.
+//! The conformance suite: what every backend of onebuf must do, alone and in pairs with every other device.
 //!
-//! A backend links to this crate and gives it a [`HubBuilder`](onebuf::HubBuilder). [`suite!`] makes a `#[test]` of each of the
-//! [`CASES`]; [`run`] runs them from a program and returns a [`Report`]. Cases write and check every page from both
-//! sides; where one asserts that nothing was copied, a control has to count bytes. A failure names the case and the devices.
-//! `examples/backend` is a complete backend that passes.
+//! A backend links to this crate and passes a [`HubBuilder`](onebuf::HubBuilder). [`suite!`] makes a `#[test]` of each of the
+//! [`CASES`]; [`run`] runs them from a program and returns a [`Report`]. Cases write and check every page from both sides. A
+//! case that asserts that nothing was copied also has a control in which bytes are copied and counted. A failure names the case
+//! and the devices. `examples/backend` is a complete backend that passes.
 //!
-//! Besides the suite this crate has what onebuf's own tests share: the [machine](machine()) they run on, kernels with a
-//! model beside them, data that no driver can guess, the stub drivers, and [`class_a`], which owns what others are handed. A
-//! missing device is a printed skip there, or a failure in strict mode (`ONEBUF_STRICT=1`).
+//! This crate also has what onebuf's own tests share: the [machine](machine()) they run on, kernels with a model in Rust,
+//! random data, the stub drivers, and [`class_a`], which owns the native objects that tests wrap. There, a missing device is a
+//! printed skip, or a failure in strict mode (`ONEBUF_STRICT=1`).
 //!
-//! This crate may use every crate of the library, by what they export.
+//! This crate may use the public API of every crate of the library.
 
 mod cases;
 pub mod class_a;

@@ -1,4 +1,4 @@
-//! Every device there is, real and fake, opened once for a whole test program.
+//! All devices, real and fake, opened once for a whole test program.
 
 use crate::{Side, absent};
 use onebuf::{
@@ -18,20 +18,20 @@ const REQUIRED: [&str; 3] = ["Portable Computing Language", "rusticl", "Clover"]
 /// The OpenCL platform of NVIDIA's driver.
 const NVIDIA: &str = "NVIDIA CUDA";
 
-/// One hub over everything, and a side for each of its devices.
+/// One hub with all devices, and a side for each of them.
 #[derive(Debug)]
 pub struct Machine {
-    /// The hub. It knows no verdicts.
+    /// The hub. It has no verdicts.
     pub hub: Hub,
     /// Every device, the host first.
     pub sides: Vec<Side>,
 }
 
 impl Machine {
-    /// Discovers and opens; `builder` says what there is besides the host.
+    /// Builds the hub and opens a side for each device.
     ///
     /// # Panics
-    /// When a device that is there does not work.
+    /// If a device that was found does not work.
     pub fn open(builder: HubBuilder) -> Self {
         let hub = builder.build().expect("the host");
         let open = |device| Side::open(&device).unwrap_or_else(|e| panic!("{device}: {e}"));
@@ -39,19 +39,19 @@ impl Machine {
         Self { hub, sides }
     }
 
-    /// The side of the device that fits.
+    /// Returns the side of the device that matches the selector.
     ///
     /// # Panics
-    /// When there is none.
+    /// If no device matches.
     pub fn side(&self, selector: &str) -> &Side {
         let device = self.hub.device(selector).expect("a device of this machine");
         &self.sides[device.index().get()]
     }
 }
 
-/// The whole machine but for Vulkan and OpenGL, in whose language most of the suite's kernels are not written:
-/// `tests/vulkan.rs` and `tests/gl.rs` have pairs with those. One test at a time: drivers of one process share LLVM and
-/// llvmpipe, which are not all sound when two of them start in two threads; and the ledger is the hub's.
+/// The whole machine except Vulkan and OpenGL, because most of the suite's kernels are not written in GLSL: `tests/vulkan.rs`
+/// and `tests/gl.rs` test pairs with those. The lock runs one test at a time: drivers in one process share LLVM and llvmpipe,
+/// which are not all thread-safe at start-up, and tests read the hub's ledger.
 pub fn machine() -> MutexGuard<'static, Machine> {
     static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
     let machine = MACHINE.get_or_init(|| {
@@ -62,20 +62,19 @@ pub fn machine() -> MutexGuard<'static, Machine> {
     machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What [`machine`] is made of, for hubs beside it: every device but those of graphics, and the fake ones; no verdicts.
+/// The builder of [`machine`], for further hubs: every device except Vulkan and OpenGL, plus the fake devices; no verdicts.
 pub fn everything() -> HubBuilder {
     let builder = onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default());
-    // Where the kernel has no AMD GPU, AMD's runtime would be loaded in every test program for nothing. Another one is named.
+    // Without an AMD GPU, loading AMD's runtime in every test program would be useless. `ONEBUF_HIP_LIB` names another one.
     let has_hip = Path::new("/dev/kfd").exists() || env::var_os("ONEBUF_HIP_LIB").is_some();
     let builder = if has_hip { builder } else { builder.without(["hip"]) };
     fakes().into_iter().fold(builder, HubBuilder::fake)
 }
 
-/// Looks for the devices that have to be there: on a machine with an NVIDIA GPU its own two APIs, everywhere else what `./dev`
-/// installs.
+/// Checks that the required devices exist: with an NVIDIA GPU its own two APIs, otherwise the platforms that `./dev` installs.
 ///
 /// # Panics
-/// When one is missing in strict mode.
+/// If one is missing in strict mode.
 pub fn require_devices(hub: &Hub) {
     let why = |api| {
         let missing = hub.unavailable().iter().find(|u| u.api == api).map(|u| u.reason.clone());
@@ -94,7 +93,7 @@ pub fn require_devices(hub: &Hub) {
     }
 }
 
-/// Fake devices, each with habits of its own.
+/// Fake devices with different behaviour.
 pub fn fakes() -> [FakeConfig; 4] {
     let named = |name: &str| FakeConfig { name: name.into(), ..FakeConfig::default() };
     let late = Delay::Random { seed: 7, max: Duration::from_micros(300) };
@@ -111,7 +110,7 @@ pub fn fakes() -> [FakeConfig; 4] {
     ]
 }
 
-/// The host and one fake device.
+/// A machine with the host and one fake device.
 pub(crate) fn fake_machine(config: FakeConfig) -> Machine {
     let builder = onebuf::builder().only(["host"]).verdicts(Default::default());
     Machine::open(builder.timeout(Duration::from_secs(20)).fake(config))
@@ -123,9 +122,8 @@ pub fn pairs(sides: &[Side]) -> impl Iterator<Item = (&Side, &Side)> {
     all.filter(|(a, b)| a.device.index() != b.device.index())
 }
 
-/// The sync methods that a pair must work with. Mesa's drivers map at once, whatever the queue still waits
-/// for, and refuse to unmap what is not mapped yet: work behind a host signal is not for them, as the doctor
-/// finds out as well.
+/// The sync methods that a pair must support. Mesa's drivers complete a map immediately, whatever the queue still waits for,
+/// and refuse to unmap before the map. They cannot run work behind a host signal, as the doctor also finds.
 pub fn sync_methods(a: &Side, b: &Side) -> &'static [SyncMethod] {
     let mesa = |side: &Side| REQUIRED[1..].contains(&side.device.info().platform.as_str());
     if mesa(a) || mesa(b) {
@@ -141,11 +139,11 @@ pub fn kinds(hub: &Hub, from: &Side, to: &Side) -> Vec<RouteKind> {
     routes.iter().map(|route| route.kind).collect()
 }
 
-/// A buffer that lives on `from` and that `to` sees by the route, declared or proven; `None` where the
-/// driver's map turns out not to be aligned as the other driver needs it.
+/// Builds a buffer on `from` that `to` accesses by the route, declared or proven. `None` if the driver's mapping is not
+/// aligned as the other driver requires.
 ///
 /// # Panics
-/// When it cannot be built for another reason.
+/// If it cannot be built for another reason.
 pub fn shared(
     from: &Side,
     to: &Side,
@@ -157,8 +155,8 @@ pub fn shared(
     let builder = builder.allocate_on(&from.device).route(kind).sync(sync).trust_declared(true);
     match builder.build() {
         Ok(buffer) => Some(buffer),
-        // The address is the driver's choice at each allocation: a fact of this build, not of the pair.
-        Err(Error::Unsupported { needs, .. }) if needs.contains("aligned") => None,
+        // The driver chooses the address at each allocation, so this is no property of the pair.
+        Err(Error::Unsupported { needs, .. }) if needs.contains("align") => None,
         Err(error) => panic!("{} -> {} {kind}: {error}", from.device, to.device),
     }
 }

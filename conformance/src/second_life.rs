@@ -1,5 +1,5 @@
-//! A life with everything that is more than one buffer on one queue: regions, queues of every kind, profiles,
-//! flags and a pool. Another scenario of the fault sweep and of the checkers.
+//! A scenario with features beyond one buffer on one queue: regions, queues of every kind, profiles, flags
+//! and a pool. For the fault sweep and for the leak and race checkers.
 
 use crate::{Side, Step, assert_same, random_words, step_model};
 use onebuf::{
@@ -7,12 +7,12 @@ use onebuf::{
 };
 use std::time::Duration;
 
-/// Two pages and a bit, in words: a region may begin at each page on every driver known.
+/// Two pages and a bit, in words: on every known driver a region may start at each page.
 const N: usize = 2 * PAGE + 52;
 const PAGE: usize = 1024;
 const SECONDS: Duration = Duration::from_secs(20);
 
-/// Lives on a device, with a buffer that may have seen other lives: see [`fresh`].
+/// Runs the scenario on a device, with a buffer that may have been used in earlier runs: see [`fresh`].
 ///
 /// # Errors
 /// The first error of the library.
@@ -36,10 +36,10 @@ pub fn second_life(device: &Device, buffer: &Buffer<u32>) -> Result<()> {
     Ok(())
 }
 
-/// A buffer to live with.
+/// Creates a buffer for `second_life`.
 ///
 /// # Errors
-/// Those of building it.
+/// The errors of building the buffer.
 pub fn fresh(device: &Device) -> Result<Buffer<u32>> {
     device.hub().buffer::<u32>(N).shared_with([device]).allocate_on(device).build()
 }
@@ -73,7 +73,7 @@ fn regions(one: &Side, two: &Side, buffer: &Buffer<u32>, model: &mut [u32]) -> R
     Ok(())
 }
 
-/// Queues of two kinds on one buffer, and the host in between.
+/// Queues of two kinds take turns on one buffer, with the host in between.
 fn take_turns(sides: [&Side; 3], buffer: &Buffer<u32>, model: &mut [u32]) -> Result<()> {
     let other = fresh(&sides[0].device)?;
     let mut others = vec![0; N];
@@ -94,7 +94,7 @@ fn profiled(side: &Side, buffer: &Buffer<u32>, model: &mut [u32]) -> Result<()> 
     step_model(model, Step::nth(8));
     fence.wait(SECONDS)?;
     match fence.profile() {
-        Err(Error::Unsupported { needs, .. }) if needs.contains("takes them") => Ok(()),
+        Err(Error::Unsupported { needs, .. }) if needs.contains("measures them") => Ok(()),
         other => other.map(drop),
     }
 }

@@ -1,4 +1,4 @@
-//! One device's side of a test: a queue, a kernel, and the model that predicts the kernel.
+//! One device's side of a test: a queue, a kernel, and a model of the kernel.
 
 use crate::kernels;
 use onebuf::{
@@ -9,7 +9,7 @@ use onebuf::{
 /// Work-items per group. One size, so that runtimes which compile per group size do so once.
 pub const GROUP: usize = 64;
 
-/// The one kernel that the stub driver also knows.
+/// The only kernel that the stub driver also implements.
 const TEXT: &str = "
 kernel void onebuf_step(global uint *p, uint first, uint n, uint mul, uint add) {
     uint i = (uint)get_global_id(0);
@@ -17,7 +17,7 @@ kernel void onebuf_step(global uint *p, uint first, uint n, uint mul, uint add) 
 }
 ";
 
-/// The same as a shader.
+/// The kernel as a shader.
 const SHADER: &str = "#version 450
 layout(local_size_x = 64) in;
 layout(std430, binding = 0) buffer Data { uint p[]; };
@@ -28,13 +28,13 @@ void main() {
 }
 ";
 
-/// One launch: every element of a range becomes `x * mul + add + i`. It reads what it writes, so work
-/// that was lost, repeated or out of order shows in the sum.
+/// One launch: every element of a range becomes `x * mul + add + i`. The kernel reads what it writes,
+/// so lost, repeated or reordered work changes the result.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// Odd, so that nothing is lost.
+    /// Odd, so that the multiplication is invertible.
     pub mul: u32,
-    /// Anything.
+    /// Any number.
     pub add: u32,
 }
 
@@ -52,7 +52,7 @@ pub fn step_model(model: &mut [u32], step: Step) {
     }
 }
 
-/// One device, ready to work.
+/// One device with a queue and the kernel.
 #[derive(Debug)]
 pub struct Side {
     /// The device.
@@ -68,7 +68,7 @@ impl Side {
         Self::open_with(device, QueueSpec::default())
     }
 
-    /// The same with a queue of another kind.
+    /// Opens a queue with the given properties and builds the kernel.
     pub fn open_with(device: &Device, spec: QueueSpec) -> Result<Self> {
         let program = device.program(&source())?;
         let word = |s: Signature| s.value::<u32>();
@@ -82,7 +82,7 @@ impl Side {
         Ok(Self { device: device.clone(), queue: device.queue_with(spec)?, step })
     }
 
-    /// The kernel, for whoever has a queue of their own.
+    /// The kernel, for callers that use their own queue.
     pub fn kernel(&self) -> &Kernel {
         &self.step
     }
@@ -104,7 +104,7 @@ impl Side {
         self.step_range(buffer, 0, buffer.len(), step)
     }
 
-    /// The contents as this device sees them: copied by its own queue into memory of its own.
+    /// Returns the contents as this device sees them, copied by its own queue into its own memory.
     pub fn look(&self, buffer: &Buffer<u32>) -> Result<Vec<u32>> {
         drop(buffer.read_on(&self.queue)?);
         let own = self.device.hub().buffer::<u32>(buffer.len()).shared_with([&self.device]);
@@ -113,14 +113,14 @@ impl Side {
         own.to_vec()
     }
 
-    /// The form that fewest others see: no other device can do the copy of [`Side::look`] then.
+    /// The memory kind that fewest other devices can access, so that no other device can do the copy of [`Side::look`].
     fn least_visible(&self) -> MemoryKind {
         let memory_kinds = &self.device.info().caps.memory_kinds;
         memory_kinds.iter().copied().max().unwrap_or(MemoryKind::Device)
     }
 }
 
-/// So many work-items, rounded up to whole groups.
+/// A grid of `n` work-items, rounded up to whole groups.
 fn groups(n: usize) -> Grid {
     Grid::from([n.next_multiple_of(GROUP)]).local([GROUP])
 }

@@ -1,19 +1,19 @@
-//! Skips that are seen, and failures instead of them in strict mode.
+//! Printed skips, which are failures in strict mode.
 
 use std::io::Write;
 
-/// Whether a missing device fails the test: `ONEBUF_STRICT` set, and not to `0`.
+/// Whether a missing device fails the test: `ONEBUF_STRICT` is set, not empty and not `0`.
 pub fn strict() -> bool {
     std::env::var_os("ONEBUF_STRICT").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// Prints one line that the test harness does not swallow.
+/// Prints one line that the test harness does not capture.
 pub fn note(line: &str) {
-    // Nobody is left to be told when standard error is closed.
+    // An error means that standard error is closed, so there is nowhere to report it.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Says that something is not here.
+/// Prints that something is missing.
 ///
 /// # Panics
 /// In strict mode.

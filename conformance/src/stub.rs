@@ -13,46 +13,46 @@ use std::{
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stub");
 const OPENCL: &[&str] = &["opencl_stub.c"];
 const OPENCL_HEADERS: &[&str] = &["graphics_stub.h", "semaphore_stub.h"];
-/// What the stub of CUDA and HIP is made of, for whoever builds it.
+/// The sources of the stub of CUDA and HIP; a file, because other builds read it too.
 const CUDA: &str = include_str!("../stub/cuda_stub.sources");
-/// With that it is a runtime over OpenCL, known by symbols that the other must not have.
+/// With this source the stub is a runtime layered on OpenCL, recognised by symbols that the plain stub must not have.
 const BENEATH: &str = "beneath_stub.c";
 const CUDA_HEADERS: &[&str] =
     &["cuda_stub.h", "code_object_stub.h", "math_stub.h", "semaphore_stub.h"];
 const FLAGS: [&str; 7] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"];
 const LIBRARY: &[&str] = &["-fPIC", "-shared", "-lm"];
 
-/// The path of the built OpenCL library; `None`, after a printed skip, without a C compiler.
+/// Returns the path of the built OpenCL stub; `None`, after a printed skip, without a C compiler.
 ///
 /// # Panics
-/// When there is a compiler and the stub does not build.
+/// If there is a compiler and the stub does not build.
 pub fn stub() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| build("libonebuf_stub.so", OPENCL, OPENCL_HEADERS, LIBRARY)).clone()
 }
 
-/// The program that tests whether the OpenCL stub misbehaves as it promises, and only so; it takes the library's path.
+/// Builds the program that tests the OpenCL stub: it misbehaves as documented, and only so. It takes the library's path.
 ///
 /// # Panics
-/// When there is a compiler and the program does not build.
+/// If there is a compiler and the program does not build.
 pub fn selftest() -> Option<PathBuf> {
     build("onebuf_selftest", &["selftest.c"], &[], &["-ldl"])
 }
 
-/// The same of the library that plays CUDA, HIP, their compilers, HSA, and their libraries for mathematics.
+/// Returns the path of the stub of CUDA, HIP, their compilers, HSA and their math libraries; `None` as for `stub`.
 ///
 /// # Panics
-/// When there is a compiler and the stub does not build.
+/// If there is a compiler and the stub does not build.
 pub fn cuda_stub() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let sources: Vec<&str> = CUDA.lines().collect();
     BUILT.get_or_init(|| build("libonebuf_cuda_stub.so", &sources, CUDA_HEADERS, LIBRARY)).clone()
 }
 
-/// The same library as a HIP runtime over OpenCL's.
+/// Returns the path of `cuda_stub`'s library built as a HIP runtime layered on OpenCL; `None` as for `stub`.
 ///
 /// # Panics
-/// When there is a compiler and the stub does not build.
+/// If there is a compiler and the stub does not build.
 pub fn beneath_stub() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let sources: Vec<&str> = CUDA.lines().chain([BENEATH]).collect();
@@ -60,10 +60,10 @@ pub fn beneath_stub() -> Option<PathBuf> {
     BUILT.get_or_init(|| build("libonebuf_beneath_stub.so", &sources, CUDA_HEADERS, &flags)).clone()
 }
 
-/// EGL and OpenGL as installed, with semaphores added: for `ONEBUF_EGL_LIB`.
+/// Returns the path of a wrapper of the installed EGL and OpenGL that adds semaphores, for `ONEBUF_EGL_LIB`.
 ///
 /// # Panics
-/// When there is a compiler and the stub does not build.
+/// If there is a compiler and the stub does not build.
 pub fn gl_stub() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let (sources, headers) = (["gl_stub.c"], ["semaphore_stub.h"]);
@@ -71,19 +71,19 @@ pub fn gl_stub() -> Option<PathBuf> {
     BUILT.get_or_init(|| build("libonebuf_gl_stub.so", &sources, &headers, &flags)).clone()
 }
 
-/// The program that tests what that library does with memory that others see; it takes the library's path.
+/// Builds the program that tests how the CUDA stub shares memory; it takes the library's path.
 ///
 /// # Panics
-/// When there is a compiler and the program does not build.
+/// If there is a compiler and the program does not build.
 pub fn share_selftest() -> Option<PathBuf> {
     build("onebuf_share_selftest", &["share_selftest.c"], &[], &["-ldl"])
 }
 
-/// Runs an ignored test of this program again, with both stubs: OpenCL's in that part, and the one of CUDA or HIP as `api`
-/// says (`CUDA`, `HIP`). They read their parts when they are loaded, so each is a process of its own.
+/// Runs an ignored test of this program in a new process with both stubs: OpenCL's with the behaviour `part`, and that of
+/// CUDA or HIP as `api` says (`CUDA`, `HIP`). The stubs read their behaviour when they are loaded, hence the new process.
 ///
 /// # Panics
-/// When the test does not pass there.
+/// If the test fails there.
 pub fn play(test: &str, api: &str, part: &str, environment: &[(&str, &str)]) {
     let (Some(opencl), Some(cuda)) = (stub(), cuda_stub()) else { return };
     let _watchdog = Watchdog::new("a test with the stubs", Duration::from_secs(240));
@@ -103,14 +103,13 @@ pub fn play(test: &str, api: &str, part: &str, environment: &[(&str, &str)]) {
     text[1].lines().filter(|line| line.starts_with("skip:")).for_each(note);
 }
 
-/// The stub of CUDA and HIP knows one API at a time.
+/// Locks the stub of CUDA and HIP, which supports one API at a time.
 pub fn one_api() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Beside the test programs, and only when a source is newer: a library's time is a part of what
-/// verdicts depend on.
+/// Builds beside the test programs, and only if a source is newer: verdicts depend on the library's modification time.
 fn build(name: &str, sources: &[&str], headers: &[&str], flags: &[&str]) -> Option<PathBuf> {
     let program = env::current_exe().expect("the path of this program");
     let built = program.with_file_name(name);
@@ -133,10 +132,11 @@ fn build(name: &str, sources: &[&str], headers: &[&str], flags: &[&str]) -> Opti
     Some(built)
 }
 
-/// Held while one process builds: the next finds what was built, and does not replace it under those who use it.
+/// Returns a lock that is held while one process builds, so that the next uses the result and does not replace a library
+/// in use.
 fn only_builder(built: &Path) -> fs::File {
     let lock = fs::File::create(built.with_extension("lock")).expect("a lock file");
-    // SAFETY: a descriptor that is open during the call.
+    // SAFETY: the descriptor is open during the call.
     let locked = unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) };
     assert_eq!(locked, 0, "{built:?}: {}", std::io::Error::last_os_error());
     lock

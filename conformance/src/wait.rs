@@ -1,4 +1,4 @@
-//! Futures without a runtime, and an end for tests that would hang.
+//! An executor for futures, and a watchdog for tests that hang.
 
 use crate::note;
 use std::{
@@ -17,10 +17,10 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread, which sleeps between its wakes.
+/// Runs a future on this thread, which is parked between wakes.
 ///
 /// # Panics
-/// When nothing wakes it for 20 s.
+/// If nothing wakes it for 20 s.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     const LIMIT: Duration = Duration::from_secs(20);
     let mut future = pin!(future);
@@ -36,12 +36,12 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Ends the process, with a message, unless dropped in time: a deadlock cannot be unwound.
+/// Ends the process, with a message, unless dropped in time. A deadlocked thread cannot be unwound.
 #[derive(Debug)]
 pub struct Watchdog(#[allow(dead_code, reason = "its drop is the signal")] mpsc::Sender<()>);
 
 impl Watchdog {
-    /// Starts to count.
+    /// Starts the watchdog.
     pub fn new(what: &'static str, limit: Duration) -> Self {
         let (alive, dropped) = mpsc::channel();
         thread::spawn(move || {

@@ -1,14 +1,14 @@
-/* What lies under both of AMD's APIs: the OpenCL stub, in the part of AMD's driver, allocates here, so that the HIP stub's kernels
- * reach its memory at the address that OpenCL knows, and OpenCL's kernels reach HIP's. HIP's own calls do not know that
- * memory. A real one would copy on the CPU or say nothing; this one ends the process with status 99.
+/* The layer under both of AMD's APIs. The OpenCL stub in its `amd` mode allocates here, so that the HIP stub's kernels reach
+ * its memory at OpenCL's address, and OpenCL's kernels reach HIP's. HIP's own API calls do not know that memory. A real runtime
+ * would copy on the CPU or report nothing; this one ends the process with status 99.
  *
- *   void *onebuf_stub_agent_alloc(bytes, place, apart)  of device 0, or (place 1) of the host, or (place 2) of device 1
+ *   void *onebuf_stub_agent_alloc(bytes, place, apart)  on device 0, or (place 1) on the host, or (place 2) on device 1
  *   void onebuf_stub_agent_free(at)
- *   void *onebuf_stub_agent_reach(at, &room, apart)     where memory of HIP's really is, and how much follows
- *   int onebuf_stub_agent_use(at, change)               a kernel of OpenCL's is enqueued, or has ended
+ *   void *onebuf_stub_agent_reach(at, &room, apart)     the real address of HIP's memory, and how many bytes follow
+ *   int onebuf_stub_agent_use(at, change)               an OpenCL kernel is enqueued, or has ended
  *   int onebuf_stub_agent_knows(at)                     whether HIP allocated (2) or pinned (1) it
  *
- * `apart` plays a machine on which the address is not shared: the other API finds other bytes there. */
+ * `apart` emulates a machine on which the address is not shared: the other API finds other bytes there. */
 #include "cuda_stub.h"
 #include <stdlib.h>
 #include <string.h>

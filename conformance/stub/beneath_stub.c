@@ -1,16 +1,16 @@
-/* HIP over OpenCL, as chipStar is: a part of the stub of HIP (cuda_stub.c) in a library of its own, because the symbols below are
- * what such a runtime is known by. The OpenCL stub (ONEBUF_OPENCL_LIB) is what it is built on: the first device there is the
- * first here, in a context of the runtime's. The second device is built on something that nobody else knows.
+/* HIP layered on OpenCL, as chipStar is: a part of the HIP stub (cuda_stub.c) in a separate library, because such a runtime is
+ * recognised by the symbols below. It is built on the OpenCL stub (ONEBUF_OPENCL_LIB): the first device there is the first
+ * device here, in a context of this runtime. The second device is built on something unknown.
  *
- * A stream whose handles were asked for is a cl_command_queue: each of its commands waits for what the queue was given
- * before, and holds what it is given after; a recorded event is a marker there. Whoever still has a reference to such a
- * marker when the HIP event goes ends the process: the real runtime releases it twice.
+ * A stream whose native handles were queried is a cl_command_queue: each of its commands waits for the queue's earlier commands
+ * and blocks its later ones; a recorded event is a marker there. A reference to such a marker that is still held when the HIP
+ * event is destroyed ends the process, because the real runtime releases it twice.
  *
- * Modules come in bundles, as SPIR-V. It is not compiled: a kernel is known by its name in there.
+ * Modules are SPIR-V in bundles. They are not compiled: a kernel is found by its name in the module.
  *
- * ONEBUF_BENEATH_STUB=deaf    an event's cl_event is complete from the beginning
- * ONEBUF_BENEATH_STUB=loose   streams do not wait for what their queue was given
- * ONEBUF_BENEATH_STUB=other   what the first device is built on nobody knows either */
+ * ONEBUF_BENEATH_STUB=deaf    an event's cl_event is always complete
+ * ONEBUF_BENEATH_STUB=loose   streams do not wait for the commands of their queue
+ * ONEBUF_BENEATH_STUB=other   the first device is built on something unknown too */
 #include "cuda_stub.h"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -76,7 +76,7 @@ static void pushed(struct stream *s, struct command *c)
     if (!strcmp(part, "deaf")) check(cl.clSetUserEventStatus(c->mark->native, COMPLETE));
 }
 
-/* Work that failed is over too: chipStar does not tell the difference. */
+/* Failed work counts as complete: chipStar does not report the difference. */
 static void wait_for(void *after) { cl.clWaitForEvents(1, &after); cl.clReleaseEvent(after); }
 static void complete(void *over) { cl.clSetUserEventStatus(over, COMPLETE); cl.clReleaseEvent(over); }
 static void close_below(void *below) { cl.clReleaseCommandQueue(below); }
@@ -89,7 +89,7 @@ static void release(void *native)
     cl.clReleaseEvent(native);
 }
 
-/* One entry of the name that the real runtime looks for; zeros become spaces, so that the whole is a text. */
+/* Returns the entry with the name that the real runtime looks for; zeroes become spaces, so that the whole is a string. */
 static char *unbundle(const void *image)
 {
     const char *at = image, *id = "hip-spirv64";
@@ -133,7 +133,7 @@ static void start(void)
     beneath = (struct beneath){ pushed, wait_for, complete, release, close_below, unbundle };
 }
 
-/* Asked for the number, or for the handles, never for both. */
+/* Returns the number of handles or the handles, never both. */
 EXPORT int hipGetBackendNativeHandles(uintptr_t stream, uintptr_t *handles, int *count)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

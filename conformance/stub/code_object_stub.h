@@ -1,13 +1,13 @@
-/* AMD's code objects as HIP's runtime takes them, as a part of cuda_stub.c.
+/* AMD code objects as HIP's runtime loads them, as a part of cuda_stub.c.
  *
- * A module that begins as ELF does has the kernels that its metadata describe. A launch fills the arguments' memory as the
- * runtime does, by the metadata alone: what is not hidden comes from the launch, in their order; an argument of local
- * memory gets four bytes, whatever was meant; offsets are zero and dimensions three. A kernel stores the length of
- * that memory, the group's bytes of local memory, and then all of that memory in its first buffer. An argument with
- * a field that the runtime does not know makes the object useless, as there.
+ * A module that starts like an ELF file has the kernels that its metadata describes. A launch fills the argument memory as
+ * the runtime does, by the metadata alone: arguments that are not hidden come from the launch, in order; an argument in
+ * local memory gets four bytes, whatever was intended; offsets are zero and the number of dimensions is three. A kernel
+ * stores the length of the argument memory, the group's bytes of local memory, and then the argument memory in its first
+ * buffer. An argument with an unknown field makes the object unusable, as with the real runtime.
  *
- * ONEBUF_CUDA_STUB_IMAGE=path  the last such module, to the byte
- * ONEBUF_CUDA_STUB_ARCH=x      what the devices say they are, instead of gfx90a:sramecc+:xnack- */
+ * ONEBUF_CUDA_STUB_IMAGE=path  stores the last such module, to the byte
+ * ONEBUF_CUDA_STUB_ARCH=x      the devices' architecture, instead of gfx90a:sramecc+:xnack- */
 enum { OBJECT_ARGUMENTS = 32, OBJECT_KERNELS = 8, NUMBER = 0, WORDS, LIST, MAP };
 struct argument { char kind[40]; bool in_local; unsigned offset, size, align; };
 struct object_kernel { char name[64]; unsigned bytes, own_local; int n; struct argument arguments[OBJECT_ARGUMENTS]; };
@@ -15,7 +15,7 @@ struct object { int n; struct object_kernel kernels[OBJECT_KERNELS]; };
 
 /* ---- MessagePack ----------------------------------------------------------------------------------------------- */
 struct reader { const unsigned char *at, *end; bool bad; };
-struct item { int kind; uint64_t number; const char *text; }; /* of lists, maps and texts: how many */
+struct item { int kind; uint64_t number; const char *text; }; /* `number` of lists, maps and texts: their length */
 
 static uint64_t big(struct reader *r, int bytes)
 {
@@ -60,7 +60,7 @@ static void keep(char *to, size_t room, struct item it)
     if (it.kind == WORDS) snprintf(to, room, "%.*s", (int)it.number, it.text);
 }
 
-/* ---- What it describes ----------------------------------------------------------------------------------------- */
+/* ---- Metadata -------------------------------------------------------------------------------------------------- */
 static void read_argument(struct reader *r, struct argument *a)
 {
     static const char *const others[] = { ".name", ".type_name", ".access", ".actual_access", ".is_const", ".is_restrict",
@@ -113,7 +113,7 @@ static uint64_t little(const unsigned char *at, int bytes)
     return n;
 }
 
-/* The object's kernels, by the first note of its first segment of notes; the length by its sections, as the runtime does. */
+/* The object's kernels, from the first note of its first note segment; the length from its sections, as in the runtime. */
 static struct object *read_object(const void *image)
 {
     const unsigned char *file = image;
@@ -137,13 +137,13 @@ static const struct object_kernel *find_in_object(const struct object *o, const 
 }
 
 /* ---- Launches -------------------------------------------------------------------------------------------------- */
-/* What the runtime tells: for each dimension the last letter says which. */
+/* The value of a hidden argument; the last letter names the dimension. */
 static uint64_t told_by_runtime(const char *kind, const unsigned *groups, const unsigned *group)
 {
     int dimension = kind[strlen(kind) - 1] - 'x';
     if (!strncmp(kind, "hidden_block_count_", 19)) return groups[dimension];
     if (!strncmp(kind, "hidden_group_size_", 18)) return group[dimension];
-    return !strcmp(kind, "hidden_grid_dims") ? 3 : 0; /* offsets and remainders, too */
+    return !strcmp(kind, "hidden_grid_dims") ? 3 : 0; /* also for offsets and remainders */
 }
 
 static status launch_object(const struct object_kernel *k, struct stream *s, struct command c, void **parameters)

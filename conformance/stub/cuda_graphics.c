@@ -1,15 +1,15 @@
-/* Buffers of OpenGL's in CUDA and HIP: registered, mapped and unmapped in turn.
+/* OpenGL buffers in CUDA and HIP: registered, then mapped and unmapped alternately.
  *
- * A driver that copies behind the calls: mapping takes OpenGL's bytes, unmapping gives them back when the stream's work on
- * them is over. It is strict: without a current context of OpenGL's on the calling thread it answers 219, twice mapped is
- * 208, not mapped 211; memory that is not mapped is none; what is unregistered twice, or while it is mapped, ends the process
- * with status 99. Each call is recorded and can be made to fail: see cuda_share.c.
+ * The stub copies inside these calls: mapping reads OpenGL's bytes, unmapping writes them back after the stream's work on
+ * them. It is strict: without a current OpenGL context on the calling thread it returns 219, for a second map 208, for a
+ * missing map 211. Memory that is not mapped does not exist. Unregistering twice, or while mapped, ends the process with
+ * status 99. Each call is recorded and can be made to fail: see cuda_share.c.
  *
- * OpenGL is what this process has loaded as libEGL.so.1, or what a test plays:
+ * OpenGL is the libEGL.so.1 that this process has loaded, or is emulated by a test:
  *
- *   void onebuf_stub_gl_buffer(unsigned name, void *memory, size_t bytes)   a buffer that lies there; NULL: no more
+ *   void onebuf_stub_gl_buffer(unsigned name, void *memory, size_t bytes)   a buffer with that memory; NULL removes it
  *   void onebuf_stub_gl_current(int is)                                     whether a context is current on this thread
- *   void onebuf_stub_gl_move(int moves)                                     whether each map is at another address */
+ *   void onebuf_stub_gl_move(int moves)                                     whether each map has another address */
 #include "cuda_stub.h"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static struct played *play(unsigned name)
     for (int i = 0; i < 8; i++) if (played[i].memory && played[i].name == name) return &played[i];
     return NULL;
 }
-/* The size of a buffer; 0 where there is none. */
+/* The size of a buffer; 0 if it does not exist. */
 static size_t size_of(unsigned name)
 {
     if (plays_current) return play(name) ? play(name)->bytes : 0;
@@ -77,7 +77,7 @@ static void give(unsigned name, const char *from, size_t bytes)
 }
 static bool is_current(void) { return plays_current || gl("glFinish"); }
 
-/* ---- The calls ----------------------------------------------------------------------------------------------- */
+/* ---- API calls ----------------------------------------------------------------------------------------------- */
 #define BEGIN(cuda, hip) \
     const char *call = is_hip ? hip : cuda; \
     status s = initialised ? OK : NOT_INITIALIZED; \
@@ -146,7 +146,7 @@ EXPORT status cuGraphicsMapResources(unsigned count, void **list, void *stream)
 }
 status hipGraphicsMapResources(unsigned count, void **list, void *stream) HIP(hipGraphicsMapResources, cuGraphicsMapResources);
 
-/* Locked: until the work on it is over, of whatever stream. */
+/* Locked: waits until no stream has work on it. */
 static void outlast(const struct range *r)
 {
     while (r->uses) { unlock(); nap(50); lock(); }
@@ -167,7 +167,7 @@ EXPORT status cuGraphicsUnmapResources(unsigned count, void **list, void *stream
         r->mapped = NULL;
         unlock();
         give(r->name, at, r->bytes);
-        memset(at, 0xA5, r->bytes); /* nobody reads it any more */
+        memset(at, 0xA5, r->bytes); /* so that a late read is detected */
     }
     return record(call, s, "resource=%p, stream=%p", count ? list[0] : NULL, stream);
 }

@@ -1,14 +1,14 @@
 /* Managed memory: one address for host and devices.
  *
- * Where chip and host have one memory (ONEBUF_CUDA_STUB_INTEGRATED) both use it at any time. Else it has pages that lie on one
- * side, and is stricter than a driver, which would move them to whoever touches them: a host that touches pages which are not on
- * its side is stopped by SIGSEGV, and a kernel, fill or copy on pages of the host's ends the process with status 99. Pages that
- * nobody has touched are the first device's that does. Each call here is recorded and can be made to fail: see cuda_share.c.
+ * If chip and host share memory (ONEBUF_CUDA_STUB_INTEGRATED), both use it at any time. Otherwise each page is on one side. The
+ * stub is stricter than a driver, which would migrate pages on access: a host access to pages that are not on the host raises
+ * SIGSEGV, and a kernel, fill or copy on host pages ends the process with status 99. Untouched pages belong to the first device
+ * that uses them. Each call here is recorded and can be made to fail: see cuda_share.c.
  *
- *   void onebuf_stub_managed(int has)   whether devices have concurrent managed access; they do unless told otherwise
- *   void onebuf_stub_crowd(int by)      new managed memory begins so many bytes after a page does
+ *   void onebuf_stub_managed(int has)   whether devices have concurrent managed access; they do by default
+ *   void onebuf_stub_crowd(int by)      new managed memory starts that many bytes after a page boundary
  *
- * The host sees its pages where the address says, the devices theirs at `base`: the same file, mapped twice. */
+ * The host sees its pages at the allocation's address, the devices at `base`: the same file, mapped twice. */
 #include "cuda_stub.h"
 #include <string.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ EXPORT void onebuf_stub_managed(int has) { managed = has; }
 EXPORT void onebuf_stub_crowd(int by) { lead = (size_t)by; }
 bool has_managed(void) { return managed; }
 
-/* Locked. The file has a page for what lies before the memory. */
+/* Locked. The file has room for the bytes before the memory. */
 static status allocate_managed(uint64_t *at, size_t bytes, int device)
 {
     size_t room = (lead + bytes + PAGE - 1) / PAGE * PAGE;
@@ -44,7 +44,7 @@ static status allocate_managed(uint64_t *at, size_t bytes, int device)
     return OK;
 }
 
-/* Locked: what `remove_range` does not do. */
+/* Locked: frees what `remove_range` does not. */
 void forget_managed(struct range *r)
 {
     if (!r->on_host_pages) { free(r->at); return; }
@@ -52,7 +52,7 @@ void forget_managed(struct range *r)
     free(r->on_host_pages);
 }
 
-/* Where a device sees what it uses: elsewhere than the host, and only on its own side. */
+/* The address at which a device sees this memory: not the host's address, and only if the pages are on the device. */
 char *seen_by_device(char *at, size_t bytes)
 {
     lock();
@@ -89,7 +89,7 @@ EXPORT status cuMemAllocManaged(uint64_t *at, size_t bytes, unsigned flags)
 }
 status hipMallocManaged(uint64_t *at, size_t bytes, unsigned flags) HIP(hipMallocManaged, cuMemAllocManaged);
 
-/* On the stream's thread: pages whole, as drivers round them. */
+/* On the stream's thread: moves whole pages, as drivers do. */
 static void move_now(void *argument)
 {
     struct move *m = argument;

@@ -1,7 +1,7 @@
-/* Semaphores of another API in CUDA's streams. CUDA's alone: HIP's calls of that name are not to be made, and end the process.
+/* Semaphores of another API in CUDA's streams. CUDA only: HIP's calls of that name must not be made, and end the process.
  *
- * A descriptor is taken by a successful import, and closed at once. What is destroyed twice, or while a command uses it, ends
- * the process with status 99. Each call is recorded and can be made to fail: see cuda_share.c. */
+ * A successful import takes the descriptor and closes it immediately. Destroying a semaphore twice, or while a command uses
+ * it, ends the process with status 99. Each call is recorded and can be made to fail: see cuda_share.c. */
 #include "cuda_stub.h"
 #include "semaphore_stub.h"
 #include <stdlib.h>
@@ -106,7 +106,7 @@ void execute_semaphore(const struct command *c)
     const struct semaphore *of = c->user;
     while (!semaphore_run(of->words, c->kind == SIGNAL)) nap(20);
 }
-/* Locked: when the command is over, run or not. */
+/* Locked: called when the command has ended, executed or not. */
 void semaphore_over(const struct command *c) { ((struct semaphore *)c->user)->uses--; }
 
 /* Locked. */

@@ -1,25 +1,25 @@
-/* The stub's memory that others get to see: virtual memory (cuMemCreate and what follows it), external memory, other
- * processes, other devices; and what streams wait for beside events: values in memory, functions of the host.
+/* Memory of the stub that others can access: virtual memory (cuMemCreate and related calls), external memory, other
+ * processes, other devices; and what streams wait for besides events: values in memory, host functions.
  *
- * All device memory lies in files (memfd), so what is exported is really shared: whoever maps the descriptor sees the
- * bytes. It is strict. Sizes and addresses that are no multiples of the granularity, unknown flags and descriptors
- * that are closed or not of a stub's are refused; memory without access is none; what is freed twice, or under its
- * mapping or its buffers, ends the process with status 99, as does a call of the API in a function of the host, and a
- * kernel, fill or copy on memory of another device that was not opened to this one.
+ * All device memory is in files (memfd), so exported memory is really shared: a mapping of the descriptor has the same
+ * bytes. The stub is strict. It refuses sizes and addresses that are no multiples of the granularity, unknown flags,
+ * and descriptors that are closed or not from a stub. Memory without access does not exist. Freeing twice, or while
+ * mapped or in use by buffers, ends the process with status 99; so does an API call inside a host function, and a
+ * kernel, fill or copy on memory of another device without peer access.
  *
- * Who owns a descriptor: cuImportExternalMemory takes it, and closes that number at once; hipImportExternalMemory
- * leaves it alone, and so do both imports of allocations.
+ * Ownership of descriptors: cuImportExternalMemory takes the descriptor and closes it immediately;
+ * hipImportExternalMemory does not, and neither do both imports of allocations.
  *
  * Each call here and in hsa_stub.c is recorded, one line each: cuMemCreate(bytes=2097152, device=0, handles=1) = 0
  *
  *   size_t onebuf_stub_record(char *to, size_t len)   the lines so far, cut to len - 1 bytes; returns their length
- *   void onebuf_stub_forget(void)                     forgets them
- *   void onebuf_stub_fail(name, status, times)        the next calls of that name fail, before they do anything
- *   int onebuf_stub_live(void)                        allocations, reservations, mappings, imports that are alive
+ *   void onebuf_stub_forget(void)                     clears the record
+ *   void onebuf_stub_fail(name, status, times)        the next calls of that name fail, without any effect
+ *   int onebuf_stub_live(void)                        the number of live allocations, reservations, mappings, imports
  *
- * ONEBUF_CUDA_STUB_RECORD=file   the lines are also appended to this file
- * ONEBUF_CUDA_STUB_FAIL=a:1,b:2  from the start, every call of a answers 1 and every call of b answers 2
- * ONEBUF_CUDA_STUB_PEERS=0       devices cannot reach each other's memory */
+ * ONEBUF_CUDA_STUB_RECORD=file   also appends the lines to this file
+ * ONEBUF_CUDA_STUB_FAIL=a:1,b:2  from the start, every call of a returns 1 and every call of b returns 2
+ * ONEBUF_CUDA_STUB_PEERS=0       devices cannot access each other's memory */
 #include "cuda_stub.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ enum {
 };
 
 /* ---- Records and failures ------------------------------------------------------------------------------------ */
-static pthread_mutex_t record_mutex = PTHREAD_MUTEX_INITIALIZER; /* the last one taken, always */
+static pthread_mutex_t record_mutex = PTHREAD_MUTEX_INITIALIZER; /* always the last one to be taken */
 static char *lines;
 static size_t lines_len, lines_room;
 static struct failure { char call[64]; status with; int times; } failures[16];
@@ -141,7 +141,7 @@ int new_file(size_t bytes)
     return fd;
 }
 
-/* Open, and made by a stub; of this process or another. */
+/* Whether the descriptor is open and was created by a stub, in this process or another. */
 bool is_our_file(int fd)
 {
     char link[64], name[64] = "";
@@ -156,7 +156,7 @@ static size_t file_bytes(int fd)
     return fstat(fd, &about) ? 0 : (size_t)about.st_size;
 }
 
-/* Maps these bytes of a file as a range; NULL where that cannot be. */
+/* Maps these bytes of a file as a range; NULL if that fails. */
 static struct range *map_file(enum kind kind, int device, int fd, size_t offset, size_t bytes)
 {
     size_t skip = offset % 4096;
@@ -186,7 +186,7 @@ static status check_prop(const struct prop *p)
     return known(p->location.id);
 }
 
-/* Locked: the allocation of that handle, where it is one that is not released. */
+/* Locked: the allocation with that handle, unless it is released. */
 static struct allocation *allocation(const void *handle)
 {
     for (struct allocation *a = allocations; a; a = a->next) if (a == handle) return a->released ? NULL : a;
@@ -274,7 +274,7 @@ EXPORT status cuMemExportToShareableHandle(void *shareable, void *handle, int ki
 status hipMemExportToShareableHandle(void *shareable, void *handle, int kind, unsigned long long flags)
     HIP(hipMemExportToShareableHandle, cuMemExportToShareableHandle);
 
-/* The descriptor stands in the pointer's place, and stays the caller's. */
+/* The descriptor is passed in place of the pointer, and stays the caller's. */
 EXPORT status cuMemImportFromShareableHandle(void **handle, void *shareable, int kind)
 {
     CALL("cuMemImportFromShareableHandle", "hipMemImportFromShareableHandle");
@@ -314,7 +314,7 @@ EXPORT status cuMemAddressReserve(uint64_t *at, size_t bytes, size_t align, uint
 status hipMemAddressReserve(uint64_t *at, size_t bytes, size_t align, uint64_t hint, unsigned long long flags)
     HIP(hipMemAddressReserve, cuMemAddressReserve);
 
-/* Locked: whether one reservation holds all of this. */
+/* Locked: whether one reservation contains all of this. */
 static bool is_reserved(const char *at, size_t bytes)
 {
     for (struct reservation *r = reservations; r; r = r->next)
@@ -322,7 +322,7 @@ static bool is_reserved(const char *at, size_t bytes)
     return false;
 }
 
-/* Locked: a mapping that has bytes in common with these. */
+/* Locked: a mapping that overlaps these bytes. */
 static struct range *mapping_in(const char *at, size_t bytes)
 {
     for (struct range *r = ranges; r; r = r->next)
@@ -360,11 +360,11 @@ EXPORT status cuMemMap(uint64_t at, size_t bytes, size_t offset, void *handle, u
     if (!a) s = INVALID_HANDLE;
     else if (!(at & TAG) || at % GRANULARITY || !is_unit(bytes) || offset || bytes > a->bytes || flags) s = INVALID_VALUE;
     else if (!is_reserved(to, bytes) || mapping_in(to, bytes)) s = INVALID_VALUE;
-    /* Nobody may touch it before access is set, the stub itself neither. */
+    /* Inaccessible until access is set, for the stub too. */
     else if (mmap(to, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, a->file, 0) == MAP_FAILED) s = OUT_OF_MEMORY;
     else {
         add_range(MAPPED, a->device, to, bytes)->of = a;
-        devices[a->device].objects--; /* a mapping is of no context's */
+        devices[a->device].objects--; /* a mapping belongs to no context */
         a->maps++;
     }
     unlock();
@@ -383,7 +383,7 @@ EXPORT status cuMemUnmap(uint64_t at, size_t bytes)
     if (!r || r->at != from || r->bytes != bytes) die("memory was unmapped twice, or not as it was mapped");
     struct allocation *a = r->of;
     devices[r->device].objects++;
-    remove_range(MAPPED, from); /* it dies of work that uses it */
+    remove_range(MAPPED, from); /* ends the process if work uses it */
     mmap(from, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     a->maps--;
     drop_allocation(a);
@@ -453,7 +453,7 @@ EXPORT status cuImportExternalMemory(void **memory, const struct handle_desc *de
         devices[device].objects++;
         unlock();
         *memory = e;
-        if (!is_hip) close(fd); /* it is the driver's now: whoever closes it again closes another's */
+        if (!is_hip) close(fd); /* the driver owns it now: closing it again would close another file */
     }
     return record(call, s, "kind=%d, fd=%d, bytes=%llu, flags=%u", desc->kind, fd, desc->bytes, desc->flags);
 }
@@ -551,7 +551,7 @@ EXPORT status cuIpcGetMemHandle(struct ipc_handle *handle, uint64_t at)
 }
 status hipIpcGetMemHandle(struct ipc_handle *handle, uint64_t at) HIP(hipIpcGetMemHandle, cuIpcGetMemHandle);
 
-/* The exporter's file, by its number there; it has to be the same one still. */
+/* Opens the exporter's file by its number there; it must still be the same file. */
 static int file_of(const struct ipc *ipc)
 {
     char path[64];
@@ -568,7 +568,7 @@ EXPORT status cuIpcOpenMemHandle_v2(uint64_t *at, struct ipc_handle handle, unsi
     struct ipc ipc;
     memcpy(&ipc, &handle, sizeof ipc);
     if (flags != 1) s = INVALID_VALUE;
-    else if (ipc.pid == getpid()) s = INVALID_CONTEXT; /* as the drivers: never in the process that gave it */
+    else if (ipc.pid == getpid()) s = INVALID_CONTEXT; /* as in the drivers: not in the process that exported it */
     int file = s ? -1 : file_of(&ipc);
     if (!s && (file < 0 || ipc.offset > file_bytes(file) || ipc.bytes > file_bytes(file) - ipc.offset)) s = INVALID_HANDLE;
     lock();
@@ -674,7 +674,7 @@ EXPORT status hipMemcpyPeerAsync(uint64_t to, int to_device, uint64_t from, int 
                   (unsigned long long)from, from_device, bytes);
 }
 
-/* ---- Values that streams wait for, functions of the host ----------------------------------------------------- */
+/* ---- Wait values and host functions -------------------------------------------------------------------------- */
 enum { GEQ, EQ, AND, NOR };
 
 static status value_command(const char *call, struct command c, uint64_t at, void *stream)
@@ -684,7 +684,7 @@ static status value_command(const char *call, struct command c, uint64_t at, voi
     status s = at % c.width || c.flags > (c.kind == WAIT_VALUE ? NOR : 0) ? INVALID_VALUE : belongs(device, to->device);
     c.to = real(at);
     lock();
-    if (!s && !use_known(&c, 0, at, c.width)) s = INVALID_VALUE; /* memory that the API does not know, or may not touch */
+    if (!s && !use_known(&c, 0, at, c.width)) s = INVALID_VALUE; /* memory that the API does not know, or must not access */
     if (!s) push(to, c);
     unlock();
     return record(call, s, "at=%#llx, value=%llu, flags=%u, mask=%#llx", (unsigned long long)at,
@@ -744,7 +744,7 @@ EXPORT status cuLaunchHostFunc(void *stream, void (*function)(void *), void *use
 }
 status hipLaunchHostFunc(void *stream, void (*function)(void *), void *user) HIP(hipLaunchHostFunc, cuLaunchHostFunc);
 
-/* CUDA compares by distance, so that counters may wrap; HIP does not. */
+/* CUDA compares by distance, so that counters may wrap around; HIP does not. */
 static bool holds(const struct command *c)
 {
     bool wide = c->width == 8;
@@ -782,7 +782,7 @@ bool execute_shared(struct command *c)
     }
 }
 
-/* ---- What is left -------------------------------------------------------------------------------------------- */
+/* ---- Live objects -------------------------------------------------------------------------------------------- */
 EXPORT int onebuf_stub_live(void)
 {
     lock();

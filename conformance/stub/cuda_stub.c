@@ -1,36 +1,39 @@
-/* A stub of CUDA's driver API, HIP, NVRTC, HIPRTC, HSA and their libraries for mathematics (math_stub.h) in one library: the
- * test double behind onebuf's cuda_like backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB, ONEBUF_HSA_LIB.
+/* A stub of CUDA's driver API, HIP, NVRTC, HIPRTC, HSA and their math libraries (math_stub.h) in one library: the test double
+ * for onebuf's cuda_like backend. Load it through ONEBUF_CUDA_LIB or ONEBUF_HIP_LIB, ONEBUF_NVRTC_LIB or ONEBUF_HIPRTC_LIB,
+ * ONEBUF_HSA_LIB.
  *
  *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -fPIC -shared -pthread -o libcuda_stub.so \
  *      $(cat cuda_stub.sources)
  *
- * Memory that others get to see (virtual memory, external memory, other processes, peers), and what streams wait for
- * beside events, is in cuda_share.c; managed memory in cuda_managed.c; semaphores of other APIs in cuda_semaphore.c; buffers of OpenGL's in cuda_graphics.c; HSA in hsa_stub.c; what OpenCL's stub allocates beside HIP's memory in agent_stub.c; AMD's code objects in code_object_stub.h. Their calls are recorded, and can be made to fail: see there.
+ * Memory that others can access (virtual memory, external memory, other processes, peers), and what streams wait for besides
+ * events, is in cuda_share.c; managed memory in cuda_managed.c; semaphores of other APIs in cuda_semaphore.c; OpenGL buffers in
+ * cuda_graphics.c; HSA in hsa_stub.c; the OpenCL stub's allocations beside HIP's memory in agent_stub.c; AMD code objects in
+ * code_object_stub.h. The calls there are recorded, and can be made to fail.
  *
- * It plays two devices. Their memory lies apart: a device pointer is no address of the host's, so whoever follows
- * one crashes. Each stream runs in order on a thread of its own, so a missing fence is a real race. It is strict
- * where drivers are lenient: a call without the right current context (CUDA) or device (HIP) is refused; memory or a
- * module that is freed under work, and a primary context that is released before what was made in it, end the process
- * with status 99. A kernel is known by its name, which must stand in the module's image; an image is any text.
+ * The stub has two devices. Their memory is separate: a device pointer is not a host address, so dereferencing it crashes. Each
+ * stream runs in order on its own thread, so a missing fence is a real race. The stub is strict where drivers are lenient: a
+ * call without the right current context (CUDA) or device (HIP) is refused. Freeing memory or a module that work uses, and
+ * releasing a primary context before the objects created in it, end the process with status 99. A kernel is found by its name,
+ * which must occur in the module's image; an image is any text.
  *
  *   kernel            | parameters                       | what it does
  *   ------------------+----------------------------------+------------------------------------------------------
  *   add               | u32 *p, u32 by                   | p[i] += by
  *   onebuf_step       | u32 *p, u32 first, n, mul, add   | p[first + i] = p[first + i] * mul + add + i, for i < n
- *   advance           | the same, by a name that may be grafted
- *   onebuf_step_bytes | the same on bytes                |
- *   onebuf_step_pages | the same on words 4096 bytes apart
- *   write_words       | u32 *p, u32 seed, n              | p[i] = word(seed, i), for i < n: as of `onebuf share`
- *   check_pages       | u32 *p, *wrong, u32 seed, n      | wrong[page] = whether a word of the page is another
+ *   advance           | as onebuf_step, under a name that may be grafted
+ *   onebuf_step_bytes | as onebuf_step, on bytes         |
+ *   onebuf_step_pages | as onebuf_step, on words 4096 bytes apart
+ *   write_words       | u32 *p, u32 seed, n              | p[i] = word(seed, i), for i < n: as in `onebuf share`
+ *   check_pages       | u32 *p, *wrong, u32 seed, n      | wrong[page] = whether a word of the page differs
  *   shape             | u32 *p                           | stores groups, group sizes, dynamic shared bytes: 7 words
- *   nap               | u32 ms                           | takes its time
- *   hold              | u32 *p                           | goes on when the host has stored something in p[0]
- *   boom              |                                  | an illegal access: every later call answers 700
+ *   nap               | u32 ms                           | sleeps
+ *   hold              | u32 *p                           | waits until the host has stored a value in p[0]
+ *   boom              |                                  | an illegal access: every later call returns 700
  *
  * ONEBUF_CUDA_STUB_DELAY_US=n   every command takes n microseconds more
  * ONEBUF_CUDA_STUB_INTEGRATED=1 the devices share the host's memory
  * ONEBUF_CUDA_STUB_DEVICES=n    0, 1 or 2 devices instead of 2
- * ONEBUF_CUDA_STUB_UUID=hex     the first device is the chip of that UUID */
+ * ONEBUF_CUDA_STUB_UUID=hex     the UUID of the first device's chip */
 #include "cuda_stub.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -69,11 +72,11 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* ---- What is current ---------------------------------------------------------------------------------------- */
+/* ---- Current context and device ----------------------------------------------------------------------------- */
 struct device devices[DEVICES];
 static _Thread_local int stack[64], depth; /* CUDA: pushed contexts, by device */
 static _Thread_local int hip_device;
-bool is_hip; /* which of the two was initialised last: a process tests one at a time under its own lock */
+bool is_hip; /* the API that was initialised last: a process tests one at a time under its own lock */
 
 /* The current device, or -1. */
 int current(void)
@@ -90,7 +93,7 @@ status enter(int *device)
     if (*device < 0) return INVALID_CONTEXT;
     return devices[*device].dead ? ILLEGAL_ADDRESS : OK;
 }
-/* Frees work in a context that has failed too, and then say so. */
+/* For calls that free: they also work in a failed context, and then return its error. */
 status leave(status done, int device) { return done ? done : devices[device].dead ? ILLEGAL_ADDRESS : OK; }
 
 static status start(bool hip)
@@ -223,14 +226,14 @@ EXPORT status cuCtxPopCurrent_v2(void **context)
 EXPORT status hipGetDevice(int *device) { *device = hip_device; return OK; }
 EXPORT status hipSetDevice(int device) { if (known(device)) return INVALID_DEVICE; hip_device = device; return OK; }
 
-/* How many contexts this thread has not popped; HIP: the device that is current. For tests. */
+/* For tests: the number of contexts that this thread has not popped; in HIP, the current device. */
 EXPORT int onebuf_stub_current(void) { return is_hip ? hip_device : depth; }
 
 /* ---- Memory -------------------------------------------------------------------------------------------------- */
 struct range *ranges;
 size_t allocated[DEVICES];
 
-/* The range that holds these bytes; of host memory where the address has no tag. */
+/* The range that contains these bytes; a range of host memory if the address has no tag. */
 struct range *find(uint64_t address, size_t bytes)
 {
     bool tagged = address & TAG;
@@ -242,7 +245,7 @@ struct range *find(uint64_t address, size_t bytes)
     return NULL;
 }
 
-/* Whether a kernel of that device may: memory of another device's needs leave, as virtual memory does. */
+/* Whether a kernel of that device may access it: memory of another device needs access, as virtual memory does. */
 bool may_touch(const struct range *r, int device)
 {
     if (r->kind == MAPPED) return r->access >> device & 1;
@@ -280,7 +283,7 @@ status remove_range(enum kind kind, void *at)
     return kind == REGISTERED ? NOT_REGISTERED : INVALID_VALUE;
 }
 
-/* In a file, so that others can be given it; and not at its beginning, as AMD's is not. */
+/* In a file, so that it can be exported; not at the file's start, as in AMD's driver. */
 static status allocate(uint64_t *at, size_t bytes, int device)
 {
     int file = new_file(LEAD + bytes);
@@ -347,7 +350,7 @@ EXPORT status cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)
     if (flags != 3 || !at || !bytes) return INVALID_VALUE;
     status s = OK;
     lock();
-    for (struct range *r = ranges; r; r = r->next) /* any overlap at all is refused, as the drivers do */
+    for (struct range *r = ranges; r; r = r->next) /* any overlap is refused, as in the drivers */
         if (!is_device(r->kind) && (char *)at < r->at + r->bytes && r->at < (char *)at + bytes)
             s = ALREADY_REGISTERED;
     if (!s) add_range(REGISTERED, device, at, bytes);
@@ -427,14 +430,14 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* Locked: what another device has is touched by leave alone. A driver may let it pass, and lose the bytes. */
+/* Locked: memory of another device needs access. A driver may ignore a violation and lose the bytes. */
 static void ask_leave(const struct range *r, int device)
 {
     bool others = r->kind == MAPPED ? r->access & ~(1u << device) : is_device(r->kind) && r->device != device;
     if (others && !may_touch(r, device)) die("memory of another device was used without access to it");
 }
 
-/* Locked: notes that a command uses memory; false where there is none such. */
+/* Locked: records that a command uses memory; false if it does not exist. */
 bool use(struct command *c, int slot, uint64_t at, size_t bytes)
 {
     struct range *r = find(at, bytes);
@@ -445,7 +448,7 @@ bool use(struct command *c, int slot, uint64_t at, size_t bytes)
     return true;
 }
 
-/* Locked: the same for the API's own calls, which know only what the API itself allocated or pinned. */
+/* Locked: as `use`, for API calls, which know only memory that the API allocated or pinned. */
 bool use_known(struct command *c, int slot, uint64_t at, size_t bytes)
 {
     struct range *r = find(at, bytes);
@@ -453,7 +456,7 @@ bool use_known(struct command *c, int slot, uint64_t at, size_t bytes)
     return use(c, slot, at, bytes);
 }
 
-/* Locked: the same for the host's end, where what is not pinned is ordinary memory. */
+/* Locked: as `use`, for the host's end of a copy, where memory that is not pinned is ordinary memory. */
 static bool use_pinned(struct command *c, int slot, const void *at, size_t bytes)
 {
     struct range *r = find((uint64_t)(uintptr_t)at, bytes);
@@ -490,7 +493,7 @@ EXPORT status cuStreamCreate(void **stream, unsigned flags)
 }
 status hipStreamCreateWithFlags(void **stream, unsigned flags) HIP(hipStreamCreateWithFlags, cuStreamCreate);
 
-/* Whether a stream or event may be used here. */
+/* Whether a stream or event may be used with this device. */
 status belongs(int device, int to) { return device == to ? OK : INVALID_HANDLE; }
 
 EXPORT status cuStreamDestroy_v2(void *stream)
@@ -571,7 +574,7 @@ EXPORT status cuEventQuery(void *event)
     lock();
     bool done = !e->mark || e->mark->done;
     unlock();
-    return leave(done ? OK : NOT_READY, device); /* the work before it may have failed since */
+    return leave(done ? OK : NOT_READY, device); /* earlier work may have failed since */
 }
 status hipEventQuery(void *event) HIP(hipEventQuery, cuEventQuery);
 
@@ -611,7 +614,7 @@ static status copy(struct stream *s, struct command c)
     return OK;
 }
 
-/* As the drivers do: ordinary memory is read at once, and written before the call returns. */
+/* As in the drivers: ordinary memory is read immediately, and written before the call returns. */
 EXPORT status cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream)
 {
     ENTER;
@@ -697,7 +700,7 @@ static const struct kernel kernels[] = {
     { "onebuf_step_pages", { 8, 4, 4, 4, 4 } }, { "write_words", { 8, 4, 4 } }, { "check_pages", { 8, 8, 4, 4 } }, { "shape", { 8 } }, { "told", { 8, 8, 8, 4, 4, 4, 4 } }, { "nap", { 4 } }, { "hold", { 8 } }, { "boom", { 0 } } };
 struct function { const struct kernel *kernel; struct module *module; const struct object_kernel *of_object; };
 #include "code_object_stub.h"
-static struct function functions[4096]; /* handed out round and round: functions are never freed */
+static struct function functions[4096]; /* reused in a circle: functions are never freed */
 static unsigned next_function;
 
 EXPORT status cuModuleLoadDataEx(void **module, const void *image, unsigned n, int *options, void **values)
@@ -769,7 +772,7 @@ EXPORT status cuFuncGetAttribute(int *value, int attribute, void *function)
 }
 status hipFuncGetAttribute(int *value, int attribute, void *function) HIP(hipFuncGetAttribute, cuFuncGetAttribute);
 
-static _Thread_local int shared_leave; /* what the last cuFuncSetAttribute allowed */
+static _Thread_local int shared_leave; /* the limit that the last cuFuncSetAttribute set */
 EXPORT status cuFuncSetAttribute(void *function, int attribute, int value)
 {
     (void)function;
@@ -812,7 +815,7 @@ status hipModuleLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned 
                              unsigned bz, unsigned shared, void *stream, void **parameters, void **extra)
     HIP(hipModuleLaunchKernel, cuLaunchKernel);
 
-/* Whether a kernel may touch so many bytes. */
+/* Returns the address if the kernel may access that many bytes. */
 static char *touch(const struct command *c, int i, uint64_t from, uint64_t bytes)
 {
     lock();
@@ -886,7 +889,7 @@ static bool launch(const struct command *c)
         if (p) p[6] = c->shared;
         return p;
     }
-    if (!strcmp(name, "told")) { /* every parameter but the first, and the shared bytes */
+    if (!strcmp(name, "told")) { /* stores every parameter but the first, and the shared bytes */
         uint32_t *p = (uint32_t *)(void *)touch(c, 0, 0, 28);
         for (int i = 0; p && i < 6; i++) p[i] = (uint32_t)c->parameters[1 + i];
         if (p) p[6] = c->shared;

@@ -1,4 +1,4 @@
-/* What the files of the stub of CUDA, HIP and HSA share. Nothing here is seen outside the library. */
+/* Declarations shared by the files of the stub of CUDA, HIP and HSA. Nothing here is exported from the library. */
 #ifndef ONEBUF_CUDA_STUB_H
 #define ONEBUF_CUDA_STUB_H
 #define _GNU_SOURCE
@@ -18,15 +18,15 @@ enum {
 };
 #define TAG ((uint64_t)1 << 62)     /* device pointers are real addresses plus this */
 #define MEMORY ((size_t)1 << 30)    /* bytes of each device */
-#define LEAD ((size_t)64 << 10)     /* what lies in the file before an allocation: exports have an offset */
+#define LEAD ((size_t)64 << 10)     /* bytes in the file before an allocation, so that exports have an offset */
 #define FILE_NAME "onebuf-stub"
 #define EXPORT __attribute__((visibility("default")))
 #define HIP(name, of) __attribute__((visibility("default"), alias(#of)))
 #define ENTER_TO_FREE int device = current(); if (device < 0) return INVALID_CONTEXT
 #define ENTER int device; status entered = enter(&device); if (entered) return entered; (void)device
 
-/* MAPPED: virtual memory; IMPORTED: of external memory; OPENED: of another process; GRAPHICS: of OpenGL. FOREIGN: OpenCL's, in the same address
- * space (agent_stub.c). The rest is the host's. */
+/* MAPPED: virtual memory; IMPORTED: external memory; OPENED: memory of another process; GRAPHICS: OpenGL's memory; FOREIGN:
+ * OpenCL's memory in the same address space (agent_stub.c). The others are host memory. */
 enum kind { DEVICE_MEMORY, MAPPED, IMPORTED, OPENED, GRAPHICS, PINNED, REGISTERED, FOREIGN, MANAGED };
 struct device { int retained, objects; bool dead, peers[DEVICES]; };
 struct range {
@@ -35,14 +35,14 @@ struct range {
     char *at;
     size_t bytes;
     int uses;
-    unsigned access;   /* MAPPED: the devices that may touch it, a bit each */
-    int file;          /* what its bytes lie in, or -1; LEAD bytes after the file's beginning */
-    char *base;        /* what was mapped for it, where that was done */
+    unsigned access;   /* MAPPED: the devices that may access it, one bit each */
+    int file;          /* the file with its bytes, or -1; at an offset of LEAD bytes */
+    char *base;        /* its mapping, if it has one */
     size_t mapped;
-    char *shadow;      /* what the other API finds at the address, where that is not shared */
+    char *shadow;      /* what the other API finds at the address, if that is not shared */
     bool on_host;      /* FOREIGN: not in a device's memory */
-    bool *on_host_pages; /* MANAGED: which pages lie there; null where chip and host have one memory */
-    void *of;          /* the allocation, external memory or handle behind it */
+    bool *on_host_pages; /* MANAGED: which pages are on the host; null if chip and host share memory */
+    void *of;          /* its allocation, external memory or handle */
     struct range *next;
 };
 enum command_kind { COPY, FILL, MARK, WAIT, LAUNCH, WAIT_VALUE, WRITE_VALUE, CALL_HOST, CALL, MOVE, SIGNAL, WAIT_SIGNAL };
@@ -60,10 +60,10 @@ struct command {
     uint64_t wanted, mask;       /* WAIT_VALUE, WRITE_VALUE; their width is `width` */
     unsigned flags;
     void (*function)(void *);    /* CALL_HOST */
-    void *user;                  /* its, or the semaphore of SIGNAL and WAIT_SIGNAL */
-    void (*call)(void *);        /* a library's, or cuda_managed.c's, with `owned` */
+    void *user;                  /* the function's argument, or the semaphore of SIGNAL and WAIT_SIGNAL */
+    void (*call)(void *);        /* a function of a library or of cuda_managed.c, with `owned` */
     int device;                  /* set by push */
-    void *after, *over;          /* beneath_stub.c: what it waits for, and what is completed when it is over */
+    void *after, *over;          /* beneath_stub.c: what it waits for, and what it completes */
     struct command *next;
 };
 struct stream { int device; bool closing; void *below; struct command *first, **last, *running; pthread_t thread; };
@@ -87,7 +87,7 @@ static inline char *real(uint64_t at) { return (char *)(uintptr_t)(at & ~TAG); }
 static inline uint64_t tagged(const void *at) { return (uint64_t)(uintptr_t)at | TAG; }
 static inline bool is_device(enum kind kind) { return kind < PINNED; }
 
-/* Locked, all of these. */
+/* All of these are called with the lock. */
 struct range *find(uint64_t address, size_t bytes);
 struct range *add_range(enum kind kind, int device, char *at, size_t bytes);
 status remove_range(enum kind kind, void *at);
@@ -97,7 +97,7 @@ bool use_known(struct command *c, int slot, uint64_t at, size_t bytes);
 void push(struct stream *s, struct command command);
 
 bool is_integrated(void);
-/* cuda_managed.c; the third unlocked */
+/* cuda_managed.c; the third is called without the lock */
 bool has_managed(void);
 void forget_managed(struct range *r);
 char *seen_by_device(char *at, size_t bytes);
@@ -115,7 +115,7 @@ int live_semaphores(void);
 /* cuda_graphics.c */
 int live_resources(void);
 
-/* beneath_stub.c, in the library that plays a runtime over OpenCL; null in the other. Unlocked but for `pushed`. */
+/* beneath_stub.c, in the library that is layered on OpenCL; null in the other. Called without the lock, except `pushed`. */
 struct mark { int refs; bool done; uint64_t ns; void *native; };
 struct event { int device; bool timed; struct mark *mark; };
 extern struct beneath {
@@ -124,7 +124,7 @@ extern struct beneath {
     void (*complete)(void *over);
     void (*release)(void *native);
     void (*close)(void *below);
-    char *(*unbundle)(const void *image);   /* the names in the module of a bundle, or null */
+    char *(*unbundle)(const void *image);   /* the names in a bundle's module, or null */
 } beneath;
 
 bool chosen_to_fail(const char *call, status *with);

@@ -1,8 +1,8 @@
-/* EGL and OpenGL as they are installed, with GL_EXT_semaphore_fd added where the driver lacks it.
+/* The installed EGL and OpenGL, with GL_EXT_semaphore_fd added if the driver lacks it.
  *
- * A library to name in ONEBUF_EGL_LIB. Everything but the calls below is the installed driver's. The semaphores are those of
- * the other stubs: see semaphore_stub.h. A signal is given when all work before it is done. A wait blocks the calling thread,
- * for some time; after that the context counts as held up, and no fence of it is reached, until the signal has come.
+ * Load this library through ONEBUF_EGL_LIB. All calls except those below go to the installed driver. The semaphores are those
+ * of the other stubs: see semaphore_stub.h. A signal is given when all earlier work is done. A wait blocks the calling thread
+ * for a limited time; afterwards the context counts as blocked, and none of its fences is reached, until the signal has come.
  *
  * ONEBUF_GL_STUB=lost    signals are enqueued and never come
  * ONEBUF_GL_STUB=plain   the extension is not added */

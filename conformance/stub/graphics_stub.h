@@ -1,10 +1,10 @@
-/* OpenGL as the OpenCL stub sees it: the context that was current when a context of OpenCL's was made with it, and one of the
- * driver's own that shares objects with that one, so that queues reach OpenGL's buffers from their own threads.
+/* OpenGL for the OpenCL stub: the context that was current when an OpenCL context was created with it, and a second one that
+ * shares its objects, so that queues can access OpenGL's buffers from their own threads.
  *
- * OpenGL is what this process has loaded as libEGL.so.1, or what a test plays:
+ * OpenGL is the libEGL.so.1 that this process has loaded, or is emulated by a test:
  *
- *   void onebuf_stub_gl_buffer(unsigned name, void *memory, size_t bytes)   a buffer that lies there; NULL: no more
- *   void onebuf_stub_gl_current(uintptr_t context)                          which context is current on this thread; 0: none */
+ *   void onebuf_stub_gl_buffer(unsigned name, void *memory, size_t bytes)   a buffer with that memory; NULL removes it
+ *   void onebuf_stub_gl_current(uintptr_t context)                          the context that is current on this thread, or 0 */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -70,7 +70,7 @@ static bool make_current(void *display, void *context)
     return ((unsigned (*)(void *, void *, void *, void *))egl("eglMakeCurrent"))(display, NULL, NULL, context);
 }
 
-/* For a context that is current here. */
+/* For a context that is current on this thread. */
 static struct graphics *graphics_open(intptr_t context, intptr_t display)
 {
     static const int attributes[] = { EGL_MAJOR, 4, EGL_MINOR, 3, EGL_END };
@@ -87,8 +87,7 @@ static void graphics_close(struct graphics *g)
     if (g && g->own) ((unsigned (*)(void *, void *))egl("eglDestroyContext"))(g->display, g->own);
     free(g);
 }
-/* Calls of OpenGL's from whatever thread, one at a time, in the driver's own context; what was current there is so again
- * afterwards. */
+/* OpenGL calls from any thread, one at a time, in the stub's own context; afterwards the previous context is current again. */
 static pthread_mutex_t graphics_mutex = PTHREAD_MUTEX_INITIALIZER;
 static void *graphics_enter(const struct graphics *g)
 {
@@ -104,7 +103,7 @@ static void graphics_leave(const struct graphics *g, void *before)
     if (!before) ((unsigned (*)(void))egl("eglReleaseThread"))();
     pthread_mutex_unlock(&graphics_mutex);
 }
-/* The size of a buffer; 0 where there is none. */
+/* The size of a buffer; 0 if it does not exist. */
 static size_t graphics_size(const struct graphics *g, unsigned name)
 {
     if (!g->own) return play(name).bytes;
@@ -117,7 +116,7 @@ static size_t graphics_size(const struct graphics *g, unsigned name)
     graphics_leave(g, before);
     return (size_t)bytes;
 }
-/* Takes OpenGL's bytes, or gives them back. */
+/* Reads OpenGL's bytes, or writes them back. */
 static void graphics_copy(const struct graphics *g, unsigned name, void *bytes, size_t size, bool gives)
 {
     if (!g->own) {

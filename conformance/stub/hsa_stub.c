@@ -1,6 +1,6 @@
-/* The stub of HSA, ROCr's interface: what the pointers of the HIP stub are, and device memory as a descriptor. It is
- * in one library with that stub, as ROCr is one for all of a process. Descriptors come with an offset that is never 0.
- * Recorded, and made to fail, as in cuda_share.c. */
+/* The stub of HSA, ROCr's interface: information about the HIP stub's pointers, and device memory as a descriptor. It
+ * is in one library with that stub, because a process has one ROCr. Descriptors come with an offset that is never 0.
+ * Calls are recorded, and can be made to fail, as in cuda_share.c. */
 #include "cuda_stub.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ EXPORT status hsa_shut_down(void)
     return record(call, s, "%s", "");
 }
 
-/* Locked: ROCr knows memory by any address in it. */
+/* Locked: ROCr accepts any address within an allocation. */
 static struct info describe(const void *at)
 {
     struct range *r = find((uint64_t)(uintptr_t)at, 1);
@@ -72,7 +72,7 @@ EXPORT status hsa_amd_pointer_info(const void *at, struct info *info, void *(*al
 {
     CALL("hsa_amd_pointer_info");
     if (!at || !info || info->size < 4 * sizeof(uint32_t)) s = HSA_INVALID_ARGUMENT;
-    if (alloc || count || agents) s = HSA_INVALID_ARGUMENT; /* onebuf does not ask for them */
+    if (alloc || count || agents) s = HSA_INVALID_ARGUMENT; /* onebuf does not use these */
     lock();
     if (!s && !started) s = HSA_NOT_INITIALIZED;
     struct info found = { 0 };
@@ -86,7 +86,7 @@ EXPORT status hsa_amd_pointer_info(const void *at, struct info *info, void *(*al
     return record(call, s, "at=%p, type=%u, bytes=%zu", at, found.type, found.bytes);
 }
 
-/* Memory of a GPU alone; the caller's is a new descriptor of the whole block. */
+/* Only for GPU memory; the caller gets a new descriptor of the whole block. */
 EXPORT status hsa_amd_portable_export_dmabuf(const void *at, size_t bytes, int *fd, uint64_t *offset)
 {
     CALL("hsa_amd_portable_export_dmabuf");

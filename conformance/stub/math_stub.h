@@ -1,9 +1,8 @@
-/* The libraries for mathematics, as a part of cuda_stub.c: cuBLAS, cuFFT, cuSOLVER and rocBLAS, rocFFT, rocSOLVER.
+/* The math libraries, as a part of cuda_stub.c: cuBLAS, cuFFT, cuSOLVER and rocBLAS, rocFFT, rocSOLVER.
  *
- * They compute, slowly, behind what is in the stream before, and late: whoever does not wait reads what was there. A
- * call without the right current context or device is refused, and so is one on memory that is not there. A handle
- * that is destroyed twice, in another context or under work ends the process with status 99. What was called is
- * written down, a line for each call: `onebuf_stub_log`. */
+ * They compute slowly, after earlier work in the stream, and late, so that a missing wait reads old contents. A call without
+ * the right current context or device, or on memory that does not exist, is refused. Destroying a handle twice, in another
+ * context or while work uses it ends the process with status 99. Each call is logged, one line each: `onebuf_stub_log`. */
 #include <complex.h>
 
 typedef double complex number;
@@ -25,7 +24,7 @@ static void note(const char *line)
 }
 #define NOTE(...) do { char line[256]; snprintf(line, sizeof line, __VA_ARGS__); note(line); } while (0)
 
-/* Copies the lines since the last call into a place of so many bytes, and forgets them. */
+/* Copies the lines since the last call into a buffer of `bytes` bytes, and clears them. */
 EXPORT void onebuf_stub_log(char *to, size_t bytes)
 {
     lock();
@@ -37,7 +36,7 @@ EXPORT void onebuf_stub_log(char *to, size_t bytes)
 
 /* ---- Handles -------------------------------------------------------------------------------------------------- */
 struct handle { const char *of; int device; bool alive; struct stream *stream; };
-static struct handle handles[HANDLES]; /* never used again, so that a dead one is known */
+static struct handle handles[HANDLES]; /* never reused, so that a dead one is recognised */
 static int handle_count;
 
 static status make_handle(void **to, const char *of)
@@ -55,7 +54,7 @@ static status make_handle(void **to, const char *of)
     return OK;
 }
 
-/* The handle, if it is one of that library, alive, and its device is current. */
+/* The handle, if it belongs to that library, is alive, and its device is current. */
 static struct handle *known_handle(void *at, const char *of)
 {
     struct handle *h = at;
@@ -108,7 +107,7 @@ static void put(char kind, void *at, size_t i, number value)
     }
 }
 
-/* Element of op(x), op as cuBLAS numbers it. */
+/* Element of op(x), with cuBLAS's numbers for op. */
 static number element(char kind, const void *x, int ld, int op, int row, int column)
 {
     if (!op) return get(kind, x, (size_t)row + (size_t)column * (size_t)ld);
@@ -118,7 +117,7 @@ static number element(char kind, const void *x, int ld, int op, int row, int col
 
 static size_t extent(int rows, int columns, int ld) { return (size_t)ld * (size_t)(columns - 1) + (size_t)rows; }
 
-/* An operation in cuBLAS's numbers; -1 for none. */
+/* An operation in cuBLAS's numbers; -1 if it is invalid. */
 static int operation(int op, bool hip)
 {
     op -= hip ? 111 : 0;
@@ -134,7 +133,7 @@ struct work {
 };
 struct span { uint64_t at; size_t bytes; };
 
-/* Enqueues a call on memory that must be there. */
+/* Enqueues a call on memory that must exist. */
 static status enqueue(struct handle *h, void (*call)(void *), struct work w, const struct span *spans, int count)
 {
     struct command c = { .kind = CALL, .call = call };
@@ -268,7 +267,7 @@ static void swap_rows(const struct work *w, int row, int with)
     }
 }
 
-/* One triangle of op(a): from the top when it is the lower one. */
+/* Solves with one triangle of op(a), from the top if it is the lower one. */
 static void triangle(const struct work *w, bool lower, bool unit)
 {
     for (int j = 0; j < w->m; j++)
@@ -345,7 +344,7 @@ EXPORT status cusolverDnSetStream(void *h, void *stream) { return set_stream(h, 
 
 /* ---- Transforms ----------------------------------------------------------------------------------------------- */
 struct plan { char kind; int n, batch, direction; uint64_t work; size_t work_bytes; };
-static struct plan plans[HANDLES]; /* by the number of their handle */
+static struct plan plans[HANDLES]; /* indexed by the handle's number */
 
 static int plan_number(struct handle *h) { return (int)(h - handles); }
 static struct handle *plan_handle(int plan) { return plan >= 0 && plan < HANDLES ? &handles[plan] : NULL; }
@@ -426,7 +425,7 @@ EXPORT status rocfft_plan_create(void **plan, int placement, int kind, int preci
     return OK;
 }
 EXPORT status rocfft_plan_destroy(void *plan) { return destroy_handle(plan, "fft"); }
-/* Short transforms need nothing to work in. */
+/* Short transforms need no work buffer. */
 EXPORT status rocfft_plan_get_work_buffer_size(void *plan, size_t *bytes)
 {
     *bytes = plans[plan_number(plan)].n > 16 ? 64 : 0;

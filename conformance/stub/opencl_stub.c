@@ -1,58 +1,59 @@
-/* A stub OpenCL library that plays well- and misbehaving drivers: the test double behind onebuf's doctor and
- * its leak gate. Load it through ONEBUF_OPENCL_LIB; it needs no OpenCL headers, no GPU and no compiler.
+/* A stub OpenCL library that emulates well- and misbehaving drivers: the test double for onebuf's doctor and its leak tests.
+ * Load it through ONEBUF_OPENCL_LIB; it needs no OpenCL headers, no GPU and no compiler.
  *
  *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -fPIC -shared -pthread -o libstub.so opencl_stub.c
  *
- * ONEBUF_STUB is a comma-separated list, read when the library is loaded (an unknown word ends the process
- * with status 98: a typing error in a test must not look like a verdict):
+ * ONEBUF_STUB is a comma-separated list, read when the library is loaded. An unknown word ends the process with status 98, so
+ * that a typo in a test does not look like a verdict:
  *
  *   mode         | what the driver does                                                        | where in this file
  *   -------------+-----------------------------------------------------------------------------+-------------------
  *   good         | host pointers alias, maps are free, coarse and fine-grain buffer SVM         | the default
  *   shadow       | device memory is separate; map copies to the host, unmap copies back; no SVM | lay_out
- *   moving       | the same but for USE_HOST_PTR, and each map gives another address; no SVM    | lay_out, map_block
+ *   moving       | as `shadow`, except USE_HOST_PTR, and each map has another address; no SVM   | lay_out, map_block
  *   last_page    | USE_HOST_PTR aliases all pages but the last, which is never synchronised     | lay_out
  *   separate     | USE_HOST_PTR copies when created and never again; so do imports              | lay_out, import
  *   stale_read   | {USE,ALLOC}_HOST_PTR: map copies to the host, unmap copies nothing back      | lay_out
  *   crash        | the first clEnqueueMapBuffer writes to address 0                             | before_map
  *   hang_map     | the first clEnqueueMapBuffer never returns                                   | before_map
  *   crash_kernel | the first kernel writes to address 0 (on the queue's thread)                 | before_execution
- *   hang         | the first kernel never completes, nor does anything behind it in its queue   | before_execution
+ *   hang         | the first kernel never completes, nor does anything after it in its queue    | before_execution
  *   lost         | three kernels work, then every command ends with CL_OUT_OF_RESOURCES         | before_execution
  *   oom          | buffers and SVM above 1 MiB cannot be allocated                              | may_allocate
  *   liar         | declares external memory, semaphores, UUID, PCI and all SVM; has none of it  | declared_*, liars_*
- *   ti           | says it is Texas Instruments', and takes CL_MEM_USE_MSMC_TI; others refuse it   | known_flags
- *   imports      | a GPU with a UUID that imports opaque file descriptors: it maps what lies behind | import
- *   dma_buf      | the same with dma-bufs; both words, both kinds                               | import
+ *   ti           | identifies as Texas Instruments', and accepts CL_MEM_USE_MSMC_TI             | known_flags
+ *   imports      | a GPU with a UUID that imports opaque file descriptors by mapping them       | import
+ *   dma_buf      | as `imports`, with dma-bufs; both words together, both kinds                 | import
  *   cached       | imported memory has a cache: acquiring reads it, releasing writes it back    | hand_over
  *   refuses      | with the above: every import ends with CL_OUT_OF_RESOURCES                   | import
- *   semaphores   | with `imports`: signals semaphores of others and waits on them                | semaphore_command
- *   amd          | AMD's: allocates beside the HIP stub, takes any address in kernels, and forgets that two   | beside, overtaken
- *                | kernels which use one of HIP's must not overlap: without a barrier the second is first     |
- *   apart        | with the above: the two APIs find different bytes at one address             | beside, reach
- *   wrong_address| with the above: a kernel sees an address that is nobody's                    | tell_address
- *   graphics     | shares buffers of OpenGL's (cl_khr_gl_sharing): acquiring reads them, releasing writes   | clCreateFromGLBuffer,
- *                | them back; `refuses` takes no context of OpenGL's, `separate` copies only at first         | hand_over
- *   elsewhere    | with the above: OpenGL's context is on no device of the platform             | get_gl_context_info
- *   crowded      | says that its contexts have two devices                                      | clGetContextInfo
+ *   semaphores   | with `imports`: signals and waits for semaphores of other APIs               | semaphore_command
+ *   amd          | AMD's driver: allocates beside the HIP stub, accepts any address in kernels, | beside, overtaken
+ *                | and runs the second of two kernels on HIP memory first, without a barrier    |
+ *   apart        | with `amd`: the two APIs find different bytes at one address                 | beside, reach
+ *   wrong_address| with `amd`: a kernel sees an address that belongs to no allocation           | tell_address
+ *   graphics     | shares OpenGL's buffers: acquiring reads them, releasing writes them back;   | clCreateFromGLBuffer,
+ *                | `refuses` accepts no OpenGL context, `separate` copies only at first         | hand_over
+ *   elsewhere    | with `graphics`: OpenGL's context is on no device of the platform            | get_gl_context_info
+ *   crowded      | reports that its contexts have two devices                                   | clGetContextInfo
  *   no_devices   | a platform without devices                                                   | clGetDeviceIDs
- *   no_platforms | clGetPlatformIDs gives -1001                                                 | clGetPlatformIDs
+ *   no_platforms | clGetPlatformIDs returns -1001                                               | clGetPlatformIDs
  *
  * ONEBUF_STUB_PLATFORMS=2  two platforms: the first is good, the second has the chosen behaviour
  * ONEBUF_STUB_VERSION=x    CL_DRIVER_VERSION instead of "1.0"
  * ONEBUF_STUB_UUID=hex     32 digits instead of those of the first device of the CUDA stub
  * ONEBUF_STUB_BUS=hex      the PCI bus of `amd`, instead of that of the HIP stub's first device
- * ONEBUF_STUB_BINARY=path  programs' binaries are this file's bytes, and what they were made from, if that is SPIR-V
+ * ONEBUF_STUB_BINARY=path  programs' binaries are this file's bytes; if these are SPIR-V, so is the programs' IL
  * ONEBUF_STUB_DELAY_US=n   every command takes n microseconds more
  * ONEBUF_STUB_SLEEP_S=n    clGetPlatformIDs takes n seconds
  * ONEBUF_STUB_LAZY=1       commands start only when flushed (by clFlush or anything that implies it)
- * ONEBUF_STUB_LEAKS=1      if objects are alive when the library is unloaded: say so, and exit with status 97
+ * ONEBUF_STUB_LEAKS=1      if objects are alive when the library is unloaded: report it, and exit with status 97
  *
- * Each queue executes in order on its own thread, so a missing fence is a real race. One lock guards all
- * bookkeeping; it is never held while data moves or callbacks run. Imported memory that a command uses without its being
- * acquired, or that is released under work, ends the process with status 99: no driver says it, and the data is wrong. So does a buffer of
- * OpenGL's that is deleted before its object. Calls about OpenGL's are refused where its context is not current. Objects carry two counts: `refs` are the
- * client's, `holds` are the stub's own (commands hold what they use); an object goes when both are zero. */
+ * Each queue executes in order on its own thread, so a missing fence is a real race. One lock guards all bookkeeping; it is
+ * never held while data is copied or callbacks run. Using imported memory that is not acquired, or releasing it while in use,
+ * ends the process with status 99, because drivers do not report it and the data is wrong. So does deleting an OpenGL buffer
+ * before its OpenCL object. Calls on OpenGL's objects are refused if its context is not current. Objects have two counts:
+ * `refs` are the client's, `holds` are the stub's own (commands hold what they use); an object is destroyed when both are zero.
+ * */
 #define _DEFAULT_SOURCE
 #include "graphics_stub.h"
 #include "semaphore_stub.h"
@@ -126,7 +127,7 @@ struct platform {
     struct device device;
     char extensions[512];
     int maps, launches;
-    bool dead; /* `lost` has struck */
+    bool dead; /* `lost` has taken effect */
 };
 
 static struct platform platforms[2];
@@ -162,7 +163,7 @@ static void choose(struct quirks *q, const char *list)
 static bool is_gpu(const struct quirks *q) { return q->imports || q->dma_buf; }
 static bool is_chip(const struct quirks *q) { return is_gpu(q) || q->amd || q->graphics; }
 static bool has_uuid(const struct quirks *q) { return is_gpu(q) || (q->graphics && !q->amd); }
-/* What the driver says it has; `liar` says more than is true. */
+/* The extensions that the driver reports; `liar` reports more than it has. */
 static void declare_extensions(struct platform *p)
 {
     const struct quirks *q = &p->quirks;
@@ -232,7 +233,7 @@ static cl_ulong known_flags(const struct quirks *q)
 }
 static bool may_allocate(const struct quirks *q, size_t size) { return !(q->oom && size > (1u << 20)); }
 
-/* ---- The memory beside HIP's (agent_stub.c), in the part of AMD's driver ------------------------------------- */
+/* ---- Memory beside HIP's (agent_stub.c), in the mode `amd` --------------------------------------------------- */
 static void *beside(const char *name)
 {
     const char *path = getenv("ONEBUF_HIP_LIB");
@@ -251,7 +252,7 @@ static void agent_free(void *at)
     void (*give)(void *) = (void (*)(void *))beside("onebuf_stub_agent_free");
     if (give) give(at);
 }
-/* 0: not HIP's; 1: host memory that it pinned; 2: its device's */
+/* 0: not HIP's; 1: host memory that HIP pinned; 2: HIP's device memory */
 static int agent_knows(const struct quirks *q, const void *at)
 {
     int (*knows)(uint64_t) = q->amd ? (int (*)(uint64_t))beside("onebuf_stub_agent_knows") : NULL;
@@ -294,12 +295,13 @@ struct event {
     struct callback *callbacks;
 };
 struct mapping { struct mapping *next; unsigned char *at, *block; size_t offset, size; cl_ulong flags; };
-/* Imported memory, or a buffer of OpenGL's with that name: `held` is how it will be once all that was enqueued has run, `now` how it is. */
+/* Imported memory, or the OpenGL buffer with that name: `held` is its state after all enqueued commands, `now` its current
+ * state. */
 struct external { unsigned name; int fd, users; struct stat is; unsigned char *pages; bool apart, cached, held, now, dirty; };
 struct mem;
 typedef void (*mem_callback)(struct mem *, void *);
 struct destructor { struct destructor *next; mem_callback call; void *user; };
-/* The device's bytes [0, split) are the host's own pages; those from `split` on lie in `apart`. */
+/* The device's bytes [0, split) are the host's own pages; those from `split` on are in `apart`. */
 struct mem {
     struct object o;
     struct context *context;
@@ -324,7 +326,7 @@ static bool is(const void *p, enum magic magic)
 {
     const struct object *o = p;
     if (!o || o->magic != (int)magic) return false;
-    return o->refs > 0 || (magic == EVENT && o->holds > 0); /* a callback may look at an event that was let go */
+    return o->refs > 0 || (magic == EVENT && o->holds > 0); /* a callback may query an event that was released */
 }
 static void *object_new(size_t size, enum magic magic, void (*destroy)(void *))
 {
@@ -480,7 +482,7 @@ cl_int clGetDeviceInfo(struct device *d, cl_uint what, INFO)
     case 0x1047: return GIVE(cl_uint, 1);                  /* REFERENCE_COUNT */
     case 0x1053: return GIVE(cl_ulong, declared_svm(q));
     case 0x106A: return has_uuid(q) ? give(uuid, sizeof uuid, room, out, need) : CL_INVALID_VALUE; /* UUID_KHR */
-    case 0x4037: { /* TOPOLOGY_AMD: that of the HIP stub's first device, unless told otherwise */
+    case 0x4037: { /* TOPOLOGY_AMD: that of the HIP stub's first device by default */
         const char *bus = getenv("ONEBUF_STUB_BUS");
         unsigned char topology[24] = { 1, [21] = bus ? (unsigned char)strtol(bus, NULL, 16) : 0xc1 };
         return q->amd ? give(topology, sizeof topology, room, out, need) : CL_INVALID_VALUE;
@@ -509,13 +511,13 @@ void *clGetExtensionFunctionAddressForPlatform(struct platform *p, const char *n
     if (!strcmp(name, "clEnqueueAcquireExternalMemObjectsKHR")) return (void *)acquire_external;
     return strcmp(name, "clEnqueueReleaseExternalMemObjectsKHR") ? NULL : (void *)release_external;
 }
-void *clGetExtensionFunctionAddress(const char *name) /* speaks of no platform: the first */
+void *clGetExtensionFunctionAddress(const char *name) /* names no platform: the first one */
 {
     return clGetExtensionFunctionAddressForPlatform(&platforms[0], name);
 }
 
 static void context_destroy(void *p) { graphics_close(((struct context *)p)->graphics); }
-/* To the letter: the platform, OpenGL's context, which is current here, and EGL's display, in this order. */
+/* Exactly: the platform, OpenGL's context, which is current here, and EGL's display, in this order. */
 static cl_int check_graphics(const intptr_t *p)
 {
     struct platform *platform = (struct platform *)p[1];
@@ -529,7 +531,7 @@ static cl_int get_gl_context_info(const intptr_t *properties, cl_uint what, INFO
     cl_int bad = properties ? check_graphics(properties) : CL_INVALID_GL_SHAREGROUP;
     if (bad) return bad;
     struct platform *p = (struct platform *)properties[1];
-    if (what != 0x2006) return CL_INVALID_VALUE; /* the device on which it is now */
+    if (what != 0x2006) return CL_INVALID_VALUE; /* the device that it is on now */
     return p->quirks.elsewhere ? give("", 0, room, out, need) : GIVE(struct device *, &p->device);
 }
 struct context *clCreateContext(const intptr_t *properties, cl_uint n, struct device *const *devices,
@@ -597,7 +599,7 @@ static struct event *event_new(struct context *c, struct queue *q, cl_uint type,
     e->times[status] = now_ns();
     return e;
 }
-/* Moves an event on, wakes everybody, and then runs the callbacks that are due. The caller holds the event. */
+/* Advances an event, wakes all waiters, then runs the callbacks that are due. The caller holds the event. */
 static void set_status(struct event *e, cl_int status)
 {
     struct callback *due = NULL, **end = &due;
@@ -701,7 +703,7 @@ cl_int clSetUserEventStatus(struct event *e, cl_int status)
     if (status > 0) return CL_INVALID_VALUE;
     lock();
     bool first = e->status == CL_SUBMITTED;
-    if (first) e->status = CL_RUNNING; /* ours to set */
+    if (first) e->status = CL_RUNNING; /* this call may set it */
     unlock();
     if (!first) return CL_INVALID_OPERATION;
     hold(e);
@@ -747,7 +749,7 @@ static struct command *command_new(struct queue *q, cl_uint type, cl_uint n, str
     c->event = e, c->waits = copy, c->wait_count = n;
     DONE(c);
 }
-/* Lets go of what a command holds, but not of its event. */
+/* Releases what a command holds, except its event. */
 static void command_free(struct command *c)
 {
     for (cl_uint i = 0; i < c->wait_count; i++) drop(c->waits[i]);
@@ -772,7 +774,7 @@ static void use_external(const struct command *c, int change)
     }
     unlock();
 }
-/* Queues a command; `out` may be NULL; a blocking one gives the command's own status. */
+/* Queues a command; `out` may be NULL; a blocking call returns the command's own status. */
 static cl_int submit(struct queue *q, struct command *c, bool blocking, struct event **out)
 {
     struct event *e = hold(c->event);
@@ -783,7 +785,7 @@ static cl_int submit(struct queue *q, struct command *c, bool blocking, struct e
         if (both[i] && both[i]->root->external && !both[i]->root->external->held)
             violation("a command on imported memory was enqueued without its being acquired");
     if (out) *out = e;
-    else e->o.refs = 0; /* nobody's but ours */
+    else e->o.refs = 0; /* only ours */
     hold(e);            /* the command's */
     *q->tail = c, q->tail = &c->next, q->enqueued++;
     if (!lazy || blocking) q->flushed = q->enqueued;
@@ -795,7 +797,7 @@ static cl_int submit(struct queue *q, struct command *c, bool blocking, struct e
     return status < 0 ? status : CL_SUCCESS;
 }
 
-/* Quirks of execution; a status that is not CL_SUCCESS ends the command without its effect. */
+/* Quirks of execution; a status other than CL_SUCCESS ends the command without its effect. */
 static cl_int before_execution(struct command *c)
 {
     struct queue *q = c->event->queue;
@@ -826,17 +828,17 @@ static void run_command(struct command *c)
         status = execute(c);
         use_external(c, -1);
     }
-    command_free(c); /* before completion: who has waited for the event finds the buffers free */
+    command_free(c); /* before completion, so that a waiter for the event finds the buffers free */
     set_status(e, status);
     drop(e);
 }
 
-/* A kernel on memory that the driver does not know. */
+/* Whether it is a kernel on memory that the driver does not know. */
 static bool is_loose(const struct command *c)
 {
     return c && c->event->type == CL_COMMAND_NDRANGE_KERNEL && c->args[0].unknown && !c->wait_count;
 }
-/* Locked: lets the next command go first, where both are such kernels and nothing is between them. */
+/* Locked: lets the next command run first, if both are such kernels and nothing is between them. */
 static void overtaken(struct queue *q, struct command *c)
 {
     struct timespec limit;
@@ -861,7 +863,7 @@ static void *work(void *p)
     for (;;) {
         while (q->o.refs > 0 && !(q->head && q->finished < q->flushed)) pthread_cond_wait(&changed, &mutex);
         struct command *c = q->head;
-        if (!c) break; /* released, and nothing left to do */
+        if (!c) break; /* released, and no work left */
         if (!(q->head = c->next)) q->tail = &q->head;
         overtaken(q, c);
         unlock();
@@ -873,7 +875,7 @@ static void *work(void *p)
     lock(), w->done = true, pthread_cond_broadcast(&changed), unlock();
     return NULL;
 }
-/* Joins the threads of released queues; with `patience`, waits (2 s at most) for those still at work. */
+/* Joins the threads of released queues; with `patience`, waits (2 s at most) for those that still run. */
 static void reap(bool patience)
 {
     struct timespec limit;
@@ -895,7 +897,7 @@ static void reap(bool patience)
     }
     unlock();
 }
-/* For tests: how many objects and SVM allocations are alive, once released queues have run dry. */
+/* For tests: the number of live objects and SVM allocations, after released queues have finished. */
 int onebuf_stub_live(void)
 {
     reap(true);
@@ -1004,9 +1006,9 @@ static void *pages(size_t size)
 {
     size_t whole = (size + PAGE - 1) / PAGE * PAGE;
     void *p = aligned_alloc(PAGE, whole);
-    return p ? memset(p, 0xA5, whole) : NULL; /* fresh memory looks like nobody's data */
+    return p ? memset(p, 0xA5, whole) : NULL; /* so that reads of new memory are detected */
 }
-/* Where the device has byte `offset`; cuts *size down to what follows there without a break. */
+/* The device's address of byte `offset`; reduces *size to the contiguous bytes there. */
 static unsigned char *device_bytes(const struct mem *m, size_t offset, size_t *size)
 {
     const struct mem *r = m->root;
@@ -1029,7 +1031,7 @@ static void device_write(const struct mem *m, size_t offset, const void *from, s
         memmove(at, from, n);
     }
 }
-/* Decides where a buffer's bytes live: the heart of the memory quirks. */
+/* Decides where a buffer's bytes are: the core of the memory quirks. */
 static bool lay_out(struct mem *m, const struct quirks *q)
 {
     bool use = m->flags & CL_MEM_USE_HOST_PTR, alloc = m->flags & CL_MEM_ALLOC_HOST_PTR;
@@ -1045,7 +1047,7 @@ static bool lay_out(struct mem *m, const struct quirks *q)
     m->apart = m->split < m->size ? pages(m->size - m->split) : NULL;
     return (m->host || m->moves) && (m->apart || m->split == m->size);
 }
-/* The descriptor is the driver's from a successful import on: who closed it, closed another's since. */
+/* The driver owns the descriptor after a successful import: detects a caller that closed it. */
 static void external_destroy(struct mem *m)
 {
     struct external *x = m->external;
@@ -1064,7 +1066,7 @@ static void external_destroy(struct mem *m)
 static void mem_destroy(void *p)
 {
     struct mem *m = p;
-    /* From the callback on its owner may do what he likes. */
+    /* After the callback the owner may do anything with the memory. */
     if (m->external && m->external->name && graphics_size(m->context->graphics, m->external->name) < m->size)
         violation("a buffer of OpenGL's was deleted before its object");
     for (struct destructor *d; (d = m->destructors); free(d)) m->destructors = d->next, d->call(m, d->user);
@@ -1101,7 +1103,7 @@ struct mem *clCreateBuffer(struct context *c, cl_ulong flags, size_t size, void 
     if (flags & CL_MEM_COPY_HOST_PTR) device_write(m, 0, host_ptr, size);
     DONE(m);
 }
-/* What is no memory, or less than was said, stays the caller's. */
+/* If the descriptor is not memory, or is too small, the caller still owns it. */
 static struct mem *import(struct context *c, int fd, cl_ulong flags, size_t size, cl_int *err)
 {
     const struct quirks *q = &c->platform->quirks;
@@ -1135,7 +1137,7 @@ static void hand_over(struct mem *m, bool acquire)
     if (x->cached && acquire) memcpy(m->host, x->pages, m->size);
     if (x->cached && !acquire && dirty) memcpy(x->pages, m->host, m->size);
 }
-/* A part of imported memory was not imported itself. */
+/* Acquires or releases imported memory. A sub-buffer is refused, because it was not imported itself. */
 static cl_int external_command(struct queue *q, cl_uint type, cl_uint count, struct mem *const *list, WAITS)
 {
     bool of_gl = type == CL_COMMAND_ACQUIRE_GL || type == CL_COMMAND_RELEASE_GL;
@@ -1146,7 +1148,7 @@ static cl_int external_command(struct queue *q, cl_uint type, cl_uint count, str
         if (!is(list[i], MEM) || !list[i]->external) return CL_INVALID_MEM_OBJECT;
         if (of_gl != (list[i]->external->name != 0)) return CL_INVALID_GL_OBJECT;
         if (list[i]->context != q->context) return CL_INVALID_CONTEXT;
-        if (list[i]->external->held == acquire) return CL_INVALID_OPERATION; /* twice, or without the other */
+        if (list[i]->external->held == acquire) return CL_INVALID_OPERATION; /* twice, or without the counterpart */
     }
     cl_int err = CL_OUT_OF_HOST_MEMORY;
     struct mem **copy = calloc(count, sizeof *copy);
@@ -1164,7 +1166,7 @@ static cl_int release_external(struct queue *q, cl_uint count, struct mem *const
 {
     return external_command(q, CL_COMMAND_RELEASE_EXTERNAL, count, list, n, waits, event);
 }
-/* ---- Buffers of OpenGL's: acquiring takes the bytes, releasing gives them back ---------------------------------- */
+/* ---- OpenGL's buffers: acquiring reads the bytes, releasing writes them back ------------------------------------ */
 static bool is_beside_gl(const struct context *c)
 {
     return c->graphics && graphics_current((intptr_t)c->graphics->theirs);
@@ -1195,7 +1197,7 @@ cl_int clEnqueueReleaseGLObjects(struct queue *q, cl_uint count, struct mem *con
     if (is(q, QUEUE) && !is_beside_gl(q->context)) return CL_INVALID_CONTEXT;
     return external_command(q, CL_COMMAND_RELEASE_GL, count, list, n, waits, event);
 }
-/* ---- Semaphores of others: binary ones, by their descriptors ------------------------------------------------- */
+/* ---- Binary semaphores of other APIs, by descriptor ---------------------------------------------------------- */
 static void semaphore_destroy(void *p)
 {
     struct semaphore *s = p;
@@ -1211,7 +1213,7 @@ static struct semaphore *create_semaphore(struct context *c, const cl_ulong *lis
     struct semaphore *s = object_new(sizeof *s, SEMAPHORE, semaphore_destroy);
     if (!s) abort();
     s->context = hold(c), s->words = words;
-    close((int)list[3]); /* it is the driver's now */
+    close((int)list[3]); /* the driver owns it now */
     DONE(s);
 }
 static cl_int release_semaphore(struct semaphore *s) { return release(s, SEMAPHORE, CL_INVALID_SEMAPHORE); }
@@ -1251,7 +1253,7 @@ struct mem *clCreateBufferWithProperties(struct context *c, const cl_ulong *prop
     if (!properties || !*properties) return clCreateBuffer(c, flags, size, host_ptr, err);
     if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
     const struct quirks *q = &c->platform->quirks;
-    if (!may_import(q, properties[0]) || properties[2]) FAIL(CL_INVALID_PROPERTY); /* whatever was declared */
+    if (!may_import(q, properties[0]) || properties[2]) FAIL(CL_INVALID_PROPERTY); /* whatever is reported */
     if (host_ptr) FAIL(CL_INVALID_HOST_PTR);
     if ((flags & ~(cl_ulong)MEM_ACCESS) || !one_bit_at_most(flags)) FAIL(CL_INVALID_VALUE);
     if (!size || size > MAX_ALLOC) FAIL(CL_INVALID_BUFFER_SIZE);
@@ -1265,7 +1267,7 @@ struct mem *clCreateSubBuffer(struct mem *m, cl_ulong flags, cl_uint type, const
         !one_bit_at_most(flags & MEM_ACCESS) || !one_bit_at_most(flags & MEM_HOST_ACCESS))
         FAIL(CL_INVALID_VALUE);
     cl_ulong access = flags & MEM_ACCESS, host = flags & MEM_HOST_ACCESS, has = m->flags & MEM_ACCESS;
-    if (access && has != CL_MEM_READ_WRITE && access != has) FAIL(CL_INVALID_VALUE); /* narrower, never wider */
+    if (access && has != CL_MEM_READ_WRITE && access != has) FAIL(CL_INVALID_VALUE); /* may narrow the access, not widen it */
     if (!region[1]) FAIL(CL_INVALID_BUFFER_SIZE);
     if (region[0] > m->size || region[1] > m->size - region[0]) FAIL(CL_INVALID_VALUE);
     if (region[0] % (ALIGN_BITS / 8)) FAIL(CL_MISALIGNED_SUB_BUFFER_OFFSET);
@@ -1311,7 +1313,7 @@ cl_int clSetMemObjectDestructorCallback(struct mem *m, mem_callback call, void *
     return CL_SUCCESS;
 }
 
-/* `barred`: the host-access flags that forbid what the caller is about to do. */
+/* `barred`: the host-access flags that forbid the caller's operation. */
 static cl_int check_range(struct queue *q, struct mem *m, size_t offset, size_t size, cl_ulong barred)
 {
     if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
@@ -1378,8 +1380,8 @@ static void before_map(struct platform *p)
     if (first && p->quirks.crash) crash_now();
     if (first && p->quirks.hang_map) hang_forever();
 }
-/* `moving`: fresh memory for each map. The last block is kept until the next map, and the start wanders,
- * so that the allocator cannot give the same address twice running. */
+/* `moving`: new memory for each map. The previous block is kept until the next map, and the start varies, so that the allocator
+ * cannot return the same address twice in a row. */
 static bool map_block(struct mem *root, struct mapping *g)
 {
     lock();
@@ -1397,7 +1399,7 @@ void *clEnqueueMapBuffer(struct queue *q, struct mem *m, cl_uint blocking, cl_ul
                              (flags & CL_MAP_READ ? CL_MEM_HOST_WRITE_ONLY : 0));
     if (bad) FAIL(bad);
     if (!flags || flags > CL_MAP_WRITE_INVALIDATE_REGION) FAIL(CL_INVALID_VALUE);
-    if (m->root->external) FAIL(CL_INVALID_OPERATION); /* no driver must map it */
+    if (m->root->external) FAIL(CL_INVALID_OPERATION); /* imported memory must not be mapped */
     before_map(q->context->platform);
     struct mem *r = m->root;
     struct mapping *g = calloc(1, sizeof *g);
@@ -1456,7 +1458,7 @@ static void unmap(struct mem *m, struct mapping *g)
 
 /* ---- Shared virtual memory -------------------------------------------------------------------------------- */
 static bool has_svm(struct context *c) { return !c->platform->quirks.liar && declared_svm(&c->platform->quirks); }
-/* How many bytes of an SVM allocation follow `at`; 0 if it is in none. */
+/* The number of bytes of an SVM allocation that follow `at`; 0 if it is in none. */
 static size_t svm_room(struct context *c, const void *at)
 {
     size_t room = 0;
@@ -1559,10 +1561,10 @@ cl_int clEnqueueSVMFree(struct queue *q, cl_uint count, void *list[], svm_free_c
 /* ---- Programs and kernels --------------------------------------------------------------------------------- */
 static const struct native natives[] = {
     { "onebuf_step", "uint*", 4, 1 }, { "advance", "uint*", 4, 1 }, { "onebuf_step_bytes", "uchar*", 1, 1 }, { "onebuf_step_pages", "uint*", 4, 1024 },
-    { "onebuf_address", "ulong*", 0, 0 }, /* stores what it sees as its second argument's address into its first */
+    { "onebuf_address", "ulong*", 0, 0 }, /* stores the address of its second argument into its first */
 };
 static cl_uint parameters(const struct native *k) { return k->element ? 5 : 2; }
-static const char binary_mark[] = "onebuf-stub-binary\n"; /* a binary is this and then the source */
+static const char binary_mark[] = "onebuf-stub-binary\n"; /* a binary is this, followed by the source */
 
 static void program_destroy(void *p)
 {
@@ -1638,7 +1640,7 @@ cl_int clGetProgramBuildInfo(struct program *g, struct device *d, cl_uint what, 
     default: return CL_INVALID_VALUE;
     }
 }
-/* The bytes of ONEBUF_STUB_BINARY, for as long as the process lives. */
+/* The bytes of ONEBUF_STUB_BINARY, for the lifetime of the process. */
 static const char *binary_file(size_t *bytes)
 {
     static char file[1 << 20];
@@ -1716,7 +1718,7 @@ cl_int clSetKernelArgSVMPointer(struct kernel *k, cl_uint index, const void *at)
     if (!has_svm(k->program->context)) return CL_INVALID_OPERATION;
     if (index) return CL_INVALID_ARG_INDEX;
     size_t room = svm_room(k->program->context, at);
-    bool unknown = !room && k->program->context->platform->quirks.amd; /* which looks at nothing */
+    bool unknown = !room && k->program->context->platform->quirks.amd; /* which is not checked */
     if (!room && !unknown) return CL_INVALID_ARG_VALUE;
     k->args[0] = (struct arg){ .set = true, .unknown = unknown, .svm = (unsigned char *)(uintptr_t)at, .room = room };
     return CL_SUCCESS;
@@ -1830,7 +1832,7 @@ static cl_int step(const struct command *c)
     return CL_SUCCESS;
 }
 
-/* ---- What the commands do (on the queue's thread, without the lock) --------------------------------------- */
+/* ---- Execution of commands (on the queue's thread, without the lock) -------------------------------------- */
 static void fill(const struct command *c)
 {
     unsigned char block[PAGE]; /* a whole number of patterns */

@@ -1,4 +1,4 @@
-/* The stub's own test: loads it once per mode and checks that each mode misbehaves as promised, and only so.
+/* Tests the stub: loads it once per mode and checks that each mode misbehaves as documented, and only so.
  *
  *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -pthread -o selftest selftest.c -ldl
  *   ./selftest ./libstub.so              everything
@@ -71,7 +71,7 @@ static bool open_library(const char *name)
 static void close_library(void)
 {
     dlclose(handle);
-    CHECK(!dlopen(library, RTLD_NOW | RTLD_NOLOAD)); /* or the next mode would not be read */
+    CHECK(!dlopen(library, RTLD_NOW | RTLD_NOLOAD)); /* otherwise the next mode would not be read */
 }
 static void start(const char *name)
 {
@@ -115,7 +115,7 @@ static uint32_t *map(P mem, L flags)
 }
 static void unmap(P mem, P at) { CHECK(clEnqueueUnmapMemObject(queue, mem, at, 0, NULL, NULL) == 0 && clFinish(queue) == 0); }
 
-/* The map protocol, both ways, over one buffer: how many words arrive on the device, how many on the host? */
+/* The map protocol, in both directions, on one buffer: how many words arrive on the device, and how many on the host? */
 struct seen { int device, host; bool stable; };
 static struct seen exchange(L flags)
 {
@@ -132,7 +132,7 @@ static struct seen exchange(L flags)
     s.stable = again == first;
     for (U i = 0; i < N; i++) s.host += again[i] == 1000 + i;
     unmap(mem, again);
-    CHECK(clEnqueueUnmapMemObject(queue, mem, again, 0, NULL, NULL) == -30); /* no longer mapped */
+    CHECK(clEnqueueUnmapMemObject(queue, mem, again, 0, NULL, NULL) == -30); /* not mapped any more */
     CHECK(clReleaseMemObject(mem) == 0);
     return s;
 }
@@ -148,10 +148,10 @@ static void memory_modes(void)
         CHECK(use.device == table[i].use_device && use.host == table[i].use_host && use.stable);
         CHECK(alloc.device == table[i].alloc_device && alloc.host == table[i].alloc_host);
         CHECK(alloc.stable == table[i].alloc_stable);
-        CHECK(plain.device == N && plain.host == N); /* plain buffers are right in every mode */
+        CHECK(plain.device == N && plain.host == N); /* plain buffers are correct in every mode */
         stop();
     }
-    /* Without map and unmap: only real sharing shows. */
+    /* Without map and unmap, only really shared memory works. */
     start("good");
     P mem = clCreateBuffer(context, USE, BYTES, host, &err);
     host[5] = 42;
@@ -185,7 +185,7 @@ static I status_of(P event)
 static void on_event(P event, I status, P user)
 {
     (void)user;
-    CHECK(status_of(event) == status); /* even if the client has let the event go */
+    CHECK(status_of(event) == status); /* even if the client has released the event */
     called_status = status;
     called++;
 }
@@ -206,19 +206,19 @@ static void events(void)
     CHECK(clReleaseMemObject(mem) == 0); /* two commands still hold it */
     usleep(20000);
     CHECK(status_of(done[0]) > 0 && status_of(done[1]) > 0 && called == 0 && order == 0);
-    CHECK(clReleaseCommandQueue(other) == 0); /* with work pending: finishes it */
+    CHECK(clReleaseCommandQueue(other) == 0); /* with work pending, which it finishes */
     CHECK(clSetUserEventStatus(gate, 0) == 0 && clSetUserEventStatus(gate, 0) == -59);
     CHECK(clWaitForEvents(2, done) == 0 && status_of(done[0]) == 0);
     CHECK(order == 21 && back[0] == 3 && back[N - 1] == 3 + N - 1);
     until(&called, 1);
     CHECK(called_status == 0);
-    CHECK(clSetEventCallback(done[0], 0, on_event, NULL) == 0 && called == 2); /* complete: at once */
+    CHECK(clSetEventCallback(done[0], 0, on_event, NULL) == 0 && called == 2); /* complete: called immediately */
     L t[4];
     for (U i = 0; i < 4; i++) CHECK(clGetEventProfilingInfo(done[0], 0x1280 + i, 8, &t[i], NULL) == 0);
     CHECK(t[0] && t[0] <= t[1] && t[1] <= t[2] && t[2] <= t[3]);
     for (int i = 0; i < 2; i++) CHECK(clReleaseEvent(done[i]) == 0);
     CHECK(clReleaseEvent(gate) == 0);
-    /* A failed event fails what waits for it. */
+    /* A failed event fails the commands that wait for it. */
     gate = clCreateUserEvent(context, &err);
     called = 0;
     CHECK(clEnqueueMarkerWithWaitList(queue, 1, &gate, &late) == 0 && clSetEventCallback(late, 0, on_event, NULL) == 0);
@@ -271,7 +271,7 @@ static void calls(void)
     CHECK(!clCreateSubBuffer(mem, 0, 0x1220, odd, &err) && err == -13 && !clCreateSubBuffer(mem, 0, 0x1220, big, &err) && err == -30);
     P sub = clCreateSubBuffer(mem, 0, 0x1220, region, &err);
     CHECK(sub && !clCreateSubBuffer(sub, 0, 0x1220, region, &err) && err == -38);
-    CHECK(clReleaseMemObject(mem) == 0); /* the child keeps it */
+    CHECK(clReleaseMemObject(mem) == 0); /* the sub-buffer keeps it alive */
     U value = 5, got = 0, zero = 0;
     CHECK(clEnqueueFillBuffer(queue, sub, &value, 4, 0, 256, 0, NULL, NULL) == 0);
     CHECK(clEnqueueReadBuffer(queue, sub, 1, 252, 4, &got, 0, NULL, NULL) == 0 && got == 5);
@@ -342,7 +342,7 @@ static void other_modes(void)
     P mem = clCreateBuffer(context, 0, 1 << 20, NULL, &err);
     CHECK(mem && clReleaseMemObject(mem) == 0 && !clCreateBuffer(context, 0, (1 << 20) + 1, NULL, &err) && err == -4);
     stop();
-    for (int ti = 0; ti < 2; ti++) { /* bit 20: TI's on-chip memory, and nobody else's */
+    for (int ti = 0; ti < 2; ti++) { /* bit 20: TI's on-chip memory, refused by all others */
         start(ti ? "ti" : "good");
         mem = clCreateBuffer(context, 1 << 20, 64, NULL, &err);
         CHECK(ti ? mem && clReleaseMemObject(mem) == 0 : !mem && err == -30);
@@ -417,9 +417,9 @@ static void imports(void)
         int fd = file_of(BYTES), kept = dup(fd), wire[2];
         uint32_t *seen = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, kept, 0);
         for (U j = 0; j < N; j++) seen[j] = j;
-        CHECK(pipe(wire) == 0 && !import(table[i].kind, wire[0], BYTES) && err == -30); /* no memory */
+        CHECK(pipe(wire) == 0 && !import(table[i].kind, wire[0], BYTES) && err == -30); /* not memory */
         CHECK(!import(table[i].kind, -1, BYTES) && err == -30 && !import(table[i].other, fd, BYTES) && err == -64);
-        CHECK(!import(table[i].kind, fd, BYTES + 1) && err == -61 && is_open(fd)); /* still the caller's */
+        CHECK(!import(table[i].kind, fd, BYTES + 1) && err == -61 && is_open(fd)); /* the caller still owns it */
         P mem = import(table[i].kind, fd, BYTES), part, plain = clCreateBuffer(context, 0, BYTES, NULL, &err);
         S region[] = { 1024, 512 };
         part = clCreateSubBuffer(mem, 1, 0x1220, region, &err);
@@ -438,9 +438,9 @@ static void imports(void)
         read_back(plain);
         CHECK(back[7] == 5 && give(mem, false) == 0 && clFinish(queue) == 0);
         clReleaseMemObject(mem);
-        CHECK(is_open(fd)); /* the part keeps it */
+        CHECK(is_open(fd)); /* the part keeps it alive */
         clReleaseMemObject(part), clReleaseMemObject(plain);
-        CHECK(!is_open(fd) && is_open(kept)); /* the driver's own, since the import */
+        CHECK(!is_open(fd) && is_open(kept)); /* the driver owns it since the import */
         munmap(seen, BYTES), close(kept), close(wire[0]), close(wire[1]);
         stop();
     }
@@ -455,7 +455,7 @@ static void imports(void)
     stop();
     unsetenv("ONEBUF_STUB_UUID");
 }
-/* In a child, which must not come back: memory that was not acquired, or released under work, or whose fd was closed. */
+/* In a child, which must end: uses memory that was not acquired, or releases it while in use, or closes its descriptor. */
 static int misuse(int how)
 {
     fflush(stdout);
@@ -479,7 +479,7 @@ static int misuse(int how)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* In a child: `crash*` must kill it, `hang*` must still be at it when the alarm rings, a leak must be told. */
+/* In a child: `crash*` must kill it, `hang*` must still run when the alarm comes, a leak must be reported. */
 static int in_child(const char *name, bool kernel_too, bool leak)
 {
     fflush(stdout);

@@ -1,6 +1,6 @@
-/* A binary semaphore as both stub drivers know it: two words in a file of its own, which whoever plays Vulkan has made.
- * It is as strict as no driver is: a signal before the last one's wait has run, and a wait that no signal was enqueued for
- * before, end the process with status 99. */
+/* A binary semaphore shared by the stub drivers: two words in a separate file, which the party that plays Vulkan creates.
+ * It is stricter than any driver: a signal before the previous one's wait has run, and a wait without an earlier signal,
+ * end the process with status 99. */
 #ifndef ONEBUF_SEMAPHORE_STUB_H
 #define ONEBUF_SEMAPHORE_STUB_H
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 enum semaphore_use { UNUSED, SIGNAL_ENQUEUED, WAIT_ENQUEUED };
 struct semaphore_words { _Atomic uint32_t set, use; };
 
-/* NULL for a descriptor that is not open, or not a semaphore's. */
+/* NULL for a descriptor that is not open, or not a semaphore. */
 static inline struct semaphore_words *semaphore_open(int fd)
 {
     char link[64], name[64] = "";
@@ -36,7 +36,7 @@ static inline void semaphore_enqueue(struct semaphore_words *s, bool signal)
     if (signal) semaphore_turn(s, UNUSED, SIGNAL_ENQUEUED, "a semaphore was signalled before its last wait has run");
     else semaphore_turn(s, SIGNAL_ENQUEUED, WAIT_ENQUEUED, "a wait on a semaphore that no signal was enqueued for");
 }
-/* On the queue's thread; whether it is done. */
+/* On the queue's thread; returns whether it is done. */
 static inline bool semaphore_run(struct semaphore_words *s, bool signal)
 {
     uint32_t set = 1;

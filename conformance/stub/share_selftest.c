@@ -1,5 +1,5 @@
-/* The test of cuda_share.c, cuda_managed.c and hsa_stub.c: each sequence as it should be, then what has to be refused, then what has
- * to end the process.
+/* Tests cuda_share.c, cuda_managed.c and hsa_stub.c: each call sequence as intended, then what must be refused, then what must
+ * end the process.
  *
  *   cc -std=c11 -Wall -Wextra -Werror -O1 -g -pthread -o share_selftest share_selftest.c -ldl
  *   ./share_selftest ./libcuda_stub.so */
@@ -66,7 +66,7 @@ static P context[2], stream;
 static bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
 static void drain(bool hip) { while (hip ? hipStreamQuery(stream) : cuStreamQuery(stream)) usleep(100); }
 
-/* Whether a child of ours that does this is ended by the stub. */
+/* Whether the stub ends a child process that does this. */
 static bool dies(void (*what)(P), P with)
 {
     fflush(stdout);
@@ -88,7 +88,7 @@ static void free_mapped(P at) { cuMemAddressFree((L)(uintptr_t)at, 2 * MIB2); }
 static void fill_unasked(P at) { cuMemsetD32Async((L)(uintptr_t)at, 1, 1, stream); }
 static void unmap_half(P at) { cuMemUnmap((L)(uintptr_t)at, MIB2); }
 
-/* Virtual memory, exported: whoever maps the descriptor sees what the device stored. */
+/* Virtual memory, exported: a mapping of the descriptor has what the device stored. */
 static void virtual_memory(void)
 {
     struct prop p = prop(0), wrong = p;
@@ -123,9 +123,9 @@ static void virtual_memory(void)
     CHECK(dies(unmap_half, (P)(uintptr_t)at));
     CHECK(dies(release_twice, handle));
     CHECK(cuMemImportFromShareableHandle(&again, (P)(intptr_t)fd, 1) == 0 && is_open(fd));
-    CHECK(cuMemImportFromShareableHandle(&again, (P)(intptr_t)1, 1) == 1); /* not ours */
+    CHECK(cuMemImportFromShareableHandle(&again, (P)(intptr_t)1, 1) == 1); /* not from a stub */
     CHECK(cuMemRelease(again) == 0 && cuMemRelease(handle) == 0);
-    CHECK(cuMemExportToShareableHandle(&fd, handle, 1, 0) == 400); /* mapped, but no handle any more */
+    CHECK(cuMemExportToShareableHandle(&fd, handle, 1, 0) == 400); /* still mapped, but the handle is released */
     CHECK(cuMemUnmap(at, 2 * MIB2) == 0 && cuMemAddressFree(at, 2 * MIB2) == 0 && close(fd) == 0);
     CHECK(onebuf_stub_live() == 0);
 }
@@ -133,7 +133,7 @@ static void virtual_memory(void)
 static void destroy_under_buffer(P memory) { cuDestroyExternalMemory(memory); }
 static void destroy_twice(P memory) { hipDestroyExternalMemory(memory); hipDestroyExternalMemory(memory); }
 
-/* CUDA takes the descriptor. */
+/* CUDA takes ownership of the descriptor. */
 static void external_memory(void)
 {
     struct prop p = prop(0);
@@ -142,7 +142,7 @@ static void external_memory(void)
     I fd = -1;
     CHECK(cuMemCreate(&handle, MIB2, &p, 0) == 0 && cuMemExportToShareableHandle(&fd, handle, 1, 0) == 0);
     struct handle from = { .kind = 1, .u.fd = fd, .bytes = 2 * MIB2 };
-    CHECK(cuImportExternalMemory(&memory, &from) == 1 && is_open(fd)); /* larger than it is */
+    CHECK(cuImportExternalMemory(&memory, &from) == 1 && is_open(fd)); /* larger than the memory */
     from.bytes = MIB2;
     from.reserved[3] = 1;
     CHECK(cuImportExternalMemory(&memory, &from) == 1);
@@ -225,7 +225,7 @@ static void peers(void)
     CHECK(cuMemAlloc_v2(&a, 64) == 0 && cuCtxPushCurrent_v2(context[1]) == 0 && cuMemAlloc_v2(&b, 64) == 0);
     CHECK(cuCtxPopCurrent_v2(&(P){ 0 }) == 0 && cuMemsetD32Async(a, 9, 16, stream) == 0);
     CHECK(cuMemcpyPeerAsync(b, context[0], a, context[0], 64, stream) == 1);
-    CHECK(cuMemsetD32Async(b, 9, 1, stream) == 0); /* the one was let at the other's, and not the other way round */
+    CHECK(cuMemsetD32Async(b, 9, 1, stream) == 0); /* the first may access the second's memory, but not the other way round */
     drain(false);
     P others;
     CHECK(cuCtxPushCurrent_v2(context[1]) == 0 && cuStreamCreate(&others, 1) == 0);
@@ -246,7 +246,7 @@ static void peers(void)
     CHECK(cuCtxPopCurrent_v2(&(P){ 0 }) == 0);
 }
 
-/* AMD's way: hipMalloc, HSA's export with its offset, an alias of the same bytes; the descriptor is the caller's. */
+/* As on AMD: hipMalloc, HSA's export with its offset, an alias of the same bytes; the caller owns the descriptor. */
 static void dma_bufs(void)
 {
     L at, alias, offset = 0;
@@ -278,8 +278,8 @@ static void dma_bufs(void)
     CHECK(hipFree(at) == 0 && hsa_shut_down() == 0 && hsa_shut_down() == 0x100B && onebuf_stub_live() == 0);
 }
 
-/* Managed memory in a process of its own, whose streams a fork would not have: in turn; touched by the host, or by the device, while
- * its pages are the other's. */
+/* Managed memory in a separate process, because a forked child has no streams: used alternately; then accessed by the host, or
+ * by the device, while its pages are on the other side. */
 static int touch(const char *who)
 {
     const struct location host = { 2, 0 }, device = { 1, 0 }, nowhere = { 3, 0 };

@@ -1,4 +1,4 @@
-//! What a caller can get wrong: each mistake is an error of its own kind that says what to do.
+//! Caller errors: each has its own error variant and a message that says what to do.
 
 use onebuf::{
     Access, Arg, Buffer, CopyPolicy, Error, Grid, HubBuilder, MemoryKind, RouteKind, Signature,
@@ -9,7 +9,7 @@ use std::{fs, ops::Bound, os::unix::fs::PermissionsExt};
 
 const N: usize = 1000;
 
-/// Asserts the kind of an error and that its text names each of some words.
+/// Asserts the variant of an error and that its text contains each of some words.
 macro_rules! refused {
     ($outcome:expr, $kind:pat, $($word:expr),* $(,)?) => {{
         let error = match $outcome {
@@ -85,7 +85,7 @@ fn ranges() {
             refused!(buffer.read_async(range, vec![1]), Error::InvalidArgument(_), "range");
             refused!(buffer.write_async(range, vec![1]), Error::InvalidArgument(_), "range");
         }
-        refused!(buffer.write(&[1; 3]), Error::InvalidArgument(_), "3 elements", "range of 1000");
+        refused!(buffer.write(&[1; 3]), Error::InvalidArgument(_), "3 elements", "range has 1000");
         refused!(buffer.read(&mut [0; N + 1]), Error::InvalidArgument(_), "1001 elements");
         refused!(buffer.copy_from(N, buffer, ..1), Error::InvalidArgument(_), "inside");
         refused!(buffer.copy_from(usize::MAX, buffer, ..2), Error::InvalidArgument(_), "range");
@@ -95,7 +95,7 @@ fn ranges() {
         refused!(batch.write(0, &[]), Error::InvalidArgument(_), "non-empty");
         let small = machine.hub.buffer::<u32>(1).shared_with([&side.device]).build().unwrap();
         refused!(small.copy_from(0, buffer, ..2), Error::InvalidArgument(_), "buffer of 1");
-        // None of them left a mark.
+        // None of the refused calls left a guard.
         buffer.write(&[3; N]).unwrap();
     });
 }
@@ -156,7 +156,7 @@ fn arguments() {
     each(|machine, side, buffer| {
         let queue = &side.queue;
         let program = side.device.program(&two_source()).unwrap();
-        // SAFETY: it writes the first element of a buffer that has at least one.
+        // SAFETY: the kernel writes the first element of a buffer that has at least one.
         let kernel = unsafe { program.kernel("two", two()).unwrap() };
         let launch = |grid: Grid, args: &[Arg<'_>]| queue.launch(&kernel, grid, args);
         let (write, read) = (|| buffer.write_on(queue).unwrap(), || buffer.read_on(queue).unwrap());
@@ -194,7 +194,7 @@ fn arguments() {
             let wrong = launch(Grid::from([huge]).local([huge]), &args![write(), 1u32, 1f32]);
             refused!(wrong, Error::InvalidArgument(_), "`two`", "group");
         }
-        // Nothing was started, and nothing is held.
+        // Nothing was started, and no guard is held.
         launch(one, &args![write(), 3u32, 2f32]).unwrap();
         assert_eq!(buffer.to_vec().unwrap()[0], 6, "{}", side.device);
     });
@@ -204,7 +204,7 @@ fn arguments() {
 fn kernels_and_programs() {
     each(|machine, side, _| {
         let program = side.device.program(&two_source()).unwrap();
-        // SAFETY: none of these comes to be launched.
+        // SAFETY: none of these kernels is launched.
         let kernel = |name, signature| unsafe { program.kernel(name, signature) };
         refused!(kernel("three", two()), Error::InvalidArgument(_), "no ", "kernel `three`");
         if side.device.info().api.0 == "opencl" {
@@ -300,7 +300,7 @@ fn copies_that_are_forbidden() {
         let builder = machine.hub.buffer::<u32>(N).shared_with([&a.device, &b.device]);
         let builder = builder.allocate_on(&a.device).copies(CopyPolicy::Forbid);
         match builder.clone().build() {
-            // Fine-grained shared virtual memory copies nothing by contract.
+            // Fine-grained SVM is free of copies by contract.
             Ok(buffer) => assert_eq!(buffer.plan().memory_kind, MemoryKind::FineSvm),
             Err(error) => {
                 let (id, to) = (a.device.id(), b.device.id());
@@ -325,7 +325,7 @@ fn copies_that_are_forbidden() {
         "share the buffer with the host"
     );
     refused!(buffer.map_mut(), Error::CopyForbidden { .. }, "-> host");
-    buffer.write(&[1; N]).unwrap(); // asked for, so allowed
+    buffer.write(&[1; N]).unwrap(); // requested, so allowed
 }
 
 #[test]

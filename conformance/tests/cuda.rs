@@ -1,5 +1,5 @@
-//! CUDA and HIP behind the public types, over the stub library: buffers, hand-overs to other devices, the
-//! ledger, the doctor's verdicts, failures.
+//! CUDA and HIP through the public API, with the stub library: buffers, hand-overs to other devices, the ledger, the doctor's
+//! verdicts, failures.
 
 #[path = "cuda/managed.rs"]
 mod managed;
@@ -8,7 +8,7 @@ use onebuf::{
     Access, Buffer, CopyPolicy, Device, Error, Hub, HubBuilder, MemoryKind, Probe, Result,
     RouteKind, Signature, Source, SyncMethod, args,
     doctor::{Doctor, Verdicts},
-    topology::State,
+    topology::VerdictState,
 };
 use onebuf_conformance::{
     Machine, Side, Step, Watchdog, assert_same, cuda_stub, fresh, kinds, life, note, one_api,
@@ -31,7 +31,7 @@ use std::{
 const N: usize = 5000;
 const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 
-/// A hub that has the stub's two devices as those of one API, and no others.
+/// A hub with the stub's two devices as devices of one API, and no other drivers.
 fn stubbed(api: &str) -> Option<HubBuilder> {
     let library = cuda_stub()?.to_string_lossy().into_owned();
     let builder =
@@ -42,7 +42,7 @@ fn stubbed(api: &str) -> Option<HubBuilder> {
     })
 }
 
-/// A test over both APIs.
+/// Runs a test with both APIs.
 fn each(test: impl Fn(&str, HubBuilder)) {
     let _alone = one_api();
     let _watchdog = Watchdog::new("the stub of CUDA and HIP", Duration::from_secs(240));
@@ -66,7 +66,7 @@ fn devices_have_numbers_and_what_is_missing_has_reasons() {
     });
 }
 
-/// The stub's own test: the sequences of calls that share memory, and what has to be refused or to end the process.
+/// The stub's own test: the call sequences that share memory, and misuse that must be refused or end the process.
 #[test]
 fn the_stub_shares_as_it_promises() {
     let (Some(library), Some(program)) = (cuda_stub(), share_selftest()) else { return };
@@ -76,7 +76,7 @@ fn the_stub_shares_as_it_promises() {
     assert!(ran.status.success() && said == "fine\n", "{said}");
 }
 
-/// The table of ROCr's calls, with memory of HIP's: the installed library has no GPU to export from.
+/// The symbol table of ROCr, with HIP's memory; the installed library has no GPU to export from.
 #[test]
 fn rocr_describes_and_exports_what_hip_allocated() {
     let _alone = one_api();
@@ -85,7 +85,7 @@ fn rocr_describes_and_exports_what_hip_allocated() {
     let hip = CudaLike::load(Flavor::Hip, library, None).unwrap();
     let hsa = Hsa::load(library, Some(probe.clone())).unwrap();
     assert!(hsa.has_dmabuf());
-    // SAFETY: memory that is this test's own, freed at the end; descriptors are closed once.
+    // SAFETY: the memory is this test's own and freed at the end; each descriptor is closed once.
     unsafe {
         hip.init(0).unwrap();
         hip.set_device(1).unwrap();
@@ -119,7 +119,7 @@ fn rocr_describes_and_exports_what_hip_allocated() {
     assert!(probe.live().is_empty(), "{:?}", probe.live());
 }
 
-/// Every pair of host and two devices, by every route that they declare, each taking its turns.
+/// Every pair of the host and two devices takes turns by every declared route.
 #[test]
 fn pairs_see_each_others_work() {
     each(|api, builder| {
@@ -211,14 +211,14 @@ fn the_doctor_proves_host_pages_and_then_nothing_is_copied() {
         let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
         assert_eq!(report.routes.len(), 2, "{report:?}");
         for route in &report.routes {
-            assert_eq!(route.verdict.state, State::Proven, "{route:?}");
+            assert_eq!(route.verdict.state, VerdictState::Proven, "{route:?}");
         }
         let Some(builder) = stubbed(api) else { return };
         let hub = builder.verdicts(Verdicts::load(cache.path()).unwrap()).build().unwrap();
         let (host, side) = (hub.host(), Side::open(&hub.device(api).unwrap()).unwrap());
         let buffer = hub.buffer::<u32>(N).shared_with([&host, &side.device]);
         let buffer = match buffer.copies(CopyPolicy::Forbid).build() {
-            // Whether a hand-over of the stub's grows with size is a matter of time, on a busy machine.
+            // The doctor may measure a hand-over time that grows with size if the machine is busy.
             Err(Error::CopyForbidden { .. })
                 if report.routes.iter().all(|r| r.verdict.zero_copy != Some(true)) =>
             {
@@ -259,7 +259,7 @@ fn compiled_programs_are_kept_for_the_next_process() {
     });
 }
 
-/// A life, and a second one, with everything that there is; then again with each call failing in turn.
+/// Runs both scenarios of the suite; then again with each call failing in turn.
 #[test]
 fn lives_whose_calls_fail() {
     each(|api, builder| {
@@ -273,7 +273,7 @@ fn lives_whose_calls_fail() {
     });
 }
 
-/// Nothing is left; a thread that waited for a future may be late.
+/// Asserts that nothing is left; a thread that waited for a future may be late.
 fn assert_settled(probe: &Probe, what: &str) {
     let start = Instant::now();
     while !probe.live().is_empty() && start.elapsed() < Duration::from_secs(5) {
@@ -287,7 +287,7 @@ fn sweep(api: &str, live: impl Fn(&Device, &Buffer<u32>) -> Result<()>) {
     sweep_of(builder, api, live);
 }
 
-/// The same over hubs that are built otherwise.
+/// As `sweep`, with hubs from another builder.
 fn sweep_of(
     builder: impl Fn() -> HubBuilder,
     api: &str,
@@ -299,7 +299,7 @@ fn sweep_of(
         let hub = builder().probe(probe.clone()).build().unwrap();
         let device = hub.device(api).unwrap();
         let buffer = fresh(&device).unwrap();
-        // Invalid value, out of memory, invalid handle, not supported: none that ends a context.
+        // Invalid value, out of memory, invalid handle, not supported: none of these ends a context.
         probe.fail_nth(n, [1, 2, 400, 801][n as usize % 4]);
         let outcome = live(&device, &buffer);
         let Some(call) = probe.failed() else {
@@ -310,7 +310,7 @@ fn sweep_of(
         let what = format!("{api}: call {n}, {call}, failed: {outcome:?}");
         assert!(!matches!(outcome, Err(Error::Timeout { .. })), "{what}");
         if swept % 10 == 0 {
-            // Work that failed is told by the next use of its buffer, once.
+            // The next use of a buffer reports failed work, once.
             live(&device, &buffer)
                 .or_else(|_| live(&device, &buffer))
                 .unwrap_or_else(|e| panic!("{what}; then it does not work: {e}"));
@@ -323,7 +323,7 @@ fn sweep_of(
     assert!(swept >= 60, "{swept} calls are no life");
 }
 
-/// Every pair that has a real CUDA or HIP device in it, with whatever else this machine has.
+/// Every pair with a real CUDA or HIP device, and any other device of this machine.
 #[test]
 fn real_devices_see_each_others_work() {
     let _alone = one_api();
@@ -354,10 +354,9 @@ fn real_devices_see_each_others_work() {
     }
 }
 
-/// Hand-overs by the thousand between a GPU of CUDA or HIP and OpenCL on the same chip, by every sync method, every
-/// element checked. `ONEBUF_SOAK` says how many for each sync method and direction of sharing. Vulkan makes the
-/// semaphores, and takes turns with both.
-/// With `ONEBUF_CALLS` set, each sync method also tells how long the drivers' calls took.
+/// Thousands of hand-overs between a CUDA or HIP GPU and OpenCL on the same chip, by every sync method, with every element
+/// checked. `ONEBUF_SOAK` sets the number for each sync method and sharing direction. Vulkan creates the semaphores and takes
+/// turns with both. With `ONEBUF_CALLS` set, prints the time of the drivers' calls for each sync method.
 #[test]
 fn every_sync_method_holds_between_real_devices() {
     let _alone = one_api();
@@ -418,20 +417,20 @@ fn every_sync_method_holds_between_real_devices() {
     }
 }
 
-/// Whether the one's runtime is built on the other, so that they share events.
+/// Whether the first runtime is built on the second, so that they share events.
 fn is_built_on(one: &Side, other: &Side) -> bool {
     one.device.info().caps.built_on.as_deref() == Some(other.device.id())
 }
 
-/// Whether semaphores would join the two on this route.
+/// Whether the plan joins the two by semaphores on this route.
 fn has_semaphores(from: &Side, to: &Side, kind: RouteKind) -> bool {
     let builder = from.device.hub().buffer::<u32>(N).shared_with([&from.device, &to.device]);
     let plan = builder.allocate_on(&from.device).route(kind).trust_declared(true).plan();
     plan.is_ok_and(|plan| plan.routes.iter().any(|hop| hop.sync == SyncMethod::Semaphore))
 }
 
-/// Many are shared by threads with queues of their own: some sync methods are late by milliseconds, and all at once. Whether
-/// every one of them used the sync method.
+/// Splits the rounds between threads with separate queues, because some sync methods are late by milliseconds, all at once.
+/// Returns whether every thread used the sync method.
 fn from_threads(
     from: &Side,
     to: &Side,
@@ -454,7 +453,7 @@ fn from_threads(
     })
 }
 
-/// The drivers' calls that took most of a hand-over, in microseconds for each: from one to the next, with what we do between.
+/// Prints the driver calls with the largest share of a hand-over, in microseconds each, measured from one call to the next.
 fn tell_times(probe: &Probe, rounds: u32) {
     for (call, count, time) in probe.times().into_iter().take(14) {
         let (us, often) = (time.as_secs_f64() * 1e6, count as f64 / f64::from(rounds));
@@ -465,7 +464,7 @@ fn tell_times(probe: &Probe, rounds: u32) {
     }
 }
 
-/// Whether the sync method, or a lower one, was used; what was not says so.
+/// Returns whether the sync method or a lower one was used; prints a skip if not.
 fn hand_over_often(
     from: &Side,
     to: &Side,
@@ -491,7 +490,7 @@ fn hand_over_often(
         host += begun.elapsed();
         probe.iter().for_each(|probe| probe.pause());
         *sync_methods.entry(buffer.fence().unwrap().sync_method()).or_default() += 1;
-        // The model follows now and then: a slow host that did it each time would find all work over, and nothing to wait for.
+        // The model is updated only sometimes: on a slow host, doing it each round would leave no work to wait for.
         if n % 20 == 19 || n + 1 == rounds {
             (n / 20 * 20..=n).for_each(|n| step_model(&mut model, Step::nth(n)));
         }
@@ -517,7 +516,7 @@ fn hand_over_often(
         return false;
     }
     if sync_method == SyncMethod::Semaphore {
-        // Two threads may share a queue of onebuf's own: there an event does.
+        // Two threads may share one of onebuf's service queues, where an event is enough.
         let alone = |used: &SyncMethod| *used <= SyncMethod::Event;
         assert!(
             sync_methods.contains_key(&sync_method) && sync_methods.keys().all(alone),

@@ -1,9 +1,9 @@
-//! The proof of the prover: the doctor's verdict on drivers whose faults are known.
+//! Tests the doctor: its verdicts on drivers with known faults.
 
 use onebuf::{
     RouteKind,
     doctor::{Doctor, Verdicts},
-    topology::State,
+    topology::VerdictState,
 };
 use onebuf_conformance::{Watchdog, absent, note, stub};
 use serde_json::Value;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 
-/// One run of the doctor over the stub driver.
+/// One run of the doctor with the stub driver.
 struct Run<'r> {
     mode: &'r str,
     cache: &'r Path,
@@ -28,7 +28,7 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// What it printed, or its complaint.
+    /// Returns what it printed, or its error message.
     fn answer(&self) -> Option<Result<Answer, String>> {
         let mut command = Command::new(HELPER);
         command.arg(self.cache).arg(self.silence_ms.to_string()).args(self.words);
@@ -75,7 +75,7 @@ impl Answer {
         self.found(from, to, kind, "refuted", why);
     }
 
-    /// Neither proven nor refuted: it could not be tried.
+    /// Neither proven nor refuted: the route could not be tried.
     fn not_tried(&self, from: &str, to: &str, kind: &str, why: &str) {
         self.found(from, to, kind, "declared", why);
     }
@@ -96,7 +96,7 @@ impl Answer {
     }
 }
 
-/// A run in a fresh cache that must succeed; `None` without a C compiler.
+/// Runs in a new cache, and must succeed; `None` without a C compiler.
 fn doctor(mode: &str, words: &[&str], environment: &[(&str, &str)]) -> Option<Answer> {
     timed(mode, 10_000, words, environment)
 }
@@ -145,7 +145,7 @@ fn shadow_shares_but_copies() {
     let used = &answer.0["use"];
     let forbidden = used["forbidden"].as_str().expect("forbidden");
     assert!(forbidden.contains("host -> opencl:0") && forbidden.contains("copies"), "{forbidden}");
-    // Each map and each unmap copies: away before the host writes, there, and back.
+    // Each map and unmap copies: back before the host writes, to the device, and back.
     assert_eq!(used["implied_bytes"], 3 * 40_000, "{used}");
 }
 
@@ -154,9 +154,9 @@ fn moving_has_a_copy_behind_its_maps() {
     let Some(answer) = doctor("moving", &[], &[]) else { return };
     answer.proven("opencl:0", "host", "host_pointer", false);
     let why = answer.route("opencl:0", "host", "host_pointer")["why"].as_str().expect("a reason");
-    // Both are true of it, and either will do.
+    // Both statements are true of this driver, and either is accepted.
     assert!(why.contains("address moves") || why.contains("the hand-over copies"), "{why}");
-    // Imported pages do not move: that route is as good as it looks.
+    // Imported pages do not move, so that route is proven.
     answer.proven("host", "opencl:0", "host_pointer", true);
 }
 
@@ -200,7 +200,7 @@ fn a_hang_is_refuted_in_time() {
             let why = route["why"].as_str().expect("a reason");
             assert!(why.contains("hung") || why.contains("timed out"), "{mode}: {why}");
         }
-        // Three routes, each given up on after 3 s of silence.
+        // Three routes, each abandoned after 3 s of silence.
         assert!(start.elapsed() < Duration::from_secs(60), "{mode}: {:?}", start.elapsed());
     }
 }
@@ -254,7 +254,7 @@ fn a_bad_driver_beside_a_good_one_harms_only_itself() {
 fn verdicts_are_remembered_until_something_changes() {
     let cache = private_folder();
     let quick = |words: &[&str], environment: &[(&str, &str)]| {
-        // Refuted at once, so that remembering is what takes the time.
+        // Refuted immediately, so that the cache dominates the time.
         let run =
             Run { mode: "separate", cache: cache.path(), silence_ms: 10_000, words, environment };
         run.answer()
@@ -276,7 +276,7 @@ fn verdicts_are_remembered_until_something_changes() {
     assert!(fresh.0["not_read"].is_null() && fresh.0["not_saved"].is_null(), "{fresh:?}");
 }
 
-/// What is wrong with the cache is told, and stops nothing; what can be replaced is.
+/// A problem with the cache is reported and stops nothing; a damaged file is replaced.
 #[test]
 fn a_cache_that_cannot_be_used_stops_nothing() {
     let (cache, words, environment) = (private_folder(), &[][..], &[][..]);
@@ -304,12 +304,12 @@ fn a_cache_that_cannot_be_used_stops_nothing() {
     let error = not_saved(path);
     assert!(error.contains("not private") && error.contains("chmod 700"), "{error}");
     assert!(!file.exists());
-    // In /proc no folder can be made, not even by root.
+    // No folder can be created in /proc, not even by root.
     let error = not_saved(Path::new("/proc/onebuf"));
     assert!(error.contains("/proc/onebuf") && error.contains("not saved"), "{error}");
 }
 
-/// A driver that answers late while devices are discovered says nothing of the route: it is tried again.
+/// A driver that is slow during discovery proves nothing about the route: it is tried again.
 #[test]
 fn a_helper_that_is_silent_before_its_experiment_refutes_nothing() {
     let Some(library) = stub() else { return };
@@ -331,7 +331,7 @@ fn a_helper_that_is_silent_before_its_experiment_refutes_nothing() {
     };
     let report = examine(&slow, Duration::from_millis(500));
     let verdict = &report.routes[0].verdict;
-    assert_eq!(verdict.state, State::Declared, "{}", verdict.why);
+    assert_eq!(verdict.state, VerdictState::Declared, "{}", verdict.why);
     assert!(
         verdict.why.contains("not known") && verdict.why.contains("discovering"),
         "{}",
@@ -340,7 +340,7 @@ fn a_helper_that_is_silent_before_its_experiment_refutes_nothing() {
     assert_eq!(Verdicts::load(cache.path()).unwrap().len(), 0);
     let report = examine(Path::new(HELPER), Duration::from_secs(60));
     let verdict = &report.routes[0].verdict;
-    assert_eq!((report.experiments, verdict.state), (1, State::Proven), "{}", verdict.why);
+    assert_eq!((report.experiments, verdict.state), (1, VerdictState::Proven), "{}", verdict.why);
 }
 
 #[test]
@@ -374,11 +374,11 @@ fn a_real_driver_is_examined() {
     assert_eq!((report.routes.len(), report.experiments), (1, 1));
     let verdict = &report.routes[0].verdict;
     note(&format!("host -> PoCL host_pointer: {:?}, {}", verdict.state, verdict.why));
-    assert_eq!(verdict.state, State::Proven, "{}", verdict.why);
+    assert_eq!(verdict.state, VerdictState::Proven, "{}", verdict.why);
     assert_eq!(told, [(0, 1), (1, 1)]);
-    // A hub that loads the cache believes it.
+    // A hub that loads the cache uses the verdict.
     let hub = onebuf::builder().without(["vulkan", "gl"]).cache(cache.path()).build().unwrap();
-    let known = hub.topology().routes().iter().filter(|r| r.verdict.state == State::Proven);
+    let known = hub.topology().routes().iter().filter(|r| r.verdict.state == VerdictState::Proven);
     assert_eq!(known.count(), 1);
 }
 
@@ -394,6 +394,6 @@ fn a_hub_with_a_library_of_its_own_is_examined_with_it() {
         route.from == hub.host().index() && route.kind == RouteKind::HostPointer
     };
     let report = doctor.run_where(&hub, host_pages, &mut |_| ()).unwrap();
-    let states: Vec<State> = report.routes.iter().map(|route| route.verdict.state).collect();
-    assert_eq!(states, [State::Proven], "{:?}", report.routes);
+    let states: Vec<VerdictState> = report.routes.iter().map(|route| route.verdict.state).collect();
+    assert_eq!(states, [VerdictState::Proven], "{:?}", report.routes);
 }

@@ -1,5 +1,5 @@
-//! How processes end: with work pending, forked, or with a driver that hangs. Each is a process of its own, an ignored test
-//! of this program.
+//! How processes end: with work pending, forked, or with a driver that hangs. Each runs in a separate process, as an
+//! ignored test of this program.
 
 use onebuf::{
     Error, MemoryKind,
@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Another process, which runs one ignored test of this program.
+/// Starts another process that runs one ignored test of this program.
 fn child(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("the path of this program"));
     command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
@@ -27,20 +27,20 @@ fn child(test: &str) -> Command {
     command
 }
 
-/// A shell that starts tests in the background has them ignore SIGINT, `nohup` SIGHUP, and their children inherit that.
+/// Restores default signals: a shell ignores SIGINT for background tests, `nohup` ignores SIGHUP, and children inherit that.
 fn obeys_signals(command: &mut Command) {
     let obey = || {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-            // SAFETY: the default, of signals that have one.
+            // SAFETY: restores the default action of signals that have one.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         Ok(())
     };
-    // SAFETY: `signal` is all that is called between fork and exec, where it may be.
+    // SAFETY: only `signal`, which is async-signal-safe, is called between fork and exec.
     unsafe { command.pre_exec(obey) };
 }
 
-/// A folder that is closed to others, as sockets and caches want theirs.
+/// A folder that is closed to other users, as sockets and caches require.
 fn private_folder() -> tempfile::TempDir {
     let mut builder = tempfile::Builder::new();
     builder.permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap()
@@ -55,7 +55,7 @@ fn own_opencl() -> onebuf::HubBuilder {
     onebuf::builder().without(["cuda", "hip", "vulkan", "gl"]).verdicts(Default::default())
 }
 
-/// PoCL compiles a kernel when it is first launched, and crashes when the process ends meanwhile.
+/// PoCL compiles a kernel at its first launch, and crashes if the process ends meanwhile.
 #[test]
 fn a_process_ends_well_with_work_pending() {
     const RUNS: usize = 6;
@@ -75,9 +75,9 @@ fn a_process_ends_well_with_work_pending() {
     assert!(crashed.is_empty(), "{} of {RUNS} runs: {}", crashed.len(), crashed[0]);
 }
 
-/// How a forked child ends that does this: one that blocks by SIGALRM.
+/// Runs a closure in a forked child and returns how the child ended; SIGALRM ends a child that blocks.
 fn forked(inside: impl FnOnce() -> i32) -> ExitStatus {
-    // SAFETY: the child runs the closure and ends without unwinding or handlers; it uses what this thread has.
+    // SAFETY: the child runs the closure and ends without unwinding or handlers; it uses only what this thread has.
     unsafe {
         let pid = libc::fork();
         assert!(pid >= 0, "fork");
@@ -95,7 +95,7 @@ fn is_lost<T>(answer: onebuf::Result<T>) -> bool {
     matches!(answer, Err(Error::DeviceLost { reason, .. }) if reason.contains("fork"))
 }
 
-/// In a child no device of the hub works, nothing waits, and all of it can be dropped. The parent's hub works on.
+/// In a child no device of the hub works, nothing waits, and everything can be dropped. The parent's hub still works.
 #[test]
 #[ignore = "started by `a_forked_child_is_told_so`"]
 fn forks() {
@@ -116,11 +116,11 @@ fn forks() {
                 is_lost(
                     hub.buffer::<u32>(4096).shared_with([&device]).allocate_on(&device).build(),
                 ),
-                // What the host sees without the driver's help it still sees.
+                // Memory that the host accesses without the driver is still readable.
                 buffer
                     .to_vec()
                     .map_or_else(|error| is_lost::<()>(Err(error)), |all| all == [7; 4096]),
-                // The host alone needs no driver.
+                // The host backend needs no driver.
                 onebuf::builder().only(["host"]).build().is_ok(),
             ];
             drop((pending, buffer, queue, device.clone()));
@@ -128,12 +128,12 @@ fn forks() {
         });
         assert_eq!(status.code(), Some(0), "{device}: the answer with this number; {status}");
     }
-    // The host's pages are the parent's and the child's, as `docs/threads.md` says.
+    // Host pages are shared by parent and child, as `docs/threads.md` says.
     let pages = hub.buffer::<u32>(16).memory_kind(MemoryKind::HostPages).allocate_on(&hub.host());
     let pages = pages.build().unwrap();
     let status = forked(|| i32::from(pages.fill(2).is_err()));
     assert_eq!((status.code(), pages.to_vec().unwrap()), (Some(0), vec![2; 16]));
-    // The parent's hub is as it was.
+    // The parent's hub still works.
     for device in hub.devices() {
         let buffer = hub.buffer::<u32>(16).shared_with([&device]).build().unwrap();
         buffer.write(&[3; 16]).unwrap();
@@ -148,7 +148,7 @@ fn a_forked_child_is_told_so() {
     assert!(output.status.success(), "{}", text(&output));
 }
 
-/// Forks while another thread is inside of the driver, with the queue's locks. No child waits for them.
+/// Forks while another thread is inside the driver and holds the queue's locks. No child waits for them.
 #[test]
 #[ignore = "started by `a_fork_amid_another_threads_calls_blocks_no_queue`"]
 fn forks_amid_calls() {
@@ -177,12 +177,12 @@ fn a_fork_amid_another_threads_calls_blocks_no_queue() {
     assert!(output.status.success(), "{}", text(&output));
 }
 
-/// Sends itself SIGTERM, which ends it one way or the other.
+/// Sends itself SIGTERM, which must end it.
 #[test]
 #[ignore = "started by `a_signal_ends_the_first_process_of_a_container_too`"]
 fn is_signalled() {
     onebuf::peer::remove_sockets_on_signals().unwrap();
-    // SAFETY: a signal for this very process.
+    // SAFETY: the signal goes to this process.
     assert_eq!(unsafe { libc::raise(libc::SIGTERM) }, 0);
     thread::sleep(Duration::from_secs(20));
     std::process::exit(0);
@@ -205,13 +205,13 @@ fn a_signal_ends_the_first_process_of_a_container_too() {
     obeys_signals(&mut command);
     let first = command.output().unwrap();
     // The kernel drops a signal that the first process sends to itself, unless the main thread is still in the handler and
-    // blocks it: then another thread takes the signal, which ends the process, and `unshare` ends as it did.
+    // blocks it. Then another thread takes the signal, which ends the process, and `unshare` ends the same way.
     let ended = (first.status.code(), first.status.signal());
     let exited = (Some(128 + libc::SIGTERM), None);
     assert!(ended == exited || ended == (None, Some(libc::SIGTERM)), "{}", text(&first));
 }
 
-/// A child of a process that has a socket, and that is sent a signal.
+/// Sends signals to children of a process that has a socket.
 #[test]
 #[ignore = "started by `a_signal_to_a_forked_child_is_none_to_its_parent`"]
 fn forks_with_a_socket() {
@@ -228,21 +228,21 @@ fn forks_with_a_socket() {
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         let status = forked(|| {
             onebuf::peer::remove_sockets();
-            // SAFETY: a signal for this very process.
+            // SAFETY: the signal goes to this process.
             unsafe { libc::raise(signal) }
         });
         assert_eq!(status.signal(), Some(signal), "{status}");
     }
-    // The child asks for the same as its parent.
+    // The child installs the handler too.
     let status = forked(|| {
         onebuf::peer::remove_sockets_on_signals().unwrap();
-        // SAFETY: as above; it comes by a thread of its own.
+        // SAFETY: as above; the handler's thread ends the process.
         unsafe { libc::raise(libc::SIGTERM) };
         thread::sleep(Duration::from_secs(15));
         0
     });
     assert_eq!(status.signal(), Some(libc::SIGTERM), "{status}");
-    // Time for a thread to end this process, if it were told to.
+    // Gives a thread time to end this process, if it wrongly did.
     thread::sleep(Duration::from_millis(300));
     assert_eq!(files(), 2, "the parent's");
     drop(offer);
@@ -256,7 +256,7 @@ fn a_signal_to_a_forked_child_is_none_to_its_parent() {
     assert!(output.status.success(), "{}", text(&output));
 }
 
-/// Makes a hub when the main thread's own data is gone already, which a first one had used.
+/// Creates a hub after the main thread's thread-locals, which a first hub had used, are gone.
 #[test]
 #[ignore = "started by `a_hub_can_be_made_in_an_exit_handler`"]
 fn exits_with_a_new_hub() {
@@ -266,10 +266,10 @@ fn exits_with_a_new_hub() {
         device.queue().unwrap().finish().unwrap();
         eprintln!("made late");
     }
-    // A child's one thread is its main thread, which that of a test is not. No driver was loaded before.
+    // The child's only thread is its main thread; a test's thread is not. No driver was loaded before.
     let status = forked(|| {
         drop(own_opencl().build().unwrap());
-        // SAFETY: a function without arguments; it ends the process where it would unwind.
+        // SAFETY: the function takes no arguments, and aborts instead of unwinding.
         assert_eq!(unsafe { libc::atexit(late) }, 0);
         std::process::exit(0);
     });
@@ -286,7 +286,7 @@ fn a_hub_can_be_made_in_an_exit_handler() {
     assert!(output.status.success() && said.contains("made late"), "{said}");
 }
 
-/// How often the thread that watches drivers' calls has given up its processor.
+/// The number of voluntary context switches of the thread that watches driver calls.
 fn watchdogs_switches() -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let named = |task: &std::path::PathBuf| {
@@ -298,7 +298,7 @@ fn watchdogs_switches() -> u64 {
     switches.unwrap().trim().parse().unwrap()
 }
 
-/// Calls drivers, and then nothing any more.
+/// Calls the driver, then does nothing.
 #[test]
 #[ignore = "started by `the_watchdog_of_an_idle_process_sleeps`"]
 fn idles() {
@@ -310,7 +310,7 @@ fn idles() {
         thread::sleep(Duration::from_secs(2));
         std::mem::replace(&mut before, watchdogs_switches()) == before
     });
-    // It is woken again by the next call.
+    // The next call wakes it again.
     queue.finish().unwrap();
     wait_until("it does not wake up", || watchdogs_switches() > before);
 }
@@ -323,7 +323,7 @@ fn the_watchdog_of_an_idle_process_sleeps() {
     assert!(output.status.success(), "{}", text(&output));
 }
 
-/// Maps a buffer of the stub, which hangs there in one of its parts; with the log on standard error.
+/// Maps a buffer of the stub, which hangs there in one mode; logs to standard error.
 #[test]
 #[ignore = "started by `a_driver_call_that_hangs_is_named`"]
 fn maps() {
@@ -387,13 +387,13 @@ fn a_driver_call_that_hangs_is_named() {
         named >= 2 && said.contains("has not returned for 0.") && said.contains("the mapper"),
         "{said}"
     );
-    // Twice as late each time: at 0.3, 0.6, 1.2 and 2.4 s.
+    // Each warning comes after twice the time: at 0.3, 0.6, 1.2 and 2.4 s.
     assert!(named <= 4, "{said}");
     let quiet = run("good");
     assert!(!quiet.contains("has not returned"), "{quiet}");
 }
 
-/// The processes that are this program's helper, by their parents' cache.
+/// Returns the helper processes that were started with this cache.
 fn helpers_of(cache: &Path) -> Vec<i32> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok());
     let mine = |pid: &i32| {
@@ -414,18 +414,18 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A process that does not outlive its test.
+/// A process that is killed at the end of its test.
 struct Ends(Child);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A helper that hangs in its driver is gone soon after the doctor, however that ended.
+/// A helper that hangs in its driver ends soon after the doctor, however the doctor ended.
 #[test]
 fn a_helper_does_not_outlive_its_doctor() {
     let Some(library) = stub() else { return };
@@ -441,9 +441,9 @@ fn a_helper_does_not_outlive_its_doctor() {
         obeys_signals(&mut doctor);
         let mut doctor = Ends(doctor.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
         wait_until("no helper was started", || !helpers_of(cache.path()).is_empty());
-        // Time to get into the driver that hangs.
+        // Gives the helper time to enter the driver call that hangs.
         thread::sleep(Duration::from_millis(300));
-        // SAFETY: a signal to a child that was not waited for.
+        // SAFETY: the signal goes to a child that was not waited for.
         assert_eq!(unsafe { libc::kill(doctor.0.id() as i32, signal) }, 0);
         let mut ended = None;
         wait_until("the doctor does not end by its signal", || {

@@ -1,5 +1,5 @@
-//! Memory that goes to another program by a descriptor, and memory that comes from one, over the stubs of CUDA and
-//! OpenCL: what both see, who owns which descriptor, and what is refused.
+//! Memory exported to and imported from another program by a descriptor, with the stubs of CUDA and OpenCL: what
+//! both see, who owns which descriptor, and what is refused.
 
 use onebuf::{Buffer, CopyPolicy, Error, FdKind, Hub, MemoryKind, Pool, Probe};
 use onebuf_conformance::{Side, Step, assert_same, note, play, random_words, step_model};
@@ -25,7 +25,7 @@ fn with_the_stubs() {
     there_and_back(&hub);
     let before = descriptors();
     refusals(&hub);
-    // Memory that was dropped under work is put aside, and freed by those who come after.
+    // Memory that was dropped while in use is freed later, by following allocations.
     let cuda = hub.device("cuda:0").unwrap();
     for _ in 0..1000 {
         if descriptors() == before {
@@ -48,7 +48,7 @@ fn with_the_stubs() {
     panic!("{:?} left, {} descriptors", probe.live(), descriptors());
 }
 
-/// Descriptors of the stub's memory that this process has.
+/// Counts this process's descriptors of the stub's memory.
 fn descriptors() -> usize {
     let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let links = links.filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -61,7 +61,7 @@ fn exportable(hub: &Hub, side: &Side) -> Buffer<u32> {
     builder.build().unwrap()
 }
 
-/// Every word, both ways; the copy that nobody made is the control.
+/// Checks every word in both directions. The control: no copy is made.
 fn there_and_back(hub: &Hub) {
     let [cl, cuda] = ["opencl:0", "cuda:0"].map(|id| Side::open(&hub.device(id).unwrap()).unwrap());
     let buffer = exportable(hub, &cuda);
@@ -73,7 +73,7 @@ fn there_and_back(hub: &Hub) {
         exported.allocation_bytes >= BYTES && exported.allocation_bytes.is_multiple_of(2 << 20)
     );
 
-    // As another program would: the descriptor and the numbers are all it has.
+    // Imports as another program would, with only the descriptor and the numbers.
     let whole = exported.allocation_bytes;
     // SAFETY: the stub exported it here, and no other process has it.
     let import = || unsafe { hub.import::<u32>(&exported.fd, exported.kind, whole) };
@@ -87,11 +87,11 @@ fn there_and_back(hub: &Hub) {
     assert!(matches!(map, Err(Error::CopyForbidden { .. })), "memory of others is no slice");
     drop(map);
     drop(theirs);
-    // Dropping enqueues the release; others are told by other means, here by waiting.
+    // Dropping enqueues the release; the other side is synchronised by other means, here by waiting.
     cl.queue.finish().unwrap();
     assert_same(&buffer.to_vec().unwrap(), &model, "after the importer let go");
 
-    // A part of it, on two devices at once, without a copy.
+    // A part of the memory, on two devices at once, without a copy.
     let part = import().range(1024, 2048).shared_with([&cl.device]).copies(CopyPolicy::Forbid);
     let part = part.build(&cuda.device).unwrap();
     for (turn, side) in (3..).zip([&cuda, &cl, &cl, &cuda]) {
@@ -127,7 +127,7 @@ fn refusals(hub: &Hub) {
 
     let exported = buffer.export(FdKind::OpaqueFd).unwrap();
     let import = |fd: &dyn AsFdObject, offset, bytes, whole| {
-        // SAFETY: the stub looks at what it is given before it uses it.
+        // SAFETY: the stub checks its arguments before it uses them.
         let import = unsafe { hub.import::<u32>(fd.fd(), FdKind::OpaqueFd, whole) };
         import.range(offset, bytes).build(&cuda.device)
     };
@@ -159,7 +159,7 @@ fn refusals(hub: &Hub) {
     let copied = copied.copies(CopyPolicy::Forbid).build(&cuda.device);
     assert!(matches!(copied, Err(Error::CopyForbidden { .. })), "{copied:?}");
 
-    // One that was exported is nobody else's afterwards.
+    // An exported buffer is not pooled again.
     let pool = Pool::new(hub);
     let builder =
         hub.buffer::<u32>(N).shared_with([&cuda.device]).memory_kind(MemoryKind::Exportable);
@@ -171,7 +171,7 @@ fn refusals(hub: &Hub) {
     assert_eq!(pool.statistics().made, 2, "{:?}", pool.statistics());
 }
 
-/// Any descriptor.
+/// Any type with a descriptor.
 trait AsFdObject {
     fn fd(&self) -> std::os::fd::BorrowedFd<'_>;
 }

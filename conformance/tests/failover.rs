@@ -1,5 +1,5 @@
-//! A route that fails while the program runs: the next one takes over behind the same handle, the data stay, and
-//! it is told. Under `Forbid` it is an error, and the data stay as well.
+//! A route fails while the program runs: the next route replaces it behind the same handle, the data is kept, and the
+//! failure is reported. Under `Forbid` it is an error, and the data is kept too.
 
 use onebuf::{
     Buffer, CopyPolicy, Device, Error, Hub, MemoryKind, Probe, Result, RouteKind, bridge,
@@ -32,7 +32,7 @@ fn fake(name: &str) -> FakeConfig {
     FakeConfig { name: name.into(), delay, ..FakeConfig::default() }
 }
 
-/// A hub whose driver calls the probe sees: two fake devices, or the real ones and a fake.
+/// A hub whose driver calls pass the probe: two fake devices, or the real ones and a fake.
 fn hub(probe: &Arc<Probe>, real: bool) -> Hub {
     let builder = onebuf::builder()
         .without(["vulkan", "gl"])
@@ -43,14 +43,14 @@ fn hub(probe: &Arc<Probe>, real: bool) -> Hub {
     builder.fake(fake("two")).build().expect("the host")
 }
 
-/// The devices that share the buffer: the first is home.
+/// The devices that share the buffer; the first is the home.
 fn devices(hub: &Hub, real: bool) -> Option<[Device; 2]> {
     let first = if real { hub.device("Portable Computing Language") } else { hub.device("fake:0") };
     let second = hub.device(if real { "fake:0" } else { "fake:1" }).expect("a fake");
     first.ok().map(|first| [first, second])
 }
 
-/// A way to share, by the form that the home is allocated in, and whether the host is the home.
+/// A way to share: the home's memory kind, and whether the host is the home.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     memory_kind: MemoryKind,
@@ -59,14 +59,14 @@ struct Way {
 
 const PAGES: Way = Way { memory_kind: MemoryKind::HostPages, on_host: true };
 
-/// PoCL's shared virtual memory is the fine kind, that of the fakes the coarse.
+/// PoCL has fine-grained SVM, the fakes coarse-grained.
 fn ways(real: bool) -> [Way; 3] {
     let svm = if real { MemoryKind::FineSvm } else { MemoryKind::CoarseSvm };
     let device = |memory_kind| Way { memory_kind, on_host: false };
     [PAGES, device(MemoryKind::MappedDevice), device(svm)]
 }
 
-/// The calls that change who may use memory.
+/// The calls that change access states.
 const CHANGES: [&str; 5] = [
     "clEnqueueMapBuffer",
     "clEnqueueUnmapMemObject",
@@ -82,7 +82,7 @@ fn build(hub: &Hub, devices: &[Device; 2], way: Way, policy: CopyPolicy) -> Resu
     builder.trust_declared(true).copies(policy).build()
 }
 
-/// Everybody takes a turn. Gives what the buffer must hold after the last turn that worked.
+/// Every side takes turns. `model` holds the contents after the last turn that succeeded.
 fn turns(sides: &[Side; 2], buffer: &Buffer<u32>, model: &mut [u32]) -> Result<()> {
     for round in 0..2 {
         for (at, side) in (2 * round..).zip(sides) {
@@ -110,15 +110,15 @@ fn assert_settled(probe: &Probe, what: &str) {
     assert!(probe.live().is_empty(), "{what}: {:?} left", probe.live());
 }
 
-/// How calls are made to fail.
+/// Which calls fail.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Nth(u64),
     Always(&'static str),
 }
 
-/// Numbers of calls to fail, until several in a row were not made: how often a wait asks is not always the same. Of many
-/// calls, most of them polls, a third has to do; all of them with `ONEBUF_SOAK`.
+/// Numbers of the calls to fail, until several in a row did not occur; the number of polls in a wait varies. Beyond the
+/// first 50 only every third call is tried, because most are polls; all of them with `ONEBUF_SOAK`.
 fn faults() -> impl Iterator<Item = Number> {
     let (misses, all) = (Rc::new(Cell::new(0)), std::env::var_os("ONEBUF_SOAK").is_some());
     let numbers = (1u64..).filter(move |n| all || *n <= 50 || n.is_multiple_of(3));
@@ -140,14 +140,14 @@ impl Number {
     }
 }
 
-/// What came of one fault: which call failed, and whether the turns went on.
+/// The result of one fault: the call that failed, and whether the turns continued.
 struct Outcome {
     call: &'static str,
     coped: bool,
     implied: u64,
 }
 
-/// One buffer's life with one fault; `None` when no call was left to fail.
+/// Uses one buffer with one fault; `None` if there was no call left to fail.
 fn attempt(real: bool, way: Way, policy: CopyPolicy, fault: Fault) -> Option<Outcome> {
     let what = format!("{way:?}, {policy}, {fault:?}");
     let probe = Probe::new();
@@ -185,8 +185,8 @@ fn attempt(real: bool, way: Way, policy: CopyPolicy, fault: Fault) -> Option<Out
     Some(Outcome { call, coped, implied })
 }
 
-/// After an error the contents are those of the last turn that worked, or of the one that failed only after its
-/// work was done; an error that was not told yet comes first, once.
+/// After an error the contents are those of the last successful turn, or of a turn that failed after its work was done.
+/// A pending error is reported first, once.
 fn recover(buffer: &Buffer<u32>, model: &[u32], what: &str) {
     let now = buffer.to_vec().or_else(|_| buffer.to_vec());
     let now = now.unwrap_or_else(|e| panic!("{what}; then nothing can be read: {e}"));
@@ -200,7 +200,7 @@ fn recover(buffer: &Buffer<u32>, model: &[u32], what: &str) {
     assert!(one_word || stepped, "{what}: {differs} of {} words are not intact", model.len());
 }
 
-/// `explain` names a failed route, and under `Forbid` there is none to name.
+/// `explain` names a failed route; under `Forbid` there is none.
 fn told(buffer: &Buffer<u32>, policy: CopyPolicy, what: &str) {
     let fallen = buffer.explain().contains("staged copies instead");
     assert!(!(fallen && policy == CopyPolicy::Forbid), "{what}: {}", buffer.explain());
@@ -253,7 +253,7 @@ fn pocl_whose_calls_fail_between_turns() {
     }
 }
 
-/// Access state changes that fail, once or from now on, are never an error where copies are allowed.
+/// With copies allowed, a failed change of the access state, once or permanent, is never an error.
 fn always_goes_on(real: bool) {
     for way in ways(real) {
         for call in CHANGES {
@@ -276,7 +276,7 @@ fn maps_that_fail_for_good_become_staged_copies() {
     }
 }
 
-/// Two fakes over host pages, one of which cannot import.
+/// Two fakes on host pages, of which one cannot import.
 fn import_fails(policy: CopyPolicy) -> (Hub, Arc<Probe>, Result<Buffer<u32>>) {
     let probe = Probe::new();
     let hub = hub(&probe, false);
@@ -315,7 +315,7 @@ fn an_allocation_that_fails_is_made_elsewhere_or_otherwise() {
     assert!(buffer.explain().contains("fake_allocate"), "{}", buffer.explain());
     buffer.write(&random_words(1, N)).unwrap();
     assert_same(&buffer.to_vec().unwrap(), &random_words(1, N), "elsewhere");
-    // What was ordered stays ordered.
+    // An explicit request is not replaced.
     probe.fail_always("fake_allocate", -4);
     let ordered = builder().allocate_on(&device).memory_kind(MemoryKind::Device).build();
     assert!(
@@ -340,7 +340,7 @@ fn a_route_that_was_ordered_is_not_replaced() {
     side.step(&buffer, Step::nth(1)).unwrap();
 }
 
-/// Fails each call of a bridge copy once and for good: the bytes arrive, or the source is what it was.
+/// Fails each call of a bridge copy, once and permanently: the bytes arrive, or the source is unchanged.
 fn bridge_sweep(make: impl Fn(&Hub) -> Option<[Buffer<u32>; 2]>, real: bool, name: &str) {
     let mut swept = BTreeSet::new();
     let source = random_words(1, N);
@@ -364,7 +364,7 @@ fn bridge_sweep(make: impl Fn(&Hub) -> Option<[Buffer<u32>; 2]>, real: bool, nam
         let both = now.is_ok() || later.is_ok();
         assert!(!matches!(fault, Fault::Nth(_)) || both, "{what}: one fault, two errors");
         assert_same(&from.to_vec().or_else(|_| from.to_vec()).unwrap(), &source, &what);
-        // An error that was not told yet comes first.
+        // A pending error is reported first.
         let seen = to.to_vec().or_else(|_| to.to_vec()).unwrap();
         let mut model = vec![7; N];
         assert_eq!(seen[0], 7, "{what}");
@@ -424,7 +424,7 @@ fn bridges_whose_calls_fail() {
     }
 }
 
-/// A pool does not hand on what has failed over.
+/// A pool does not reuse a buffer that has failed over.
 #[test]
 fn a_pool_forgets_what_failed() {
     let probe = Probe::new();
@@ -444,7 +444,7 @@ fn a_pool_forgets_what_failed() {
     assert!(!second.explain().contains("staged copies instead"), "{}", second.explain());
 }
 
-/// Nothing is shared with a device that refuses pages, and nothing fails over either.
+/// A device that refuses host pages shares nothing, so nothing fails over.
 #[test]
 fn what_was_never_a_route_is_no_failure() {
     let builder =

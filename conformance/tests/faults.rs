@@ -1,4 +1,4 @@
-//! Whichever driver call fails, nothing leaks, hangs, panics or lies, and the hub goes on.
+//! Whichever driver call fails: no leak, no hang, no panic, no wrong data, and the hub still works.
 
 use onebuf::{
     Buffer, Device, Error, Hub, Probe, Result,
@@ -16,7 +16,7 @@ use std::{
 const CODES: [i32; 5] = [-5, -6, -4, -30, -36];
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// One test with real drivers at a time: they are not sound when two of them start in two threads.
+/// One test with real drivers at a time, because they are not thread-safe at start-up.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -32,7 +32,7 @@ fn hub(probe: &Arc<Probe>, fakes: &[FakeConfig]) -> Hub {
     fakes.iter().cloned().fold(builder, |b, fake| b.fake(fake)).build().expect("the host")
 }
 
-/// Nothing is left; a driver's thread may be late.
+/// Asserts that nothing is left; a driver's thread may be late.
 #[track_caller]
 fn assert_settled(probe: &Probe, what: &str) {
     let start = Instant::now();
@@ -42,7 +42,7 @@ fn assert_settled(probe: &Probe, what: &str) {
     assert!(probe.live().is_empty(), "{what}: {:?} left, {:?}", probe.live(), probe.trace());
 }
 
-/// The scenarios: each is given what was made before the first call that may fail.
+/// Runs the scenarios. Each gets the objects that were created before the first call that may fail.
 fn sweep(name: &str, fakes: &[FakeConfig], pick: impl Fn(&Hub) -> Result<Device>) {
     sweep_over(name, fakes, &pick, |_| None, |device, _| life(device));
     let name = format!("{name}, a second life");
@@ -53,7 +53,7 @@ fn sweep(name: &str, fakes: &[FakeConfig], pick: impl Fn(&Hub) -> Result<Device>
     sweep_over(&name, fakes, &pick, make, live);
 }
 
-/// Makes each call of a life fail in turn, in a hub of its own.
+/// Makes each call of a scenario fail in turn, each in a new hub.
 fn sweep_over(
     name: &str,
     fakes: &[FakeConfig],
@@ -68,7 +68,7 @@ fn sweep_over(
     let mut n = 0;
     let mut repeated = 0;
     loop {
-        // A wait asks many times in a row: of those, some.
+        // A wait polls many times in a row; only some of these calls are tried.
         n += if repeated > 2 { 5 } else { 1 };
         let probe = Probe::new();
         let hub = hub(&probe, fakes);
@@ -101,7 +101,7 @@ fn sweep_over(
     }
 }
 
-/// The same life on the same hub. Work that failed is told by the next use of its buffer, once.
+/// Runs the scenario again on the same hub. The next use of a buffer reports failed work, once.
 fn live_again(life: impl Fn() -> Result<()>, has_buffer: bool, what: &str) {
     if let Err(first) = life() {
         assert!(has_buffer, "{what}; then the hub does not work: {first}");
@@ -142,7 +142,7 @@ fn discovery_whose_calls_fail() {
         let hub = hub(&probe, &[]);
         let Some(call) = probe.failed() else { break };
         swept = n;
-        // What cannot be asked is left out and named; the rest is there.
+        // Devices that cannot be queried are omitted and named; the others are available.
         let lost = all - hub.devices().len();
         let told = hub.notes().len() + hub.unavailable().len();
         assert!(lost == 0 || told > 0, "call {n}, {call}: {lost} devices lost without a word");

@@ -1,5 +1,5 @@
-//! One chip, two APIs: memory of CUDA's or HIP's that OpenCL imports by a descriptor, over both stubs. OpenCL's dies of a use
-//! that was not acquired, and in most parts has a cache, so that a hand-over that is missing shows in the data.
+//! One chip, two APIs: OpenCL imports memory of CUDA or HIP by a descriptor, with both stubs. OpenCL's stub ends the process
+//! at a use without acquire, and in most modes has a cache, so that a missing hand-over shows in the data.
 
 #[path = "fd/semaphores.rs"]
 mod semaphores;
@@ -8,7 +8,7 @@ use onebuf::{
     Access, Buffer, CopyPolicy, Error, Hint, Hub, HubBuilder, MemoryKind, Pool, Probe, Result,
     RouteKind, SyncMethod,
     doctor::{Doctor, Verdicts},
-    topology::{Route, State, Verdict},
+    topology::{Route, Verdict, VerdictState},
 };
 use onebuf_conformance::{
     Side, Step, Watchdog, assert_same, note, play, random_words, selftest, step_model, stub,
@@ -48,13 +48,13 @@ plays! {
     an_export_that_fails_is_staged_or_forbidden:
         not_exported("imports", "ONEBUF_CUDA_STUB_FAIL" => "cuMemExportToShareableHandle:801");
     each_call_fails: swept("imports,cached");
-    /// From OpenCL by a number in memory, back by a callback.
+    /// From OpenCL by a wait value, back by a callback.
     late_work_is_waited_for_by_the_best_sync_method: by_the_best_sync_method(
         "imports,cached", "ONEBUF_STUB_DELAY_US" => "3000", "ONEBUF_CUDA_STUB_DELAY_US" => "3000");
-    /// Work of both sides, late on both: a fence that is missing is a race.
+    /// Work of both sides is late: a missing fence is a race.
     late_work_is_waited_for: shared_by(
         "imports,cached", "ONEBUF_STUB_DELAY_US" => "300", "ONEBUF_CUDA_STUB_DELAY_US" => "500");
-    /// The one whose number is waited for dies before it can write it.
+    /// The sender of the wait value dies before it writes.
     a_dead_sender_is_told: dead_sender(
         "imports,lost", "ONEBUF_STUB_DELAY_US" => "300000");
     the_doctor_proves_what_works: proven("imports");
@@ -62,7 +62,7 @@ plays! {
     the_doctor_refutes_what_does_not_work: refuted("imports,separate");
 }
 
-/// What these tests rest on: the stub shares what it imports, and dies of misuse.
+/// What these tests rely on: the stub shares what it imports, and ends the process at misuse.
 #[test]
 fn the_stub_misbehaves_as_it_promises() {
     let (Some(library), Some(program)) = (stub(), selftest()) else { return };
@@ -81,15 +81,15 @@ fn hub() -> Hub {
         .unwrap()
 }
 
-/// A hub of the same devices on which every route that is not staged is said to copy nothing.
+/// A hub with the same devices and a verdict that every route that is not staged is free of copies.
 fn judged(hub: &Hub) -> Hub {
     judged_by(hub, None, onebuf::builder().without(["vulkan", "gl"]))
 }
 
-/// The same, joined by that sync method.
+/// As `judged`, with verdicts for one sync method.
 fn judged_by(hub: &Hub, sync: Option<SyncMethod>, builder: HubBuilder) -> Hub {
     let (topology, mut verdicts) = (hub.topology(), Verdicts::default());
-    let (state, zero_copy) = (State::Proven, Some(true));
+    let (state, zero_copy) = (VerdictState::Proven, Some(true));
     let proven = Verdict { state, zero_copy, sync, ..Verdict::default() };
     for route in topology.routes().iter().filter(|r| r.kind != RouteKind::Staged) {
         let [from, to] = [route.from, route.to].map(|device| topology.node(device));
@@ -104,7 +104,7 @@ fn sides(hub: &Hub) -> (Side, Side) {
     (Side::open(&hub.device("opencl:0").unwrap()).unwrap(), Side::open(&api).unwrap())
 }
 
-/// Descriptors of the stub's memory that this process has.
+/// Counts this process's descriptors of the stub's memory.
 fn open() -> usize {
     let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let links = links.filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -145,7 +145,7 @@ fn dead_sender() {
         cl.step(&buffer, Step::nth(n))?;
         api.step(&buffer, Step::nth(n))
     });
-    // Not by a timeout, which would be half a minute.
+    // The error must not be a timeout, which would take half a minute.
     let error = outcome.and_then(|()| api.queue.finish()).unwrap_err();
     assert!(!matches!(error, Error::Timeout { .. }), "{error}");
 }
@@ -155,7 +155,7 @@ fn dead_sender() {
 fn by_the_best_sync_method() {
     let hub = hub();
     let (cl, api) = sides(&hub);
-    // No experiment has seen numbers in memory here, nor the callbacks of the way back.
+    // No experiment has proven wait values here, nor the callbacks in the other direction.
     let builder = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
     let buffer = builder.trust_declared(true).build().unwrap();
     assert!(buffer.explain().contains("joined by wait_value"), "{}", buffer.explain());
@@ -169,7 +169,7 @@ fn by_the_best_sync_method() {
         sync_methods.push(buffer.fence().unwrap().sync_method());
     }
     assert_same(&buffer.to_vec().unwrap(), &model, "by the best sync method");
-    // The first turn follows the write, which is over.
+    // The first turn follows the write, which has completed.
     let [to_cl, to_api] = [2, 1].map(|first| sync_methods.iter().skip(first).step_by(2).copied());
     assert!(
         to_api.clone().any(|sync_method| sync_method == SyncMethod::WaitValue),
@@ -185,7 +185,7 @@ fn by_the_best_sync_method() {
     );
 }
 
-/// Every page, from both sides, in turns that read what the other wrote; at sizes that end inside a page and around the
+/// Every page, from both sides, in turns that read what the other wrote; with sizes that end inside a page and around the
 /// stub's large pages.
 fn interleaved(kind: RouteKind) {
     let probe = Probe::new();
@@ -216,7 +216,7 @@ fn interleaved(kind: RouteKind) {
     assert_settled(&probe, "at the end");
 }
 
-/// Work of both on what the other left, and what each of them and the host see of it.
+/// Both take turns, and both and the host check the contents.
 fn take_turns(buffer: &Buffer<u32>, cl: &Side, api: &Side) {
     let n = buffer.len();
     let (mut model, what) = (random_words(n as u64, n), format!("{n} words"));
@@ -233,7 +233,7 @@ fn take_turns(buffer: &Buffer<u32>, cl: &Side, api: &Side) {
     assert_same(&buffer.to_vec().unwrap(), &model, &what);
 }
 
-/// The same on whatever is really there.
+/// Takes turns on the real devices of this machine.
 #[test]
 fn real_chips_share_by_descriptors() {
     let hub = hub();
@@ -264,13 +264,13 @@ fn explained(hub: &Hub, cl: &Side, api: &Side, kind: RouteKind) {
         format!("allocated on {id} as exportable"),
         format!("opencl:0: {kind}, no copies"),
         "by contract: an imported descriptor is the same memory".to_owned(),
-        "passed on by descriptors".to_owned(),
+        "shared by descriptors".to_owned(),
     ] {
         assert!(text.contains(&words), "`{words}` is not in: {text}");
     }
 }
 
-/// Two buffers are not one, and copies are counted: the tests above could have failed.
+/// The control: separate buffers differ and copies are counted, so the tests above can fail.
 fn control(hub: &Hub, cl: &Side, api: &Side) {
     let words = random_words(3, N);
     let own = |side: &Side| {
@@ -307,7 +307,7 @@ fn hinted() {
     assert_eq!(buffer.plan().memory_kind, MemoryKind::Exportable, "{}", buffer.explain());
     let alone = hub.buffer::<u32>(N).shared_with([&api.device]).build().unwrap();
     assert_eq!(alone.plan().memory_kind, MemoryKind::Device, "no other device imports it");
-    // Asked for, it can be had alone as well.
+    // On request, it also works for one device.
     let alone = hub.buffer::<u32>(N).shared_with([&api.device]).memory_kind(MemoryKind::Exportable);
     let (alone, mut model) = (alone.build().unwrap(), random_words(2, N));
     alone.write(&model).unwrap();
@@ -352,7 +352,7 @@ fn parts_and_pools() {
     assert_eq!(hub.ledger().implied_bytes(), 0, "{}", hub.ledger());
 }
 
-/// What is left where the route is not: a staged copy, counted, that is right; under `Forbid` an error that names the route.
+/// Without the route there is a staged copy, counted and correct; under `Forbid` an error that names the route.
 fn staged_instead(hub: &Hub, cl: &Side, api: &Side) -> String {
     let builder = || hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
     let buffer = builder().build().unwrap();
@@ -382,7 +382,7 @@ fn on_two_chips() {
     let [a, b] = [&cl, &api].map(|side| side.device.index());
     let by_fd = |r: &Route| r.kind == RouteKind::OpaqueFd && [r.from, r.to].contains(&a);
     assert!(!hub.topology().routes().iter().any(by_fd));
-    // The control: CUDA's device is what exports, only the chip is another.
+    // The control: CUDA's device can export; only the chip differs.
     assert!(api.device.info().caps.memory_kinds.contains(&MemoryKind::Exportable));
     let why = staged_instead(&hub, &cl, &api);
     assert!(why.contains("unproven: run `onebuf doctor`"), "{why}");
@@ -404,7 +404,7 @@ fn not_exported() {
     failing("cuMemExportToShareableHandle");
 }
 
-/// The plan is the descriptor's, and building it fails.
+/// The plan uses the descriptor, but building the buffer fails.
 fn failing(call: &str) {
     let hub = hub();
     let (cl, api) = sides(&hub);
@@ -419,7 +419,7 @@ fn failing(call: &str) {
     assert!(text.contains("staged") && text.contains(call), "{text}");
 }
 
-/// A buffer, turns of both sides, parts, and the end of it; up to the first error. What was read is right.
+/// A buffer, turns of both sides, parts, and the end; up to the first error. Checks everything it reads.
 fn life(hub: &Hub, cl: &Side, api: &Side) -> Result<()> {
     let builder = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
     let mut model = random_words(4, N);
@@ -440,7 +440,7 @@ fn life(hub: &Hub, cl: &Side, api: &Side) -> Result<()> {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn swept() {
     let (mut n, mut past_the_end) = (0, 0);
-    // How often a wait polls varies, so the end is where several lives had no call left to fail.
+    // The number of polls in a wait varies, so the sweep ends after several runs without a call left to fail.
     while past_the_end < 3 {
         n += 1;
         let failed = one_life(&format!("call {n}"), |probe| probe.fail_nth(n, -5));
@@ -448,7 +448,7 @@ fn swept() {
     }
     note(&format!("{n} calls swept"));
     assert!(n > 60, "{n} calls are no life");
-    // What the route is made of, failing each time: staged copies go on.
+    // Each call that the route needs fails every time: staged copies replace the route.
     for call in [
         "cuMemExportToShareableHandle",
         "clCreateBufferWithProperties",
@@ -461,7 +461,7 @@ fn swept() {
     }
 }
 
-/// A life with something failing, and a second one without; nothing is left of either.
+/// Runs the scenario with a fault, then without; nothing is left of either.
 fn one_life(what: &str, fail: impl FnOnce(&Probe)) -> (Option<&'static str>, Result<()>) {
     let probe = Probe::new();
     let builder = onebuf::builder()
@@ -483,7 +483,7 @@ fn one_life(what: &str, fail: impl FnOnce(&Probe)) -> (Option<&'static str>, Res
     (failed, outcome)
 }
 
-/// The doctor's verdict on the descriptor's route, and a hub that knows it.
+/// The doctor's verdict on the descriptor's route, and a hub with that verdict.
 fn examined() -> (Route, Hub) {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
@@ -509,13 +509,13 @@ fn forbid(hub: &Hub) -> Result<Buffer<u32>> {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn proven() {
     let (route, hub) = examined();
-    assert_eq!(route.verdict.state, State::Proven, "{route:?}");
+    assert_eq!(route.verdict.state, VerdictState::Proven, "{route:?}");
     assert!(
         route.verdict.sync.is_some_and(|sync_method| sync_method >= SyncMethod::WaitValue),
         "{route:?}"
     );
     match forbid(&hub) {
-        // Whether a hand-over of the stubs' grows with size is a matter of time, on a busy machine.
+        // The doctor may measure a hand-over time that grows with size if the machine is busy.
         Err(Error::CopyForbidden { .. }) if route.verdict.zero_copy != Some(true) => {
             note(&format!("skip: the doctor measured a copy: {route:?}"));
         }
@@ -531,7 +531,7 @@ fn proven() {
 fn copying() {
     let (route, hub) = examined();
     let found = (route.verdict.state, route.verdict.zero_copy);
-    assert_eq!(found, (State::Proven, Some(false)), "{route:?}");
+    assert_eq!(found, (VerdictState::Proven, Some(false)), "{route:?}");
     let error = forbid(&hub).unwrap_err();
     assert!(matches!(error, Error::CopyForbidden { .. }), "{error}");
 }
@@ -540,7 +540,7 @@ fn copying() {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn refuted() {
     let (route, hub) = examined();
-    assert_eq!(route.verdict.state, State::Refuted, "{route:?}");
+    assert_eq!(route.verdict.state, VerdictState::Refuted, "{route:?}");
     let error = forbid(&hub).unwrap_err();
     assert!(matches!(error, Error::CopyForbidden { .. }), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Guards that are never dropped: the buffer stays busy, its memory stays, and nobody else notices.
+//! Guards that are never dropped: the buffer stays busy, its memory stays allocated, and nothing else is affected.
 
 use onebuf::{Buffer, Error, HubBuilder, MemoryKind, Probe, Result};
 use onebuf_conformance::{Side, Step, fakes};
@@ -16,9 +16,9 @@ struct Bench {
     sides: Vec<Side>,
 }
 
-/// The host, the fake devices and whatever OpenCL there is.
+/// The host, the fake devices and every OpenCL device.
 fn bench() -> Bench {
-    // Drivers are not sound when two of them start in two threads.
+    // Drivers are not thread-safe at start-up.
     static ONE: Mutex<()> = Mutex::new(());
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let probe = Probe::new();

@@ -1,7 +1,6 @@
-//! OpenGL behind the public types, on whatever driver is here: llvmpipe where there is no GPU.
+//! OpenGL through the public API, on any available driver: llvmpipe without a GPU.
 //!
-//! One test at a time: drivers of one process share LLVM and llvmpipe, which are not all sound when two of
-//! them start in two threads.
+//! One test at a time: drivers in one process share LLVM and llvmpipe, which are not all thread-safe at start-up.
 
 #[path = "gl/foreign.rs"]
 mod foreign;
@@ -16,7 +15,7 @@ use onebuf::{
     Access, Buffer, CopyPolicy, Device, Error, Exported, FdKind, Hub, HubBuilder, MemoryKind,
     Probe, Result, RouteKind, Signature, Source, SyncMethod, args,
     doctor::Doctor,
-    topology::{Route, State},
+    topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
     Machine, Side, Step, Watchdog, absent, assert_same, kinds, life, note, pages_apart,
@@ -34,7 +33,7 @@ const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 /// Words: some pages, and a bit.
 const N: usize = 7 * 1024 + 13;
 
-/// The turn of one test, and an end to it.
+/// Waits until no other test runs, and sets a time limit.
 fn alone() -> (MutexGuard<'static, ()>, Watchdog) {
     static ONE: Mutex<()> = Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,13 +45,13 @@ fn builder() -> HubBuilder {
     builder.timeout(Duration::from_secs(30))
 }
 
-/// The first device of OpenGL's; none, after a printed skip, where there is none.
+/// The first OpenGL device; `None`, after a printed skip, if there is none.
 fn gl_of(hub: &Hub) -> Option<Device> {
     let found = hub.device("gl");
     found.inspect_err(|why| absent("OpenGL", &why.to_string())).ok()
 }
 
-/// A hub of the host and OpenGL alone.
+/// A hub with the host and OpenGL alone.
 fn small(probe: Option<&Arc<Probe>>) -> Option<(Hub, Device)> {
     let builder = builder().without(["opencl"]).verdicts(Default::default());
     let builder = match probe {
@@ -83,7 +82,7 @@ fn a_device_says_what_it_is() {
     assert!(!info.caps.host_signals && !info.caps.callbacks);
 }
 
-/// OpenGL with everybody else, both ways, by every route that they declare.
+/// OpenGL with every other device, in both directions, by every declared route.
 #[test]
 fn every_page_is_seen_from_both_sides() {
     let _alone = alone();
@@ -102,7 +101,7 @@ fn every_page_is_seen_from_both_sides() {
     assert!(routes >= 4, "{routes} routes, where the host alone has four");
 }
 
-/// Whether the memory came out aligned for both.
+/// Both sides take turns; returns whether the memory was aligned for both.
 fn take_turns(from: &Side, to: &Side, kind: RouteKind) -> bool {
     let what = format!("{} -> {} {kind}", from.device, to.device);
     let Some(buffer) = shared(from, to, kind, SyncMethod::HostWait, N) else {
@@ -117,7 +116,7 @@ fn take_turns(from: &Side, to: &Side, kind: RouteKind) -> bool {
         let before = model.clone();
         step_model(&mut model, Step::nth(n));
         assert_same(&other.look(&buffer).unwrap(), &model, &what);
-        // The control: had the step not come over, every page would tell.
+        // The control: if the step had not arrived, every page would differ.
         assert_eq!(pages_apart(&before, &model).len(), N.div_ceil(1024), "{what}");
     }
     assert_same(&buffer.map().unwrap(), &model, &what);
@@ -128,8 +127,8 @@ fn take_turns(from: &Side, to: &Side, kind: RouteKind) -> bool {
     true
 }
 
-/// What the doctor proves is used without a copy, by host, PoCL and OpenGL at once; what is staged is counted. The
-/// other platforms' routes are proven in other suites, and each takes a while.
+/// Proven routes are used without a copy, by host, PoCL and OpenGL at once; staged copies are counted. Routes of
+/// other platforms are proven in other suites, and each takes a while.
 #[test]
 fn what_is_proven_is_used_without_a_copy() {
     let _alone = alone();
@@ -155,7 +154,7 @@ fn what_is_proven_is_used_without_a_copy() {
             verdict.state, verdict.zero_copy, verdict.why
         ));
         if route.from == gl || route.to == gl {
-            assert_eq!(verdict.state, State::Proven, "{from} -> {to}: {}", verdict.why);
+            assert_eq!(verdict.state, VerdictState::Proven, "{from} -> {to}: {}", verdict.why);
         }
     }
     drop(hub);
@@ -175,7 +174,7 @@ fn what_is_proven_is_used_without_a_copy() {
     note(&buffer.explain());
     turns(&sides, &buffer);
     assert_eq!(machine.hub.ledger().implied_bytes(), 0, "{}", machine.hub.ledger());
-    // The control: the same turns over staged copies are counted.
+    // The control: the same turns with staged copies are counted.
     let staged =
         shared(CopyPolicy::Allow).allocate_on(&machine.hub.host()).route(RouteKind::Staged);
     turns(&sides, &staged.build().unwrap());
@@ -206,7 +205,7 @@ fn a_whole_life_leaves_nothing() {
     assert!(probe.live().is_empty(), "{:?}", probe.live());
 }
 
-/// One buffer that host and OpenGL share, from its making to its end.
+/// One buffer that host and OpenGL share, from creation to drop.
 fn scenario(hub: &Hub, gl: &Device, policy: CopyPolicy) -> Result<()> {
     let side = Side::open(gl)?;
     let builder = hub.buffer::<u32>(N).shared_with([gl, &hub.host()]).copies(policy);
@@ -223,7 +222,7 @@ fn scenario(hub: &Hub, gl: &Device, policy: CopyPolicy) -> Result<()> {
     side.queue.finish()
 }
 
-/// Whichever call fails: an error, or another way that is counted; nothing wrong, and nothing left.
+/// Whichever call fails: an error, or a counted fallback; no wrong data, and no leak.
 #[test]
 fn each_call_fails_once() {
     let _alone = alone();
@@ -251,7 +250,7 @@ fn each_call_fails_once() {
     assert!(swept > 50 && coped > 0, "{swept} calls, {coped} coped with");
 }
 
-/// Where a buffer cannot be made as planned, the policy says what then.
+/// If a buffer cannot be built as planned, the copy policy decides.
 #[test]
 fn what_cannot_be_made_falls_back_as_the_policy_says() {
     let _alone = alone();
@@ -265,7 +264,7 @@ fn what_cannot_be_made_falls_back_as_the_policy_says() {
     };
     let mapped = build(&gl, CopyPolicy::Forbid).unwrap();
     assert_eq!(mapped.plan().memory_kind, MemoryKind::MappedDevice);
-    // Storage that cannot be made, a map that fails, pages that are not taken.
+    // A map that fails, and host pages that are not accepted.
     let pins = gl.info().caps.imports_host_pages;
     let calls = [("glMapBufferRange", &gl, true), ("glBufferData", &host, pins)];
     for (call, on, _) in calls.into_iter().filter(|(.., called)| *called) {
@@ -313,7 +312,7 @@ fn buffers_work_from_any_thread() {
                     queue.launch(kernel, [1024], arguments).unwrap();
                     step_model(&mut model, step);
                     assert_eq!(own.map().unwrap()[999], model[999]);
-                    // Everybody reads what nobody writes.
+                    // All threads read what none of them writes.
                     drop(common.read_on(&queue).unwrap());
                 }
                 assert_same(&own.to_vec().unwrap(), &model, "a thread's own");
@@ -321,7 +320,7 @@ fn buffers_work_from_any_thread() {
         }
     });
     assert!(common.to_vec().unwrap().iter().all(|word| *word == 0));
-    // The last reference may go anywhere.
+    // The last reference may be dropped on any thread.
     thread::spawn(move || drop((common, side, gl, hub))).join().unwrap();
 }
 
@@ -363,7 +362,7 @@ fn wrong_input_is_named() {
         layout(std430, binding = 3) buffer Data { uint x[]; };
         void main() { x[0] = 1; }";
     let program = gl.program(&Source::glsl("far", far)).unwrap();
-    // SAFETY: it is never launched.
+    // SAFETY: the kernel is never launched.
     let said = unsafe { program.kernel("far", Signature::new().buffer::<u32>(Access::Write)) };
     let said = said.unwrap_err().to_string();
     assert!(said.contains("binding 3") && said.contains("argument's number"), "{said}");
@@ -378,7 +377,7 @@ fn wrong_input_is_named() {
     assert!(said.contains("65 work-items") && said.contains("do not divide"), "{said}");
 }
 
-/// Vulkan's memory in OpenGL, by its descriptor: where both are one chip, by its UUID.
+/// OpenGL uses Vulkan's memory by its descriptor if the UUIDs show one chip.
 #[test]
 fn memory_of_vulkan_is_used_in_place() {
     let _alone = alone();
@@ -405,7 +404,7 @@ fn memory_of_vulkan_is_used_in_place() {
     assert_eq!(hub.ledger().implied_bytes(), 0, "{}", hub.ledger());
     note(&buffer.explain());
 
-    // llvmpipe calls an allocation that is all buffer out of memory.
+    // llvmpipe reports an allocation that the buffer fills completely as out of memory.
     if gl.info().name.contains("llvmpipe") {
         let Exported { fd, kind, allocation_bytes, .. } = buffer.export(FdKind::OpaqueFd).unwrap();
         // SAFETY: lavapipe exported it here, for llvmpipe, and no other process has it.

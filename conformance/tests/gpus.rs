@@ -1,26 +1,25 @@
-//! Two GPUs of one API, over the stub of CUDA and HIP: memory of the one for kernels of the other, and copies between
-//! the two where they do not reach each other. The stub ends the process when memory of another device is used without
-//! access to it.
+//! Two GPUs of one API, with the stub of CUDA and HIP: kernels use the other GPU's memory, and copies are made between
+//! GPUs without peer access. The stub ends the process if memory of another device is used without access.
 
 use onebuf::{
     Buffer, CopyPolicy, Error, HostAccess, Hub, MemoryKind, Probe, Result, RouteKind, SyncMethod,
     doctor::Doctor,
-    topology::{Route, State},
+    topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
     Side, Step, assert_same, note, pages_apart, play, random_words, step_model,
 };
 use std::{fs, os::unix::fs::PermissionsExt, thread, time::Duration};
 
-/// More than one chunk of a staged copy, and a last page that is not whole.
+/// More than one chunk of a staged copy, and a partial last page.
 const N: usize = (5 << 20) / 4 + 300;
-/// For lives that are many.
+/// For scenarios that run many times.
 const FEW: usize = 5000;
 const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 const APART: (&str, &str) = ("ONEBUF_CUDA_STUB_PEERS", "0");
 const LATE: (&str, &str) = ("ONEBUF_CUDA_STUB_DELAY_US", "500");
 
-/// With both APIs.
+/// Runs a test with both APIs.
 fn both(test: &str, environment: &[(&str, &str)]) {
     for api in ["CUDA", "HIP"] {
         play(test, api, "", environment);
@@ -65,7 +64,7 @@ fn sides(hub: &Hub) -> [Side; 2] {
     [0, 1].map(|n| Side::open(&hub.device(&format!("{api}:{n}")).unwrap()).unwrap())
 }
 
-/// On the first, for both.
+/// A buffer on the first device, for both.
 fn request<'h>(hub: &'h Hub, sides: &[Side; 2]) -> onebuf::BufferBuilder<'h, u32> {
     builder_of(hub, sides, N)
 }
@@ -74,7 +73,7 @@ fn builder_of<'h>(hub: &'h Hub, [a, b]: &[Side; 2], n: usize) -> onebuf::BufferB
     hub.buffer::<u32>(n).shared_with([&a.device, &b.device]).allocate_on(&a.device)
 }
 
-/// Each in turn, nothing waited for; then both look at every page.
+/// The sides take turns without waiting.
 fn take_turns(buffer: &Buffer<u32>, sides: &[Side; 2], rounds: u32) -> Result<Vec<u32>> {
     let mut model = random_words(5, buffer.len());
     buffer.write(&model)?;
@@ -121,7 +120,7 @@ fn in_place() {
         }
         assert_eq!(hub.ledger().implied_bytes(), 0, "{}", hub.ledger());
         assert_eq!(calls(&probe, "MemcpyPeer"), 0);
-        // The control: what is not shared is seen to differ, on every page.
+        // The control: separate buffers differ on every page.
         let apart = one.to_vec().unwrap();
         sides[0].step(&other, Step::nth(99)).unwrap();
         let pages = pages_apart(&other.to_vec().unwrap(), &apart).len();
@@ -144,7 +143,7 @@ fn copied() {
     let error = request.clone().copies(CopyPolicy::Forbid).build().unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, Error::CopyForbidden { .. }), "{text}");
-    assert!(ids.iter().all(|id| text.contains(id)) && text.contains("does not reach"), "{text}");
+    assert!(ids.iter().all(|id| text.contains(id)) && text.contains("no peer access"), "{text}");
     let in_place = request.clone().route(RouteKind::Peer).trust_declared(true).build().unwrap_err();
     assert!(matches!(in_place, Error::Unsupported { .. }), "{in_place}");
 
@@ -152,7 +151,7 @@ fn copied() {
     buffer.write(&random_words(5, N)).unwrap();
     let cuda = ids[0].starts_with("cuda");
     let name = |names: [&'static str; 2]| if cuda { names[0] } else { names[1] };
-    // By no way but the one; and where that fails, it is told.
+    // The copy uses only this call, and its failure is reported.
     let by_peer = name(["cuMemcpyPeerAsync", "hipMemcpyPeerAsync"]);
     sides[0].step(&buffer, Step::nth(0)).unwrap();
     probe.fail_always(by_peer, 1);
@@ -163,7 +162,7 @@ fn copied() {
     sides[1].step(&buffer, Step::nth(1)).unwrap();
     probe.reset();
     let before = hub.ledger().implied_bytes();
-    // A runtime that exports the call and has it not: through the host, as always.
+    // A runtime that exports the call without implementing it: the copy goes through the host.
     probe.fail_always(by_peer, 801);
     sides[0].step(&buffer, Step::nth(2)).unwrap();
     probe.reset();
@@ -171,7 +170,7 @@ fn copied() {
     let bytes = (N * 4) as u64;
     assert_eq!(before, bytes, "{}", hub.ledger());
     check_turns(&buffer, &sides, "copied");
-    // A copy that was asked for takes the same way, and is counted so.
+    // A requested copy takes the same route, and is counted as requested.
     let apart = sides.each_ref().map(|side| {
         let own = hub.buffer::<u32>(N).shared_with([&side.device]);
         own.memory_kind(MemoryKind::Device).build().unwrap()
@@ -205,7 +204,7 @@ fn refused() {
     check_turns(&staged, &sides, "staged");
 }
 
-/// The host may be kept away: nothing of the route is its.
+/// A buffer for each memory kind and route. The host may have no access, because the route does not need it.
 fn life(hub: &Hub, sides: &[Side; 2]) -> Result<()> {
     for (memory_kind, kind) in [
         (MemoryKind::Device, RouteKind::Peer),
@@ -232,7 +231,7 @@ fn life(hub: &Hub, sides: &[Side; 2]) -> Result<()> {
 #[ignore = "started by a test above, with the stub in its part"]
 fn swept() {
     let (mut n, mut past_the_end) = (0, 0);
-    // How often a wait polls varies, so the end is where several lives had no call left to fail.
+    // The number of polls in a wait varies, so the sweep ends after several runs without a call left to fail.
     while past_the_end < 3 {
         n += if n < 40 { 1 } else { 3 };
         let probe = Probe::new();
@@ -263,13 +262,13 @@ fn swept() {
 #[test]
 #[ignore = "started by a test above, with the stub in its part"]
 fn proven() {
-    // The doctor chooses by the clock, and a busy machine may hold events up: one of three runs shows that they are used.
+    // The doctor decides by time, and a busy machine may delay events: one of three runs must choose them.
     let by_event = |route: &Route| route.verdict.sync == Some(SyncMethod::Event);
     let mut routes = (0..3).map(|_| judged());
     assert!(routes.any(|route| by_event(&route)), "never by an event");
 }
 
-/// The route between two GPUs, as the doctor finds it.
+/// The doctor's result for the route between two GPUs.
 fn judged() -> Route {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
@@ -278,11 +277,11 @@ fn judged() -> Route {
     let wanted = |route: &Route| route.kind == RouteKind::Peer && route.from < route.to;
     let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
     let [route] = &report.routes[..] else { panic!("{report:?}") };
-    assert_eq!(route.verdict.state, State::Proven, "{route:?}");
+    assert_eq!(route.verdict.state, VerdictState::Proven, "{route:?}");
     route.clone()
 }
 
-/// Where a machine really has two: every pair, both forms, every page.
+/// On a machine with two real GPUs: every pair, both memory kinds, every page.
 #[test]
 fn real_gpus_see_each_others_work() {
     let hub = onebuf::builder().without(["opencl"]).verdicts(Default::default()).build().unwrap();

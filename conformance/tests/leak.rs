@@ -1,10 +1,10 @@
-//! Everything once, on devices whose books can be read: run as it is, and under Valgrind.
+//! Uses everything once on devices that count their objects; also run under Valgrind.
 
 use onebuf::{HubBuilder, Probe};
 use onebuf_conformance::{Side, Step, absent, fakes, fresh, life, note, second_life, stub};
 use std::time::{Duration, Instant};
 
-/// Late threads may still hold something.
+/// Waits, because late threads may still hold something.
 fn settle(left: impl Fn() -> i64) -> i64 {
     let start = Instant::now();
     while left() != 0 && start.elapsed() < Duration::from_secs(30) {
@@ -33,10 +33,10 @@ fn the_host_and_fake_devices_give_everything_back() {
 #[test]
 fn a_driver_gets_everything_back() {
     let Some(path) = stub() else { return };
-    // SAFETY: the stub runs no code that needs more than being loaded once, here or by the hub.
+    // SAFETY: the stub's initialisers have no requirements, here or when the hub loads it.
     let library = unsafe { libloading::Library::new(&path) };
     let Ok(library) = library else { return absent("stub driver", "it does not load") };
-    // SAFETY: that is its type in the source.
+    // SAFETY: that is the function's type in the source.
     let live = unsafe { library.get::<extern "C" fn() -> i32>(b"onebuf_stub_live") };
     let live = live.expect("the stub's own count");
     assert_eq!(live(), 0);
@@ -48,7 +48,7 @@ fn a_driver_gets_everything_back() {
     let device = hub.device("opencl:0").unwrap();
     life(&device).unwrap();
     second_life(&device, &fresh(&device).unwrap()).unwrap();
-    // Objects that are still in use are let go of as well: the count has to be able to fail.
+    // The control: objects that are still in use are counted, then released.
     let side = Side::open(&device).unwrap();
     let buffer = hub.buffer::<u32>(1000).shared_with([&device]).build().unwrap();
     side.step(&buffer, Step::nth(1)).unwrap();

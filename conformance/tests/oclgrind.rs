@@ -1,7 +1,7 @@
-//! Kernels and hand-overs under Oclgrind, which interprets them and reports what breaks the rules of
-//! OpenCL's memory: accesses out of bounds, races, uninitialised reads, use of mapped regions.
+//! Kernels and hand-overs under Oclgrind, which interprets them and reports violations of OpenCL's memory
+//! rules: accesses out of bounds, races, uninitialised reads, use of mapped regions.
 //!
-//! It reports in its log, which has to stay empty, whatever this program's status; see `./dev`.
+//! It writes to its log, which must stay empty whatever this program's exit status is; see `./dev`.
 
 use onebuf::{
     Access, Arg, Device, Error, Grid, Result, RouteKind, Signature, Source, SyncMethod, args,
@@ -13,7 +13,7 @@ use onebuf_conformance::{
 };
 use std::time::Duration;
 
-/// Each group copies its elements in, together, and writes them out turned round. Launches begin anywhere.
+/// Each group copies its elements into local memory and writes them out reversed. Launches may have an offset.
 const TURN: &str = "
 kernel void turn(global uint *p, local uint *given) {
     local uint own[64];
@@ -25,7 +25,7 @@ kernel void turn(global uint *p, local uint *given) {
     p[first + i] = given[i];
 }";
 
-/// Local memory of both kinds, in regions, in launches that begin past the first element.
+/// Both kinds of local memory, in regions, with launch offsets.
 fn turn(device: &Device) -> Result<()> {
     const N: usize = 16 * GROUP;
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite).local::<u32>().offsets();
@@ -33,7 +33,7 @@ fn turn(device: &Device) -> Result<()> {
         let fits = call.offset()[0] + call.global()[0] <= call.len(0) && call.len(1) >= GROUP;
         if fits { Ok(()) } else { Err("outside of the buffer, or of the group".into()) }
     });
-    // SAFETY: each work-item has an element of its own in all three; groups are of GROUP work-items here.
+    // SAFETY: each work-item has its own element in all three; groups have GROUP work-items here.
     let turn = unsafe { device.program(&Source::opencl_c(TURN))?.kernel("turn", signature)? };
     let mut model: Vec<u32> = (0..N as u32).collect();
     let buffer = device.hub().buffer::<u32>(N).shared_with([device]).build()?;
@@ -74,7 +74,7 @@ fn rules_are_kept() {
             for (n, side) in (0..).zip([from, to, to, from, to, from]) {
                 side.step(&buffer, Step::nth(n)).unwrap();
                 step_model(&mut model, Step::nth(n));
-                // The host looks at what is there while the device may still read it.
+                // The host reads the contents while the device may still read them.
                 let (_view, map) = (buffer.read_on(&side.queue).unwrap(), buffer.map());
                 match map {
                     Ok(map) => assert_same(&map, &model, &format!("{kind}")),

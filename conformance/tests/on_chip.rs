@@ -1,4 +1,4 @@
-//! Memory on the chip, on the stub driver that says it is Texas Instruments': no driver here has any.
+//! On-chip memory, with the stub that identifies as Texas Instruments'; no installed driver has any.
 
 use onebuf::{Error, Hub, MemoryKind};
 use onebuf_conformance::{Side, Step, assert_same, random_words, step_model, stub};
@@ -7,7 +7,7 @@ use std::process::Command;
 const N: usize = 3 * 1024;
 const USE_MSMC_TI: u64 = 1 << 20;
 
-/// The stub reads its part when it is loaded, so each part is a process of its own: this test again.
+/// Runs a test in a separate process, because the stub reads its mode when it is loaded.
 fn play(part: &str, test: &str) {
     let Some(path) = stub() else { return };
     let program = std::env::current_exe().expect("the path of this program");
@@ -50,12 +50,12 @@ fn on_ti() {
         step_model(&mut model, Step::nth(round));
         assert_same(&buffer.to_vec().unwrap(), &model, "read");
         assert_same(&side.look(&buffer).unwrap(), &model, "looked at by its device");
-        // It is never mapped: the host looks at a copy, and that is counted.
+        // It is never mapped: the host gets a copy, which is counted.
         let before = hub.ledger().implied_bytes();
         assert_same(&buffer.map().unwrap(), &model, "mapped");
         assert_eq!(hub.ledger().implied_bytes() - before, N as u64 * 4);
     }
-    // Only asked for, never chosen: it is small.
+    // It is small, so it is used only on request.
     let plain = hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
     assert_ne!(plain.plan().memory_kind, MemoryKind::OnChip, "{}", plain.explain());
 }

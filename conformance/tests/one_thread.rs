@@ -1,5 +1,5 @@
-//! Pipelines on drivers that two threads at once crash: they fall back to one thread by themselves. Each run is a process of
-//! its own, an ignored test of this program.
+//! Pipelines on drivers that crash with two threads: they fall back to one thread automatically. Each run is a separate
+//! process, an ignored test of this program.
 
 use onebuf::{
     Buffer, Error, Grid, Hub, Result, args,
@@ -20,7 +20,7 @@ fn stage(side: &Side, step: Step) -> impl FnMut(Work<'_, Buffer<u32>>) -> Result
     }
 }
 
-/// Memory of the device: source and sink map it by the device's own queue, as each stage launches by another.
+/// Device memory: source and sink map it by the device's service queue, while each stage launches by another queue.
 fn frames<'f>(hub: &'f Hub, side: &'f Side) -> Builder<'f, Buffer<u32>> {
     let make = |_| hub.buffer(N).shared_with([&side.device]).allocate_on(&side.device).build();
     Pipeline::builder(4, make)
@@ -56,7 +56,7 @@ fn runs() {
     assert_eq!(report.frames, FRAMES);
     let why = report.one_thread.unwrap();
     assert!(why.contains("two threads") && why.contains(device.id()), "{why}");
-    // Who insists has threads, at their own risk: built, not run.
+    // The caller can force threads at its own risk: built here, not run.
     let forced = frames(&hub, &side).threads().build().unwrap();
     assert!(!forced.explain().contains("on one thread"), "{}", forced.explain());
 }

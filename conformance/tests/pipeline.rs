@@ -1,5 +1,5 @@
-//! Pipelines over every pair of devices, each frame's number and contents checked: a thousand small frames, and ten thousand
-//! with `ONEBUF_SOAK`.
+//! Pipelines on every pair of devices, with the number and contents of each frame checked: a thousand small frames, or ten
+//! thousand with `ONEBUF_SOAK`.
 
 use onebuf::{
     Buffer, Error, Grid, Result, args,
@@ -20,7 +20,7 @@ fn frames() -> u64 {
     if std::env::var_os("ONEBUF_SOAK").is_some() { 10_000 } else { 1_000 }
 }
 
-/// What both stages make of a frame's number.
+/// The expected contents of a frame after both stages.
 fn expected(frame: u64) -> Vec<u32> {
     let mut model = vec![frame as u32; N];
     STEPS.iter().for_each(|step| step_model(&mut model, *step));
@@ -37,7 +37,7 @@ fn source(count: u64) -> impl FnMut(&Buffer<u32>, u64) -> Result<Filled> + Send 
     }
 }
 
-/// A stage on one side: the kernel of the suite, by the pipeline's own queue.
+/// A stage on one side: the suite's kernel, in the pipeline's queue.
 fn stage(side: &Side, step: Step) -> impl FnMut(Work<'_, Buffer<u32>>) -> Result<()> + Send {
     move |work| {
         let arguments = args![work.slot.write_on(work.queue)?, 0u32, N as u32, step.mul, step.add];
@@ -76,7 +76,7 @@ fn every_frame_on_every_pair() {
     }
 }
 
-/// Frames that come over the network go through a kernel of every device, in the slot that they came in.
+/// Frames from the network go through a kernel of every device, in the slot in which they arrived.
 #[test]
 fn frames_over_udp_on_every_device() {
     const FRAMES: u64 = 100;
@@ -110,7 +110,7 @@ fn frames_over_udp_on_every_device() {
     }
 }
 
-/// A fence that is too late stops everything with its own error, and the ring can be used again.
+/// A fence that is too late stops the pipeline with its own error, and the ring can be used again.
 #[test]
 fn a_late_device_is_a_timeout() {
     let late =

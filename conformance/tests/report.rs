@@ -1,4 +1,4 @@
-//! The suite itself: a device that fails is named with its case, and options choose what runs.
+//! Tests the suite itself: a failing device is named with its case, and options select what runs.
 
 use onebuf::{HubBuilder, Probe, fake::FakeConfig};
 use onebuf_conformance::{CASES, Ending, Options, Report, run};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 const CASE: &str = "pairs::readers_on_both_sides_share";
 
-/// The host and two fake devices.
+/// A hub with the host and two fake devices.
 fn hub(probe: &Option<Arc<Probe>>) -> HubBuilder {
     let builder = onebuf::builder().only(["host"]).verdicts(Default::default());
     let config = FakeConfig { probe: probe.clone(), ..FakeConfig::default() };
@@ -30,7 +30,7 @@ fn a_failure_names_the_case_and_both_devices() {
         assert!(failure.contains("fake:0") && failure.contains(" -> "), "{failure}");
         assert!(failure.contains("fake_read"), "{failure}");
     }
-    // The device that works is not blamed, and its pairs were still tried.
+    // The working device has no failures, and its pairs were still tested.
     let mut others = report.outcomes.iter().filter(|one| one.devices == ["host", "fake:1"]);
     assert!(others.clone().count() > 0);
     assert!(others.all(|one| one.ending == Ending::Passed), "{report}");

@@ -1,6 +1,5 @@
-//! Nothing wears out: hand-overs by the thousand between all pairs, every element checked, and the
-//! process compared with itself. `ONEBUF_SOAK` says how many hand-overs for each ordered pair of
-//! real devices.
+//! Thousands of hand-overs between all pairs, with every element checked, and the process's resources compared before and
+//! after. `ONEBUF_SOAK` sets the number of hand-overs for each ordered pair of real devices.
 
 use onebuf::{Buffer, RouteKind, SyncMethod};
 use onebuf_conformance::{
@@ -12,11 +11,11 @@ use std::{
 };
 
 const WORDS: usize = (64 << 10) / 4;
-/// Hand-overs between two looks at everything. A step loses nothing, so what went wrong stays wrong.
+/// Hand-overs between two checks. A step is invertible, so an error persists.
 const CHECK: u32 = 100;
-/// Hand-overs in the life of one buffer.
+/// Hand-overs for one buffer.
 const LIFE: u32 = 1000;
-/// Enough for a pair with a fake device: its delays are made up, and shuttle tries its schedules.
+/// Enough for a pair with a fake device: its delays are artificial, and shuttle tests its schedules.
 const FAKE_ROUNDS: u32 = 2000;
 
 fn rounds() -> u32 {
@@ -24,7 +23,7 @@ fn rounds() -> u32 {
     wanted.map_or(200, |text| text.parse().expect("ONEBUF_SOAK is a number"))
 }
 
-/// By the best route that the pair has; with waits of the host's, which all drivers can.
+/// A buffer by the best route of the pair, with host waits, which all drivers support.
 fn buffer(machine: &Machine, from: &Side, to: &Side) -> Buffer<u32> {
     let mut kinds = kinds(&machine.hub, from, to).into_iter();
     let built = kinds.find_map(|kind| shared(from, to, kind, SyncMethod::HostWait, WORDS));

@@ -1,5 +1,5 @@
-//! Vulkan behind the public types: every other device of the machine takes turns with it, the doctor judges it, the
-//! validation layers watch it, and wrong input is told so.
+//! Vulkan through the public API: it takes turns with every other device of the machine, the doctor judges it, the
+//! validation layers check it, and wrong input is refused.
 
 #[path = "vulkan/foreign.rs"]
 mod foreign;
@@ -8,7 +8,7 @@ use onebuf::{
     Access, Buffer, CopyPolicy, Error, FdKind, Grid, Hub, HubBuilder, MemoryKind, Probe, Result,
     RouteKind, Signature, Source, SyncMethod, args,
     doctor::{Doctor, Verdicts},
-    topology::{Route, State, Verdict},
+    topology::{Route, Verdict, VerdictState},
 };
 use onebuf_conformance::{
     Machine, Side, Step, Watchdog, absent, assert_same, kinds, note, pages_apart, random_words,
@@ -25,12 +25,12 @@ use std::{
 
 const N: usize = 5 * 1024 + 77;
 const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
-/// By its name, whatever the environment says: other suites run without Vulkan.
+/// By its name, whatever the environment says, because other suites run without Vulkan.
 const LOADER: &str = "libvulkan.so.1";
-/// Where the validation layers find their settings, in the process that they watch.
+/// The variable with the validation layers' settings, in the process that they check.
 const SETTINGS: &str = "VK_LAYER_SETTINGS_PATH";
 
-/// Mesa's drivers are not all sound when two of them start in two threads.
+/// One test at a time, because Mesa's drivers are not all thread-safe at start-up.
 fn alone() -> (MutexGuard<'static, ()>, Watchdog) {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,10 +54,10 @@ fn machine(builder: HubBuilder) -> Option<Machine> {
     None
 }
 
-/// A judgement of every route that is not staged, so that the ledger counts what is not one set of bytes.
+/// A verdict for every route that is not staged, so that the ledger counts all copies.
 fn trusted(machine: &Machine) -> Verdicts {
     let (topology, mut verdicts) = (machine.hub.topology(), Verdicts::default());
-    let (state, zero_copy, sync) = (State::Proven, Some(true), Some(SyncMethod::HostWait));
+    let (state, zero_copy, sync) = (VerdictState::Proven, Some(true), Some(SyncMethod::HostWait));
     for route in topology.routes().iter().filter(|r| r.kind != RouteKind::Staged) {
         let [from, to] = [route.from, route.to].map(|device| topology.node(device));
         let verdict = Verdict { state, zero_copy, sync, ..Verdict::default() };
@@ -66,7 +66,7 @@ fn trusted(machine: &Machine) -> Verdicts {
     verdicts
 }
 
-/// Both take turns on every page, and each sees what the other did, and nothing before it was done.
+/// Both take turns on every page, and each sees the other's completed work.
 fn take_turns(from: &Side, to: &Side, buffer: &Buffer<u32>) {
     let what = format!("{} -> {}: {}", from.device, to.device, buffer.explain());
     let mut model = random_words(11, N);
@@ -78,12 +78,12 @@ fn take_turns(from: &Side, to: &Side, buffer: &Buffer<u32>) {
         let other = if std::ptr::eq(side, to) { from } else { to };
         let seen = other.look(buffer).unwrap();
         assert_same(&seen, &model, &what);
-        // The control: each step changes every page, so a page that was not handed over shows.
+        // The control: each step changes every page, so a page that was not handed over differs.
         assert_eq!(pages_apart(&seen, &before).len(), (N * 4).div_ceil(4096), "{what}");
     }
 }
 
-/// Host pages and mapped memory, both ways, with every other device: one allocation, nothing implied.
+/// Host pages and mapped memory, in both directions, with every other device: one allocation, nothing implied.
 #[test]
 fn every_pair_shares_every_page_without_a_copy() {
     let _alone = alone();
@@ -120,7 +120,7 @@ fn every_pair_shares_every_page_without_a_copy() {
     }
 }
 
-/// The control of the account: what is staged is counted.
+/// The control of the ledger: staged copies are counted.
 #[test]
 fn a_staged_pair_is_right_and_counted() {
     let _alone = alone();
@@ -156,7 +156,7 @@ fn everybody_works_on_one_buffer() {
     note(&format!("{} devices on one buffer: {}", machine.sides.len(), buffer.explain()));
 }
 
-/// Work of an API that calls back opens a host signal of Vulkan's.
+/// A completion callback of another API completes a Vulkan host signal.
 #[test]
 fn a_callback_opens_a_host_signal() {
     let _alone = alone();
@@ -203,7 +203,7 @@ fn the_doctor_proves_the_routes() {
     for route in &report.routes {
         let verdict = &route.verdict;
         note(&format!("{route:?}"));
-        assert_eq!(verdict.state, State::Proven, "{}", verdict.why);
+        assert_eq!(verdict.state, VerdictState::Proven, "{}", verdict.why);
     }
 }
 
@@ -269,7 +269,7 @@ fn wrong_input_is_told_so() {
     assert!(large.copies(CopyPolicy::Forbid).build().is_err());
 }
 
-/// What one small program does: an error, or the right numbers; never anything in between, and nothing left.
+/// A small program returns an error or the right numbers with each call failing; nothing leaks.
 #[test]
 fn each_call_of_a_program_fails_once() {
     let _alone = alone();
@@ -302,8 +302,7 @@ fn each_call_of_a_program_fails_once() {
     assert!(seen.len() > 10, "{seen:?}");
 }
 
-/// The same tests in a process that the validation layers watch: they have nothing to say, although they do say
-/// something where there is something.
+/// The tests again in a process with validation layers: they report nothing, but do report the error of the control.
 #[test]
 fn the_validation_layers_are_silent() {
     let folder = tempfile::tempdir().unwrap();
@@ -347,7 +346,7 @@ fn the_validation_layers_are_silent() {
     }
 }
 
-/// A buffer of no bytes, which the specification forbids.
+/// A buffer of zero bytes, which the specification forbids.
 #[test]
 #[ignore = "for the process that the layers watch"]
 fn a_wrong_call_for_the_layers() {
@@ -356,7 +355,7 @@ fn a_wrong_call_for_the_layers() {
     let info = vk::InstanceCreateInfo::default().application_info(&application);
     let queues = [vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0])];
     let device = vk::DeviceCreateInfo::default().queue_create_infos(&queues);
-    // SAFETY: complete descriptions but for the one that is wrong, which is refused or does nothing.
+    // SAFETY: complete descriptions except the wrong one, which is refused or does nothing.
     unsafe {
         let Ok(instance) = vulkan.create_instance(&info) else { return };
         let Some(first) = instance.physical_devices().unwrap().first().copied() else { return };
@@ -370,7 +369,7 @@ fn a_wrong_call_for_the_layers() {
     }
 }
 
-/// Memory that was exported comes back as a buffer of its own over the same bytes.
+/// Exported memory is imported again as a second buffer over the same bytes.
 #[test]
 fn exported_memory_is_imported_again() {
     let _alone = alone();
@@ -391,7 +390,7 @@ fn exported_memory_is_imported_again() {
     // SAFETY: the same driver exported it here, and no other process has it.
     let alias = unsafe { machine.hub.import::<u32>(&out.fd, out.kind, out.allocation_bytes) };
     let alias = alias.range(out.offset, out.bytes).build(&side.device).unwrap();
-    // Neither knows of the other: each is finished before the other's turn.
+    // The two buffers are not synchronised: each finishes before the other's turn.
     for (round, now) in (2..).zip([&alias, &buffer, &alias]) {
         let other = if std::ptr::eq(now, &alias) { &buffer } else { &alias };
         assert_same(&side.look(other).unwrap(), &model, "before the step");

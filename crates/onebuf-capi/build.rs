@@ -1,4 +1,4 @@
-//! Gives the shared library its soname: what programs linked to it look for at run time.
+//! Sets the soname of the shared library, which programs linked to it look for at run time.
 
 fn main() {
     let part = |name: &str| std::env::var(name).expect("cargo sets it");

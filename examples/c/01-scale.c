@@ -1,4 +1,4 @@
-// 1. A vector, scaled by every device there is, the CPU among them.
+// 1. Scales a vector on every device, including the CPU.
 //
 // cc -std=c11 01-scale.c $(pkg-config --cflags --libs onebuf) -o scale && ./scale
 
@@ -8,7 +8,7 @@
 
 enum { N = 1 << 16 };
 
-// Every function that can fail says so by its status; the message says what to do.
+// Every function that can fail returns a status. The message says what to do.
 static void check(onebuf_status status) {
     if (status == ONEBUF_OK) return;
     fprintf(stderr, "%s: %s\n", onebuf_status_name(status), onebuf_last_error_message());
@@ -17,7 +17,7 @@ static void check(onebuf_status status) {
 
 static const char *TEXT = "kernel void scale(global float *x, float by) { x[get_global_id(0)] *= by; }";
 
-// The same for OpenGL and Vulkan: the buffer is argument 0, the value argument 1.
+// The kernel for OpenGL and Vulkan: the buffer is argument 0, the value argument 1.
 static const char *SHADER =
     "#version 450\n"
     "layout(local_size_x = 64) in;\n"
@@ -25,7 +25,7 @@ static const char *SHADER =
     "layout(std140, binding = 1) uniform Values { float by; };\n"
     "void main() { x[gl_GlobalInvocationID.x] *= by; }\n";
 
-// The same for the CPU: called once for the whole launch.
+// The kernel for the CPU: called once for the whole launch.
 static int32_t scale(void *user, const onebuf_native_call *call) {
     (void)user;
     float *x = call->args[0].data;
@@ -35,7 +35,7 @@ static int32_t scale(void *user, const onebuf_native_call *call) {
 }
 
 static onebuf_kernel build(onebuf_device device) {
-    // A program in the forms it is there in: a device takes the one it can use.
+    // A program in several forms; the device uses one that it supports.
     onebuf_native native = {"scale", scale, NULL};
     onebuf_program_options source = ONEBUF_OPTIONS(onebuf_program_options);
     onebuf_shader shader = {"scale", SHADER};
@@ -47,7 +47,7 @@ static onebuf_kernel build(onebuf_device device) {
     onebuf_program program;
     check(onebuf_program_build(device, &source, &program));
 
-    // What the kernel takes is our promise; that the buffer is large enough is checked at each launch.
+    // The caller vouches for the parameters. The buffer's size is checked at each launch.
     onebuf_param params[] = {
         {ONEBUF_ARG_BUFFER, ONEBUF_READ_WRITE, 0, sizeof(float)},
         {ONEBUF_ARG_FLOAT, 0, sizeof(float), 0},
@@ -79,7 +79,7 @@ static void scale_on(onebuf_hub hub, onebuf_device device, float *data) {
     onebuf_grid grid = onebuf_grid_1d(N);
     check(onebuf_queue_launch(queue, kernel, &grid, args, 2, NULL));
 
-    // Reading waits for the kernel: that is the fence's business.
+    // Reading waits for the kernel through the buffer's fence.
     check(onebuf_buffer_read(buffer, 0, data, N * sizeof(float)));
     for (size_t i = 0; i < N; i++) {
         if (data[i] == 2.0f * (float)i) continue;
@@ -97,7 +97,7 @@ static void scale_on(onebuf_hub hub, onebuf_device device, float *data) {
 
 int main(void) {
     onebuf_hub hub;
-    check(onebuf_hub_discover(NULL, &hub)); // a missing API is a fact, not an error
+    check(onebuf_hub_discover(NULL, &hub)); // a missing API is not an error
     size_t devices;
     check(onebuf_hub_device_count(hub, &devices));
     float *data = malloc(N * sizeof(float));

@@ -1,4 +1,4 @@
-// 2. Two devices take turns on one buffer, and the ledger tells what was copied.
+// 2. Two devices take turns on one buffer, and the ledger shows what was copied.
 //
 // cc -std=c11 02-two-devices.c $(pkg-config --cflags --libs onebuf) -o two && ./two
 
@@ -42,7 +42,7 @@ int main(void) {
     size_t found;
     check(onebuf_hub_device_count(hub, &found));
 
-    // The last two in the list; the host stands in where there are no two others.
+    // The last two devices in the list; the host replaces missing ones.
     onebuf_device devices[2];
     for (size_t i = 0; i < 2; i++) {
         size_t at = found > i + 1 ? found - 1 - i : 0;
@@ -55,7 +55,7 @@ int main(void) {
     check(onebuf_buffer_create(hub, N * sizeof(uint32_t), &options, &buffer)); // one allocation
 
     onebuf_string text;
-    check(onebuf_buffer_explain(buffer, &text)); // where it lies, who sees it by which route, and why
+    check(onebuf_buffer_explain(buffer, &text)); // home, the route of each device, and the reasons
     printf("%s\n", onebuf_string_data(text));
     check(onebuf_string_free(text));
 
@@ -67,12 +67,12 @@ int main(void) {
     }
     onebuf_grid grid = onebuf_grid_1d(N);
     for (int turn = 0; turn < TURNS; turn++) {
-        // Each launch waits for the one before, by the best way there is between the two devices.
+        // Each launch waits for the previous one, by the best sync method of the two devices.
         onebuf_arg arg = onebuf_arg_buffer(buffer, ONEBUF_READ_WRITE);
         check(onebuf_queue_launch(queues[turn % 2], kernels[turn % 2], &grid, &arg, 1, NULL));
     }
 
-    // The CPU looks in place.
+    // The CPU reads in place.
     void *data;
     onebuf_mapping mapping;
     check(onebuf_buffer_map(buffer, ONEBUF_READ, &data, &mapping));
@@ -85,7 +85,7 @@ int main(void) {
     check(onebuf_mapping_unmap(mapping));
     printf("both took their turns: every element is %d\n", TURNS);
 
-    // What is implied was not asked for; `onebuf doctor` proves the routes that need none of it.
+    // Implied copies were not requested; `onebuf doctor` proves routes that need none.
     check(onebuf_ledger_text(hub, &text));
     printf("%s\n", onebuf_string_data(text));
     check(onebuf_string_free(text));

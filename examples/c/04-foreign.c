@@ -1,6 +1,5 @@
-// 4. A library function that is handed somebody else's cl_context, cl_command_queue and cl_mem: it works on the
-// memory in place, after what its caller has enqueued and before what its caller enqueues next. Nothing is copied,
-// and nobody waits.
+// 4. A library function that works on its caller's cl_context, cl_command_queue and cl_mem in place: after the
+// caller's enqueued commands and before its next ones, without a copy and without waiting.
 //
 // cc -std=c11 04-foreign.c $(pkg-config --cflags --libs onebuf) -lOpenCL -o foreign && ./foreign
 
@@ -14,7 +13,7 @@ enum { N = 1 << 16 };
 
 // The library =====================================================================================
 
-static onebuf_hub hub; // one for the process: it remembers what it compiled
+static onebuf_hub hub; // one for the process: it caches compiled programs
 
 static onebuf_status build(onebuf_device device, onebuf_kernel *kernel) {
     onebuf_program_options source = ONEBUF_OPTIONS(onebuf_program_options);
@@ -27,7 +26,7 @@ static onebuf_status build(onebuf_device device, onebuf_kernel *kernel) {
     return status;
 }
 
-// Squares `count` floats, as a command of the caller's queue would: in order with what is enqueued there.
+// Squares `count` floats in order with the commands of the caller's queue.
 static onebuf_status square(cl_context context, cl_command_queue queue, cl_mem mem, size_t count) {
     onebuf_context theirs = {0};
     onebuf_queue on = {0};
@@ -39,17 +38,17 @@ static onebuf_status square(cl_context context, cl_command_queue queue, cl_mem m
     if (status == ONEBUF_OK) status = onebuf_queue_wrap(hub, queue, &on);
     if (status == ONEBUF_OK) status = onebuf_context_device_of(theirs, on, &device);
     if (status == ONEBUF_OK) status = build(device, &kernel);
-    if (status == ONEBUF_OK) status = onebuf_queue_fence(on, &before); // the caller's work so far
+    if (status == ONEBUF_OK) status = onebuf_queue_fence(on, &before); // covers the caller's work so far
     onebuf_wrap_options options = ONEBUF_OPTIONS(onebuf_wrap_options);
-    options.bytes = count * sizeof(float); // checked against what it has
+    options.bytes = count * sizeof(float); // checked against the size of `mem`
     options.after = &before;
     options.after_count = 1;
     if (status == ONEBUF_OK) status = onebuf_buffer_wrap(hub, mem, &options, &buffer);
     onebuf_grid grid = onebuf_grid_1d(count);
     onebuf_arg arg = onebuf_arg_buffer(buffer, ONEBUF_READ_WRITE);
     if (status == ONEBUF_OK) status = onebuf_queue_launch(on, kernel, &grid, &arg, 1, NULL);
-    if (status == ONEBUF_OK) status = onebuf_buffer_hand_to(buffer, on, NULL); // the caller's work from here on
-    // Null handles are fine: whatever was made goes, and every reference with it.
+    if (status == ONEBUF_OK) status = onebuf_buffer_hand_to(buffer, on, NULL); // orders the caller's next commands after ours
+    // Freeing a null handle is allowed. This frees what was created and returns every reference.
     onebuf_buffer_free(buffer);
     onebuf_fence_free(before);
     onebuf_kernel_free(kernel);
@@ -58,7 +57,7 @@ static onebuf_status square(cl_context context, cl_command_queue queue, cl_mem m
     return status;
 }
 
-// Its caller ======================================================================================
+// The caller ======================================================================================
 
 static void check(cl_int status, const char *what) {
     if (status == CL_SUCCESS) return;
@@ -76,7 +75,7 @@ int main(void) {
         printf("no OpenCL here\n");
         return 0;
     }
-    for (cl_uint i = 0; !device && i < found && i < 8; i++) // some have none
+    for (cl_uint i = 0; !device && i < found && i < 8; i++) // some platforms have no device
         if (clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_ALL, 1, &device, NULL) != CL_SUCCESS) device = NULL;
     cl_int status;
     cl_context context = clCreateContext(NULL, 1, &device, NULL, NULL, &status);
@@ -102,7 +101,7 @@ int main(void) {
     }
     printf("squared in place: element 99 is %g\n", (double)x[99]);
 
-    // The library has kept nothing.
+    // The library holds no references any more.
     check(clReleaseMemObject(mem), "release");
     check(clReleaseCommandQueue(queue), "release");
     check(clReleaseContext(context), "release");

@@ -1,5 +1,5 @@
-// 5. A Fourier transform and a linear system, by whichever library the device has: cuFFT and cuSOLVER, rocFFT and
-//    rocSOLVER, or the CPU.
+// 5. A Fourier transform and a linear system, with the library of the device: cuFFT and cuSOLVER, rocFFT and rocSOLVER,
+//    or the CPU.
 //
 // cc -std=c11 05-libraries.c $(pkg-config --cflags --libs onebuf) -lm -o libraries && ./libraries
 
@@ -45,13 +45,13 @@ int main(void) {
     fft.number = ONEBUF_C32;
     fft.len = N;
     check(onebuf_fft(queue, &fft, signal, (onebuf_buffer){0})); // in place
-    check(onebuf_buffer_read(signal, 0, spectrum, sizeof spectrum)); // waits for it
+    check(onebuf_buffer_read(signal, 0, spectrum, sizeof spectrum)); // waits for the transform
     int peak = 0;
     for (int i = 0; i < N; i++)
         if (hypotf(spectrum[i][0], spectrum[i][1]) > hypotf(spectrum[peak][0], spectrum[peak][1])) peak = i;
     printf("the tone is in line %d\n", peak);
 
-    // 2 a = 2, a + 4 b = 9: column by column, as everything here.
+    // 2 a = 2, a + 4 b = 9, in column-major order like all matrices here.
     const float matrix[] = {2, 1, 0, 4}, sides[] = {2, 9};
     onebuf_buffer a = holding(hub, device, matrix, sizeof matrix), b = holding(hub, device, sides, sizeof sides);
     onebuf_lu lu;

@@ -1,4 +1,4 @@
-// 6. Frames without pause: a source, a stage on a device, a sink, and three slots that go round between them.
+// 6. A continuous pipeline: a source, a stage on a device, a sink, and three slots that circulate between them.
 //
 // cc -std=c11 06-pipeline.c $(pkg-config --cflags --libs onebuf) -o pipeline && ./pipeline
 
@@ -14,7 +14,7 @@ static void check(onebuf_status status) {
     exit(1);
 }
 
-// The kernel, as OpenCL C and as a function for the CPU.
+// The kernel in OpenCL C, and as a function for the CPU.
 static const char *TEXT = "kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }";
 
 static int32_t twice(void *user, const onebuf_native_call *call) {
@@ -24,7 +24,7 @@ static int32_t twice(void *user, const onebuf_native_call *call) {
     return 0;
 }
 
-// Fills a slot with the frame of this number. A status that is not ONEBUF_OK stops everything, with its message.
+// Fills a slot with the frame of this number. A status other than ONEBUF_OK stops the pipeline with its message.
 static onebuf_status antenna(void *user, const onebuf_frame *frame, onebuf_filled *filled) {
     (void)user;
     if (frame->number == FRAMES) return *filled = ONEBUF_FILLED_END, ONEBUF_OK;
@@ -32,7 +32,7 @@ static onebuf_status antenna(void *user, const onebuf_frame *frame, onebuf_fille
     return onebuf_buffer_fill(frame->buffers[0], 0, N * sizeof level, &level, sizeof level);
 }
 
-// Enqueues one frame's work, and waits for nothing: the buffer's own fences order what comes after.
+// Enqueues the work of one frame without waiting; the buffer's fences order what follows.
 static onebuf_status amplify(void *user, const onebuf_frame *frame) {
     const onebuf_kernel *kernel = user;
     onebuf_arg args[] = {onebuf_arg_buffer(frame->buffers[0], ONEBUF_READ_WRITE)};
@@ -40,7 +40,7 @@ static onebuf_status amplify(void *user, const onebuf_frame *frame) {
     return onebuf_queue_launch(frame->queue, *kernel, &grid, args, 1, NULL);
 }
 
-// Takes the results, in the order of the frames.
+// Receives the results in frame order.
 static onebuf_status detect(void *user, const onebuf_frame *frame) {
     double *sum = user;
     float last;
@@ -53,7 +53,7 @@ int main(void) {
     onebuf_hub hub;
     check(onebuf_hub_discover(NULL, &hub));
     onebuf_device device;
-    // The first OpenCL device; the CPU by itself where there is none.
+    // The first OpenCL device, or the CPU if there is none.
     if (onebuf_hub_device(hub, "opencl", &device) != ONEBUF_OK) check(onebuf_hub_device(hub, "host", &device));
 
     onebuf_native native = {"twice", twice, NULL};
@@ -82,7 +82,7 @@ int main(void) {
     options.stage_count = 1;
     options.sink = detect;
     options.sink_user = &sum;
-    options.one_thread = 1; // for drivers that two threads at once can crash; leave it away with others
+    options.one_thread = 1; // for drivers that crash with two threads; omit it otherwise
     onebuf_pipeline pipeline;
     check(onebuf_pipeline_create(hub, &options, &pipeline));
 

@@ -1,5 +1,4 @@
-// 7. Frames from one place to another without a function for it: a computed signal goes out over UDP, and comes into a
-// NumPy file.
+// 7. Ready-made sources and sinks: a computed signal is sent over UDP and received into a NumPy file.
 //
 // cc -std=c11 07-sources.c $(pkg-config --cflags --libs onebuf) -lpthread -o sources && ./sources [signal.npy]
 
@@ -8,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// A frame: so many sensors, and samples of two floats of each.
+// The shape of a frame: sensors, and complex samples (two floats) of each.
 enum { CHANNELS = 16, SAMPLES = 256, FRAMES = 50 };
 
 static void check(onebuf_status status) {
@@ -17,7 +16,7 @@ static void check(onebuf_status status) {
     exit(1);
 }
 
-// Two slots, a source, a sink; stages would stand between them.
+// Two slots, a source and a sink; stages would come between them.
 static onebuf_pipeline_report carry(onebuf_hub hub, onebuf_source source, onebuf_sink sink) {
     onebuf_slot_buffer frame = {CHANNELS * SAMPLES * 2 * sizeof(float), NULL};
     onebuf_pipeline_options options = ONEBUF_OPTIONS(onebuf_pipeline_options);
@@ -39,7 +38,7 @@ typedef struct {
     const char *to;
 } sender;
 
-// The other terminal, or machine.
+// The sender, which could be another program or machine.
 static void *send_signal(void *user) {
     const sender *s = user;
     onebuf_synthetic_options signal = ONEBUF_OPTIONS(onebuf_synthetic_options);
@@ -48,14 +47,14 @@ static void *send_signal(void *user) {
     signal.frames = FRAMES;
     onebuf_udp_sink_options udp = ONEBUF_OPTIONS(onebuf_udp_sink_options);
     udp.address = s->to;
-    udp.bytes_per_s = 20e6; // evenly, so that nothing is lost
+    udp.bytes_per_s = 20e6; // evenly paced, so that nothing is lost
     onebuf_source source;
     onebuf_sink sink;
     check(onebuf_source_synthetic(&signal, &source));
     check(onebuf_sink_udp(&udp, &sink));
     carry(s->hub, source, sink);
     check(onebuf_source_free(source));
-    check(onebuf_sink_free(sink)); // the last of it says that there are no more
+    check(onebuf_sink_free(sink)); // freeing the sink signals the end of the stream
     return NULL;
 }
 

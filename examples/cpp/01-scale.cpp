@@ -1,4 +1,4 @@
-// 1. A vector, scaled by every device there is, the CPU among them.
+// 1. Scales a vector on every device, including the CPU.
 //
 // c++ -std=c++17 01-scale.cpp $(pkg-config --cflags --libs onebuf) -o scale && ./scale
 

@@ -1,4 +1,4 @@
-// 2. Two devices take turns on one buffer, and the ledger tells what was copied.
+// 2. Two devices take turns on one buffer, and the ledger shows what was copied.
 //
 // c++ -std=c++17 02-two-devices.cpp $(pkg-config --cflags --libs onebuf) -o two && ./two
 
@@ -34,7 +34,7 @@ int main() {
         auto hub = onebuf::Hub::discover();
         auto devices = hub.devices();
         std::reverse(devices.begin(), devices.end());
-        devices.resize(2, devices.back()); // the last two; the host stands in where there are no two others
+        devices.resize(2, devices.back()); // the last two devices; the host replaces missing ones
 
         auto buffer = hub.buffer<std::uint32_t>(N, onebuf::BufferOptions().shared_with(devices)); // one allocation
         std::printf("%s\n", buffer.explain().c_str());
@@ -45,7 +45,7 @@ int main() {
             queues.push_back(device.queue());
             kernels.push_back(build(device));
         }
-        // Each launch waits for the one before, by the best way there is between the two devices.
+        // Each launch waits for the previous one, by the best sync method of the two devices.
         for (std::uint32_t turn = 0; turn < TURNS; ++turn) queues[turn % 2].launch(kernels[turn % 2], N, buffer);
 
         auto map = buffer.map_read();

@@ -1,4 +1,4 @@
-// 3. The same interface with exceptions and without: built with -DONEBUF_NO_EXCEPTIONS every function
+// 3. The same interface with and without exceptions: with -DONEBUF_NO_EXCEPTIONS every function
 // returns a Result that holds a value or an Error.
 //
 // c++ -std=c++17 03-errors.cpp $(pkg-config --cflags --libs onebuf) -o errors && ./errors

@@ -1,5 +1,5 @@
-// 4. Beside Khronos' own C++ objects: a view of a onebuf buffer as a cl::Buffer, a queue as a
-// cl::CommandQueue. Whatever is enqueued while the view is held is fenced like work of onebuf's.
+// 4. Interoperation with Khronos' C++ bindings: a view of a onebuf buffer as a cl::Buffer, a queue
+// as a cl::CommandQueue. Work that is enqueued while the view is held is fenced like onebuf's own.
 //
 // c++ -std=c++17 04-opencl-hpp.cpp $(pkg-config --cflags --libs onebuf) -lOpenCL -o hpp && ./hpp
 
@@ -23,7 +23,7 @@ int main() {
             std::printf("no OpenCL here: %s\n", missing.what());
             return 0;
         }
-        // A cl_mem, whatever else the device could have.
+        // A cl_mem, even if the planner would choose another memory kind.
         auto options = onebuf::BufferOptions{device}.memory_kind(onebuf::MemoryKind::MappedDevice);
         auto buffer = hub.buffer<cl_uint>(1024, options);
         auto queue = device.queue();

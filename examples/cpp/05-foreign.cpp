@@ -1,5 +1,5 @@
-// 5. A library function that is handed somebody else's context, queue and buffer (raw handles, or the objects of
-// CL/opencl.hpp): it works on the memory in place, in order with what its caller enqueues.
+// 5. A library function that works on its caller's context, queue and buffer (raw handles or objects of
+// CL/opencl.hpp) in place, in order with the caller's commands.
 //
 // c++ -std=c++17 05-foreign.cpp $(pkg-config --cflags --libs onebuf) -lOpenCL -o foreign && ./foreign
 
@@ -18,17 +18,17 @@ namespace library {
 
 const char *const SQUARE = "kernel void square(global float *x) { x[get_global_id(0)] *= x[get_global_id(0)]; }";
 
-/// Squares a buffer, as a command of the caller's queue would.
+/// Squares a buffer in order with the commands of the caller's queue.
 template <class Context, class Queue, class Mem> // cl_context or cl::Context, and so on
 void square(const onebuf::Hub &hub, const Context &context, const Queue &queue, const Mem &mem) {
     auto theirs = hub.foreign_context(context);
     auto on = hub.wrap_queue(queue);
     auto kernel = theirs.device(on).program(SQUARE).kernel(
         "square", {onebuf::Param::buffer(onebuf::Access::ReadWrite, sizeof(float))});
-    auto before = on.fence(); // the caller's work so far
+    auto before = on.fence(); // covers the caller's work so far
     auto buffer = hub.wrap<float>(mem, onebuf::WrapOptions().after(before));
     on.launch(kernel, buffer.size(), buffer);
-    buffer.hand_to(on); // the caller's work from here on
+    buffer.hand_to(on); // orders the caller's next commands after ours
 }
 
 } // namespace library
@@ -42,11 +42,11 @@ int main() {
             std::printf("no OpenCL here: %s\n", missing.what());
             return 0;
         }
-        // The caller, who knows nothing of onebuf.
+        // The caller, which does not use onebuf itself.
         std::vector<cl::Platform> platforms;
         cl::Platform::get(&platforms);
         std::vector<cl::Device> devices;
-        for (std::size_t at = 0; devices.empty() && at < platforms.size(); ++at) // some have none
+        for (std::size_t at = 0; devices.empty() && at < platforms.size(); ++at) // some platforms have no device
             platforms[at].getDevices(CL_DEVICE_TYPE_ALL, &devices);
         cl::Context context(devices.at(0));
         cl::CommandQueue queue(context, devices[0]);
@@ -56,7 +56,7 @@ int main() {
         queue.enqueueWriteBuffer(buffer, CL_FALSE, 0, x.size() * sizeof(float), x.data());
 
         library::square(hub, context, queue, buffer);
-        library::square(hub, context(), queue(), buffer()); // raw handles do as well
+        library::square(hub, context(), queue(), buffer()); // raw handles work too
 
         std::vector<float> found(x.size());
         queue.enqueueReadBuffer(buffer, CL_TRUE, 0, x.size() * sizeof(float), found.data());

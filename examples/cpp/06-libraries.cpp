@@ -1,4 +1,4 @@
-// 6. Beams of an antenna array: a Fourier transform of every channel, then a matrix product, in place.
+// 6. Beamforming of an antenna array: a Fourier transform of every channel, then a matrix product, in place.
 //
 // c++ -std=c++17 06-libraries.cpp $(pkg-config --cflags --libs onebuf) -o beams && ./beams
 
@@ -14,7 +14,7 @@ int main() {
     auto device = hub.device("host"); // or "cuda", "hip"
     auto queue = device.queue();
 
-    // Channel c has a tone in line c + 1; beam b listens to channel b alone.
+    // Channel c holds a tone in frequency bin c + 1; beam b selects channel b.
     std::vector<Sample> tones(n * channels), weights(channels * beams);
     for (std::size_t i = 0; i < tones.size(); i++)
         tones[i] = std::polar(1.0f, 6.2831853f * static_cast<float>((i / n + 1) * (i % n)) / n);

@@ -1,4 +1,4 @@
-// 7. Frames without pause: a source, a stage on a device, a sink, and three slots that go round between them.
+// 7. A continuous pipeline: a source, a stage on a device, a sink, and three slots that circulate between them.
 //
 // c++ -std=c++17 07-pipeline.cpp $(pkg-config --cflags --libs onebuf) -o pipeline && ./pipeline
 
@@ -44,14 +44,14 @@ int main() {
                 frame.buffer<float>()->fill(static_cast<float>(frame.number()));
                 return onebuf::Filled::Frame;
             })
-            .stage("amplify", device, [&](const onebuf::Frame &frame) { // enqueues, and waits for nothing
+            .stage("amplify", device, [&](const onebuf::Frame &frame) { // enqueues, does not wait
                 frame.queue()->launch(kernel, N, *frame.buffer<float>());
             })
             .sink([&](const onebuf::Frame &frame) { sum += frame.buffer<float>()->map_read()[N - 1]; })
-            .one_thread() // for drivers that two threads at once can crash; leave it away with others
+            .one_thread() // for drivers that crash with two threads; omit it otherwise
             .build(hub);
 
-        auto report = pipeline.run(); // throws what a function threw, and where
+        auto report = pipeline.run(); // throws an Error if a callback threw, with its message
         std::printf("%llu frames, the median took %llu us\n", static_cast<unsigned long long>(report.frames),
                     static_cast<unsigned long long>(report.latency_p50_ns / 1000));
         std::printf("the sum is %.0f\n", sum);

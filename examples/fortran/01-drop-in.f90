@@ -1,5 +1,4 @@
-! Phase 1: the program stays as it is, with its own arrays. Only the calls that copied to the GPU and back change
-! their names.
+! Phase 1: the program keeps its own arrays. Only the names of the calls that copy to the GPU and back change.
 program drop_in
   use, intrinsic :: iso_fortran_env, only: real32
   use gpu_unified_buffers

@@ -1,4 +1,5 @@
-! Phase 2: the program's arrays are the buffers. Nothing is copied, and half of the memory is enough.
+! Phase 2: the program's arrays are the buffers. Nothing is copied, and half of the memory is
+! sufficient.
 program pointers
   use, intrinsic :: iso_fortran_env, only: int64, real32
   use gpu_unified_buffers
@@ -26,5 +27,5 @@ program pointers
   end do
   call gpu_bytes_moved(asked, implied)
   print '(3a, f5.1)', 'pointers on ', gpu_device_name(), ': the last element is ', y(n)
-  print '(2(a, i0))', 'bytes asked to be moved: ', asked, ', moved although nobody asked: ', implied
+  print '(2(a, i0))', 'bytes copied on request: ', asked, ', implied copies: ', implied
 end program

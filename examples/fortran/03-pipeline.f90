@@ -1,4 +1,4 @@
-! Phase 3: two frames under way. The CPU fills one while the GPU works on the other, and waits with a timeout.
+! Phase 3: two frames in flight. The CPU fills one while the GPU works on the other, and waits with a timeout.
 program pipeline
   use, intrinsic :: iso_fortran_env, only: int64, real32
   use gpu_unified_buffers
@@ -22,8 +22,8 @@ program pipeline
   end do
 
   do frame = 1, frames
-    call start(stages(modulo(frame, 2)), frame)                          ! this one starts
-    if (frame > 1) call collect(stages(modulo(frame - 1, 2)), frame - 1) ! while the one before ends
+    call start(stages(modulo(frame, 2)), frame)                          ! starts this frame
+    if (frame > 1) call collect(stages(modulo(frame - 1, 2)), frame - 1) ! while the previous one ends
   end do
   call collect(stages(modulo(frames, 2)), frames)
   print '(3a, i0, a)', 'pipeline on ', gpu_device_name(), ': ', frames, ' frames'

@@ -1,5 +1,6 @@
-! A convolution's forward pass, twice: with arrays of its own that are copied to the GPU and back, and with unified
-! buffers. The same results; what differs is told: `04-conv2d [classic|unified|both] [width] [frames] [filter]`.
+! The forward pass of a convolution, twice: with separate arrays that are copied to the GPU and back, and with unified
+! buffers. Both give the same results; the differences are printed: `04-conv2d [classic|unified|both] [width] [frames]
+! [filter]`.
 module conv2d_kernel
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int32, real32
@@ -10,8 +11,8 @@ module conv2d_kernel
 
   character(*), parameter :: nl = new_line('a')
 
-  ! Each work-item makes one element. The output is width times height; the image has a border of zeroes around that, so
-  ! that no element is at an edge; the filter is k times k, and k is a part of the text, so that compilers know it.
+  ! Each work-item computes one element. The output has width x height elements. The image has a border of zeroes, so no
+  ! element is at an edge. The filter is k x k, and k is a constant in the text that the compiler knows.
   character(*), parameter :: in_opencl_c = nl// &
     'kernel void conv2d(global const float *image, global const float *filter, global float *out,'//nl// &
     '                   int width, int height) {'//nl// &
@@ -116,7 +117,7 @@ contains
     padded = width + k - 1
   end subroutine
 
-  ! Arrays of the program's own; the GPU's are copied from and to.
+  ! Uses separate arrays, copied to and from the GPU's buffers.
   function classic() result(sum_of_all)
     real(real64) :: sum_of_all
     real(real32), allocatable :: image(:, :), filter(:, :), out(:, :)
@@ -131,7 +132,7 @@ contains
     sum_of_all = 0
     begin = 0
     do frame = 0, frames
-      if (frame == 1) begin = seconds()        ! the first one warms up
+      if (frame == 1) begin = seconds()        ! the first frame warms up
       call fill_image(image, frame)
       call write_buffer(image_buffer, image)
       call dispatch_compute(program, [width, width], integers=[width, width])
@@ -141,7 +142,7 @@ contains
     call tell('classic', 4_int64*(size(image) + size(filter) + size(out)), begin)
   end function
 
-  ! The buffers are the arrays.
+  ! Uses the buffers as the arrays.
   function unified() result(sum_of_all)
     real(real64) :: sum_of_all
     real(real32), pointer :: image(:, :), filter(:, :), out(:, :)
@@ -165,7 +166,7 @@ contains
   end function
 
   subroutine make_buffers
-    ! All zero, the image's border too.
+    ! New buffers are zeroed, including the image's border.
     image_buffer = create_unified_buffer(4_int64*padded*padded, BUFFER_WRITE_ONLY, MEMORY_STREAMING)
     filter_buffer = create_unified_buffer(4*k*k, BUFFER_WRITE_ONLY)
     out_buffer = create_unified_buffer(4_int64*width*width, BUFFER_READ_ONLY, MEMORY_CPU_PREFERRED)
@@ -174,7 +175,7 @@ contains
     call bind_buffer_to_shader(out_buffer, 2)
   end subroutine
 
-  ! All but the border.
+  ! Fills everything except the border.
   subroutine fill_image(image, frame)
     real(real32), intent(inout) :: image(:, :)
     integer, intent(in) :: frame
@@ -192,7 +193,7 @@ contains
     filter((k + 1)/2, (k + 1)/2) = 2
   end subroutine
 
-  ! Every element counts, and by its place.
+  ! Weighted by position, so that every element and its place matter.
   function sum_of(out) result(total)
     real(real32), intent(in) :: out(:, :)
     real(real64) :: total
@@ -236,7 +237,7 @@ contains
     before = moved
   end subroutine
 
-  ! What Linux says of it.
+  ! Returns the peak resident memory from /proc/self/status, in KiB.
   function resident_kib() result(kib)
     integer(int64) :: kib
     integer :: unit, status

@@ -1,4 +1,4 @@
-! y = by * x, in the languages that devices speak: the kernel of the examples 01 to 03.
+! y = by * x, in each language that a device may need: the kernel of examples 01 to 03.
 module gain
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: real32
@@ -28,7 +28,8 @@ module gain
 
 contains
 
-  ! Binding point 0 is what the CPU writes, 1 what it reads; then the number of elements, and the factor.
+  ! The CPU writes binding point 0 and reads binding point 1. The number of elements and the factor
+  ! follow.
   function gain_program() result(program)
     type(compute_program) :: program
 

@@ -1,4 +1,4 @@
-//! Every example runs, with what this machine has and without OpenCL.
+//! Runs every example, with the devices of this machine and without OpenCL.
 
 use std::{
     io::Write,
@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-/// In the order of running: the helper's verdicts are what the two platforms plan with.
+/// In the order of running: example 2 plans with the verdicts that example 6 stores.
 const EXAMPLES: [(&str, &str); 18] = [
     ("06-own-helper", "without a copy"),
     ("01-one-buffer", "the last square is"),
@@ -28,14 +28,14 @@ const EXAMPLES: [(&str, &str); 18] = [
     ("18-graft", "graft"),
 ];
 
-/// Cargo builds the examples before the tests, into a folder beside theirs.
+/// Cargo builds the examples before the tests, into a folder beside the tests' folder.
 fn example(name: &str) -> Command {
     let test = std::env::current_exe().expect("this test's path");
     let folders = test.parent().and_then(|deps| deps.parent()).expect("target/debug/deps");
     let path: PathBuf = folders.join("examples").join(name);
     assert!(path.exists(), "{path:?} was not built");
     let mut command = Command::new(path);
-    // Verdicts of tests are not the user's.
+    // Keeps the tests' verdicts out of the user's cache.
     command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
@@ -53,7 +53,7 @@ fn examples_run_with_what_is_here() {
     let said = EXAMPLES.map(|(name, phrase)| said(&mut example(name), phrase));
     let [helper, _, platforms, ..] = &said;
     let two = !platforms.contains("the host stands in");
-    // What the one proved the other must use; drivers that do copy are no failure of an example.
+    // Example 2 must use the routes that example 6 proved. Drivers that do copy are not a failure of an example.
     if two && helper.contains("planned without a copy") {
         assert!(platforms.contains("implied: 0 bytes"), "proven, yet copied:\n{platforms}");
     } else {

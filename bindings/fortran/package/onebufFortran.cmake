@@ -1,4 +1,4 @@
-# onebuf::fortran: the Fortran modules, built of their sources by the compiler that uses them.
+# onebuf::fortran: the Fortran modules, compiled from their sources by the project's own compiler.
 get_filename_component(_onebuf_sources "${CMAKE_CURRENT_LIST_DIR}/../../../share/onebuf/fortran" ABSOLUTE)
 
 if(NOT TARGET onebuf::fortran)

@@ -91,7 +91,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(unified_buffer) :: buffer
 
-    ! The bits are passed on: the result of the other function has no owner either.
+    ! Copies the handle: the result of the other function has no owner either.
     associate (made => create_int64(int(size, int64), access_mode, memory_hint, stat, errmsg))
       buffer%handle = made%handle
       buffer%size_bytes = made%size_bytes
@@ -114,7 +114,7 @@ contains
       wrong = 'no such memory_hint: choose one of the MEMORY_ constants'
   end function
 
-  ! Releases the buffer: it is freed if this was the last variable that shared it, after the GPU has finished with it.
+  ! Releases the buffer: it is freed if this was the last variable that shared it, after the GPU has finished using it.
   subroutine destroy_unified_buffer(buffer)
     type(unified_buffer), intent(inout), target :: buffer
 
@@ -204,7 +204,7 @@ contains
     end if
   end subroutine
 
-  ! --- for the modules with types ---------------------------------------------------------------------------------
+  ! --- For the typed modules --------------------------------------------------------------------------------------------
 
   ! Writes elements at an offset, both counted in elements, with a timeout in nanoseconds.
   subroutine store_elements(buffer, data, element_bits, count, me, timeout_ns, offset, stat, errmsg)
@@ -332,7 +332,7 @@ contains
     access = merge(ONEBUF_READ, ONEBUF_READ_WRITE, buffer%access_mode == BUFFER_READ_ONLY)
   end function
 
-  ! --- who shares a buffer ------------------------------------------------------------------------------------------
+  ! --- Variables that share a buffer -----------------------------------------------------------------------------------
 
   impure elemental subroutine assign(to, from)
     class(unified_buffer), intent(out), target :: to

@@ -29,7 +29,7 @@ module gpu_compute
     final :: finish
   end type
 
-  ! The buffer's bytes, or the value.
+  ! An argument of a launch: the buffer's bytes, or the value.
   type :: native_arg
     type(c_ptr) :: data = c_null_ptr
     integer(c_size_t) :: bytes = 0
@@ -218,7 +218,7 @@ contains
     character(80) :: wrong
     integer(c_int32_t) :: status
 
-    ! The first character of `wrong` tells whether something is wrong.
+    ! A blank first character of `wrong` means that nothing is wrong.
     wrong(1:1) = ' '
     call check_sizes(work_items, group, wrong)
     call gather(program, integers, reals, values, wrong)
@@ -266,7 +266,7 @@ contains
     if (given(2) > 0) values(given(1) + 1:) = transfer(reals, values)
   end subroutine
 
-  ! The access of a program's kernels must be within the access that the buffer was created for.
+  ! Checks that the program's access to each bound buffer is within the access that the buffer was created for.
   subroutine check_bound(program, wrong)
     type(compute_program), intent(in) :: program
     character(*), intent(inout) :: wrong

@@ -50,7 +50,7 @@ contains
 
     status = ONEBUF_INVALID_HANDLE
     if (fence%handle%id /= 0) status = onebuf_fence_poll(fence%handle, done)
-    ! Work that failed leaves a fence, too.
+    ! The fence of work that failed is valid, too.
     valid = status /= ONEBUF_INVALID_HANDLE
   end function
 
@@ -104,7 +104,7 @@ contains
     fence%handle%id = 0
   end subroutine
 
-  ! unified_buffer explains why this is sufficient.
+  ! The comment on unified_buffer explains why this is sufficient.
   impure elemental subroutine assign(to, from)
     class(gpu_fence), intent(out), target :: to
     class(gpu_fence), intent(in) :: from

@@ -19,9 +19,9 @@ module gpu_session
 
 contains
 
-  ! Opens a device: by id (`opencl:0`), API (`opencl`), type (`gpu`) or a part of its name. Without a name it opens the
-  ! device that ONEBUF_DEVICE names, else the first of OpenCL's, OpenGL's and Vulkan's, else the host. Call it before
-  ! starting threads. Objects created on an earlier device stay there.
+  ! Opens a device: by id (`opencl:0`), API (`opencl`), type (`gpu`) or a part of its name. Without a name it opens the device
+  ! that ONEBUF_DEVICE names, else the first OpenCL, OpenGL or Vulkan device, else the host. Call it before starting threads.
+  ! Objects created on an earlier device stay there.
   subroutine gpu_open(device, stat, errmsg)
     character(*), intent(in), optional :: device
     integer, intent(out), optional :: stat

@@ -1,4 +1,4 @@
-! One buffer, seen by Fortran arrays and by compute kernels. The page docs/fortran.md is the way in.
+! One buffer, accessed by Fortran arrays and by compute kernels. Start with docs/fortran.md.
 module gpu_unified_buffers
   use onebuf_c, only: ONEBUF_OK, ONEBUF_UNAVAILABLE, ONEBUF_UNSUPPORTED, ONEBUF_COPY_FORBIDDEN, &
     ONEBUF_NOT_SHARED, ONEBUF_BUSY, ONEBUF_OUT_OF_MEMORY, ONEBUF_DEVICE_LOST, ONEBUF_INVALID_ARGUMENT, &

@@ -1,11 +1,11 @@
-! Reads, writes and pointers of every type and rank, and every way to be told what is wrong.
+! Reads, writes and pointers of every type and rank, and every way to report an error.
 program buffers
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env
   use gpu_unified_buffers
   use checks, only: check
   implicit none
-  ! Some pages, and a part of one.
+  ! Several whole pages and a part of one.
   integer, parameter :: n = 3*4096 + 40
   character(64) :: device
 
@@ -31,7 +31,7 @@ contains
     buffer = create_unified_buffer(elements*element_size, BUFFER_READ_WRITE, MEMORY_COHERENT)
   end function
 
-  ! Whatever is wished for, CPU and GPU have one memory.
+  ! CPU and GPU share one memory, whatever the mode and the hint.
   subroutine one_memory
     type(unified_buffer) :: b
     integer :: mode, hint
@@ -44,7 +44,7 @@ contains
     end do
   end subroutine
 
-  ! Every element goes in by a write and is found by pointer, then in by the pointer and found by a read.
+  ! Every element is written and found through a pointer, then written through the pointer and found by a read.
   subroutine types
     type(unified_buffer) :: b
     real(real32), allocatable :: x4(:)
@@ -149,7 +149,7 @@ contains
     call check(three(2, 3, 7) == 6 .and. three(1, 1, 1) == 1, 'with a timeout')
   end subroutine
 
-  ! Offsets are elements; sections that are not contiguous go in and out whole.
+  ! Offsets count elements; sections that are not contiguous are written and read completely.
   subroutine offsets_and_sections
     type(unified_buffer) :: b
     integer(int32) :: all_of(10), few(3), i
@@ -185,7 +185,7 @@ contains
     call check(len(explain_buffer(b)) > 0, 'its explanation')
   end subroutine
 
-  ! Whose turn it is can be said as often as one likes, and writes do not disturb a pointer.
+  ! Hand-overs may be repeated, and writes do not disturb a pointer.
   subroutine turns
     type(unified_buffer) :: b
     integer(int32), pointer :: p(:)
@@ -293,7 +293,7 @@ contains
     call refused(stat, message, ONEBUF_INVALID_ARGUMENT, 'BUFFER_READ_ONLY')
   end subroutine
 
-  ! A pointer's buffer may be destroyed: its standing map goes with it.
+  ! A buffer may be destroyed while a pointer to it exists: its standing map ends with it.
   subroutine freed
     type(unified_buffer) :: b
     integer(int32), pointer :: p(:)

@@ -1,4 +1,4 @@
-! A check that says where it failed.
+! A check that reports where it failed.
 module checks
   use, intrinsic :: iso_fortran_env, only: error_unit
   use onebuf_c, only: onebuf_handle, onebuf_buffer_size, ONEBUF_OK, c_size_t
@@ -18,8 +18,8 @@ contains
     error stop 1
   end subroutine
 
-  ! Whether the buffer that had this handle still exists. The last one that lost its owners goes with the next end
-  ! of a variable: here is one.
+  ! Whether the buffer with this handle still exists. The last buffer without owners is freed when the next variable ends, so one
+  ! ends here.
   function alive(handle)
     type(onebuf_handle), intent(in) :: handle
     logical :: alive

@@ -1,4 +1,4 @@
-! Kernels and the CPU on the same bytes, by turns: every element, both directions, nothing waited for by hand.
+! Kernels and the CPU take turns on the same bytes: every element is checked in both directions, without explicit waits.
 module kernels
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int32, real32
@@ -22,7 +22,7 @@ module kernels
     '  int i = int(gl_GlobalInvocationID.x);'//nl// &
     '  if (i < n) { y[i] = x[i] * int(times) + add; seen[i] += 1; }'//nl// &
     '}'
-  ! Long enough to be waited for.
+  ! A kernel that runs long enough for waits to time out.
   character(*), parameter :: slow_cl = &
     'kernel void slow(global uint *x, int n) {'//nl// &
     '  uint v = x[0];'//nl// &
@@ -67,7 +67,7 @@ program compute
   use gpu_fence_primitives
   use checks, only: check
   implicit none
-  ! Pages, and a part of one.
+  ! Several whole pages and a part of one.
   integer, parameter :: n = 40*1024 + 10, groups = 641
   character(64) :: device
   type(compute_program) :: program
@@ -110,7 +110,7 @@ contains
       call get_array_pointer(x, px)
       px = [(i*round, i=1, n)]
       call get_array_pointer(y, py)
-      ! The control: nothing has run, so nothing is there.
+      ! Control: the kernel has not run, so its results are not there yet.
       call check(.not. any(py == [(3*i*round + round, i=1, n)]), 'before it ran')
       call dispatch_compute(program, [64*groups], integers=[n, round], reals=[3.0_real32])
       call get_array_pointer(y, py)
@@ -121,7 +121,7 @@ contains
     end do
     call gpu_bytes_moved(asked, after)
     if (index(explain_buffer(x), 'fine_svm') > 0) call check(after == before, 'nothing was copied')
-    ! Bound buffers are kept; by reads and writes it is the same.
+    ! Bound buffers are kept alive. Reads and writes work like pointers.
     call destroy_unified_buffer(seen)
     call write_buffer(x, [(-i, i=1, n)])
     call dispatch_compute(program, [64*groups], integers=[n, 1], reals=[2.0_real32])
@@ -213,8 +213,8 @@ contains
     call check(found(1) == 5, 'time enough')
   end subroutine
 
-  ! Whether the kernel is over, where that may be: asking rusticl waits for a kernel that has begun. The first device's takes
-  ! longer than all that is asked of it meanwhile.
+  ! Whether the kernel may have ended. A query on rusticl waits for a kernel that has begun. The first device is not queried: its
+  ! kernel takes longer than all calls here.
   logical function ended(fence)
     type(gpu_fence), intent(in) :: fence
 

@@ -1,5 +1,5 @@
-! What the modules and the library cost by themselves: frames of a kernel that does nothing, on the host, where there
-! is no driver. `overhead [frames]`.
+! The overhead of the modules and the library: frames of a kernel that does nothing, on the host, without a driver. `overhead
+! [frames]`.
 module nothing
   use, intrinsic :: iso_c_binding
   use gpu_unified_buffers
@@ -56,7 +56,7 @@ program overhead
 
 contains
 
-  ! All that a frame of 04-conv2d calls.
+  ! All calls of one frame of 04-conv2d.
   subroutine frame
     real(real32), pointer :: in(:, :), out(:, :)
 

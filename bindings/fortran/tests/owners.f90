@@ -1,4 +1,4 @@
-! Who shares a buffer: assignments count, other copies do not, and nothing is freed early or twice.
+! Shared ownership of buffers: assignments are counted, other copies are not, and nothing is freed early or twice.
 module things
   use, intrinsic :: iso_fortran_env, only: int32
   use gpu_unified_buffers
@@ -14,7 +14,7 @@ module things
 
 contains
 
-  ! A buffer with a number in it.
+  ! A buffer that contains a number.
   function numbered(number) result(buffer)
     integer(int32), intent(in) :: number
     type(unified_buffer) :: buffer
@@ -103,7 +103,7 @@ contains
     call check(.not. buffer_is_valid(b), 'nothing assigned is nothing')
   end subroutine
 
-  ! What is on both sides of an assignment has no other owner while it happens.
+  ! An object on both sides of an assignment has no other owner meanwhile.
   subroutine itself(i, j)
     integer, intent(in) :: i, j
     type(unified_buffer) :: some(2)
@@ -124,8 +124,8 @@ contains
     call check(.not. alive(handle), 'gone all the same')
   end subroutine
 
-  ! Some compilers do not end the result of a function. The place where it lay then keeps a buffer, until it is used
-  ! again: one each, however often it is called.
+  ! Some compilers do not finalize the result of a function. Its storage then keeps a buffer until it is reused: one per call
+  ! site, however often it is called.
   subroutine results
     integer, parameter :: n = 50
     type(unified_buffer) :: b
@@ -220,7 +220,7 @@ contains
     b = model()
     call check(.not. alive(weights), 'an empty structure lets go')
     call check(.not. alive(layers(1)), 'of its array components, too')
-    ! Not checked of the second: gfortran 12 does not end it with `c`, and so somebody still has it.
+    ! The second one is not checked: gfortran 12 does not finalize it with `c`, so it still has an owner.
   end subroutine
 
   subroutine allocatable_components
@@ -235,7 +235,7 @@ contains
     end do
     b = a
     call expect(b%more(2), 52, 'a copied list')
-    ! What gfortran 12 copies by itself there is not counted; this is.
+    ! Implicit copies by gfortran 12 are not counted here; this assignment is.
     b%more = a%more
     do i = 1, 2
       call destroy_unified_buffer(a%more(i))
@@ -247,7 +247,7 @@ contains
     end do
   end subroutine
 
-  ! What a copy by source= shares is not counted: it owns nothing.
+  ! A copy by source= is not counted: it owns nothing.
   subroutine allocations
     type(unified_buffer) :: a
     type(unified_buffer), allocatable :: copied, moved, one

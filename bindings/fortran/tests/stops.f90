@@ -1,4 +1,4 @@
-! Without stat= a failure is a message and a stop.
+! Without stat= a failure prints a message and stops the program.
 program stops
   use, intrinsic :: iso_fortran_env, only: int32
   use gpu_unified_buffers

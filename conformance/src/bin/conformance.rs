@@ -1,6 +1,6 @@
 //! The conformance suite as a program: `conformance [--list] [--skips] [--device NAME]… [FILTER]…` runs the cases whose names
-//! contain a FILTER on the host and every driver found, and on every ordered pair in which a NAME takes part. Exits with 1 when
-//! a check failed.
+//! contain a FILTER on the host and every driver found, and on every ordered pair that includes a NAME. Exits with 1 if a check
+//! failed.
 
 use onebuf_conformance::{CASES, Ending, Options, Outcome, run_with};
 use std::process::ExitCode;
@@ -25,9 +25,9 @@ fn main() -> ExitCode {
             _ => options.filter.push(word),
         }
     }
-    // The kernels of most cases are not written in the languages of graphics.
+    // Most cases have no kernels in GLSL.
     let hub = || onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default());
-    // What is wrong is told below, with the devices.
+    // Failures are printed below, with the devices.
     std::panic::set_hook(Box::new(|_| ()));
     let report = run_with(&hub, &options, &mut |outcomes| println!("{}", line(outcomes)));
     let told = report.outcomes.iter().filter(|one| skips && one.ending.is_skip());
@@ -46,7 +46,7 @@ fn wrong_usage(what: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// One case: how it ended, and on how many devices and pairs.
+/// Formats one case: its result, and the number of devices and pairs.
 fn line(outcomes: &[Outcome]) -> String {
     let count = |fits: fn(&Ending) -> bool| outcomes.iter().filter(|one| fits(&one.ending)).count();
     let passed = count(|ending| *ending == Ending::Passed);

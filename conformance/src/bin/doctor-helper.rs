@@ -1,8 +1,8 @@
-//! The doctor in a process of its own, so that a test can give it a driver of its own: it is the
-//! helper of its experiments, too.
+//! The doctor in a separate process, so that a test can choose its driver. The program is also the
+//! helper of its own experiments.
 //!
-//! `doctor-helper CACHE SILENCE_MS [fresh] [staged] [use]` prints one JSON object. The staged routes
-//! are tried only on request; `use` then shares a buffer by what was found.
+//! `doctor-helper CACHE SILENCE_MS [fresh] [staged] [use]` prints one JSON object. Staged routes are
+//! tested only with `staged`; `use` then shares a buffer with the resulting verdicts.
 
 use onebuf::{
     CopyPolicy, Result, RouteKind,
@@ -50,8 +50,8 @@ fn report(cache: &Path, silence: Duration, words: &[String]) -> Result<Value> {
     }))
 }
 
-/// Shares a buffer of the host's with the first device, by the verdicts in the cache: whether that
-/// may be had without copies, and what a turn of both costs.
+/// Shares a host buffer with the first device, using the verdicts in the cache. Reports whether that
+/// is possible without copies, and the implied bytes of one turn of both.
 fn share(cache: &Path) -> Result<Value> {
     let hub = onebuf::builder().cache(cache).build()?;
     let (host, device) = (Side::open(&hub.host())?, Side::open(&hub.device("opencl:0")?)?);
@@ -59,7 +59,7 @@ fn share(cache: &Path) -> Result<Value> {
     let builder = builder.allocate_on(&host.device);
     let forbidden = builder.clone().copies(CopyPolicy::Forbid).build().err();
     let chosen = builder.plan()?.routes.iter().map(|hop| hop.kind).max();
-    // Where every way copies, the faster is chosen, and on a busy machine that may be any.
+    // If every route copies, the fastest is chosen, which on a busy machine may be any of them.
     let buffer = builder.route(RouteKind::HostPointer).build()?;
     host.step(&buffer, Step::nth(1))?;
     device.step(&buffer, Step::nth(2))?;

@@ -1,19 +1,19 @@
-//! A program that returns from `main` while PoCL is still compiling the kernels that it has launched: `pending-work HOW`, where
-//! `drop` drops everything first, `forget` nothing, and `thread` ends with a thread that is building a program. Exits with 77
-//! where there is no PoCL.
+//! A program that returns from `main` while PoCL is still compiling the kernels that it launched: `pending-work HOW`. With
+//! `drop` it drops everything first, with `forget` nothing, and with `thread` it ends while a thread is building a program.
+//! Exits with 77 without PoCL.
 
 use onebuf::{Access, Device, Grid, Hub, ProgramCache, Result, Signature, Source, args};
 use std::{process::ExitCode, thread, time::Duration};
 
 const N: usize = 4096;
 
-/// The last handler, for it is registered first: time for PoCL's threads to meet what other handlers have taken away.
+/// Runs as the last exit handler, because it is registered first. Gives PoCL's threads time to use what other handlers freed.
 extern "C" fn linger() {
     thread::sleep(Duration::from_millis(500));
 }
 
 fn main() -> ExitCode {
-    // SAFETY: a function without arguments that does not unwind.
+    // SAFETY: the function takes no arguments and does not unwind.
     unsafe { libc::atexit(linger) };
     let how = std::env::args().nth(1).unwrap_or_default();
     let hub = onebuf::builder().without(["cuda", "hip", "vulkan", "gl"]);
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     if how == "thread" {
         let device = device.clone();
         thread::spawn(move || device.program(&busy(7, 2000)).map(drop));
-        // Time to get into the compiler.
+        // Gives the thread time to enter the compiler.
         thread::sleep(Duration::from_millis(100));
     }
     (0..2).try_for_each(|kernel| launch(&hub, &device, kernel, how == "drop")).expect("a launch");
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// No two processes have one, so that no cache does.
+/// Returns a text that differs in each process, so that no cache has it.
 fn busy(kernel: usize, terms: usize) -> Source {
     let seed = std::process::id();
     let term = |n| format!("v = v * {n}.5f + v * v * {seed}.25f + {kernel}.0f;\n");
@@ -47,7 +47,7 @@ fn busy(kernel: usize, terms: usize) -> Source {
 
 fn launch(hub: &Hub, device: &Device, kernel: usize, drops: bool) -> Result<()> {
     let signature = Signature::new().buffer::<f32>(Access::ReadWrite);
-    // SAFETY: work-item i touches x[i] only, and there are as many of them as elements.
+    // SAFETY: work-item i touches x[i] only, and there are as many items as elements.
     let busy = unsafe { device.program(&busy(kernel, 16))?.kernel("busy", signature)? };
     let (queue, buffer) = (device.queue()?, hub.buffer::<f32>(N).shared_with([device]).build()?);
     queue.launch(&busy, Grid::from([N]), args![buffer.write_on(&queue)?])?;

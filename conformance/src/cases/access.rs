@@ -1,4 +1,4 @@
-//! Buffers that kernels only read, or only write, in every form that each device has.
+//! Buffers that kernels only read or only write, in every memory kind of each device.
 
 use crate::{Trial, kernels};
 use onebuf::{Access, Buffer, Device, Error, Kernel, MemoryKind, Program, Result, Signature, args};
@@ -27,7 +27,7 @@ fn program(device: &Device) -> Program {
 
 fn kernel(program: &Program, name: &str, accesses: &[Access]) -> Kernel {
     let signature = accesses.iter().fold(Signature::new(), |s, &access| s.buffer::<u32>(access));
-    // SAFETY: work-item i touches element i, and all launches here have N of each.
+    // SAFETY: work-item i touches element i, and every launch here has N items and N elements.
     unsafe { program.kernel(name, signature).unwrap() }
 }
 
@@ -46,7 +46,7 @@ pub fn kernels_get_the_access_that_they_declare(t: &Trial<'_>) {
             let what = format!("{device} {memory_kind}");
             let from = buffer(device, memory_kind, Access::Read).expect(&what);
             let to = buffer(device, memory_kind, Access::Write).expect(&what);
-            // What the host does is no kernel's access.
+            // The declared access restricts kernels, not the host.
             from.write(&[4; N]).expect(&what);
             from.fill(5).expect(&what);
             queue.launch(&put, [N], args![to.write_on(&queue).unwrap()]).expect(&what);

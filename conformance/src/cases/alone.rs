@@ -1,11 +1,11 @@
-//! One device and its buffer: every way in and out, in every form of memory.
+//! One device and its buffer: all transfers, in every memory kind.
 
 use crate::{Random, Side, Step, Trial, assert_same, block_on, random_words, step_model};
 use onebuf::{CopyPolicy, Fence, MemoryKind, hal::RawHandle};
 use std::time::Duration;
 
 const SECONDS: Duration = Duration::from_secs(20);
-/// Neither a page nor a group.
+/// A multiple of neither a page nor a work-group.
 const N: usize = 3 * 1024 + 77;
 
 pub fn a_new_buffer_is_zeroed_or_what_was_given(t: &Trial<'_>) {
@@ -23,7 +23,7 @@ pub fn explain_says_where_it_lies(t: &Trial<'_>) {
         let text = buffer.explain();
         assert!(text.contains(&format!("allocated on {id} as {memory_kind}")), "{what}: {text}");
         assert_eq!(buffer.plan().allocate_on, side.device.index(), "{what}");
-        // The form is real: shared virtual memory is an address, the others are objects; CUDA and HIP have no objects.
+        // The memory kind is real: SVM and host pages are addresses, the others are objects. CUDA and HIP have only addresses.
         let raw = buffer.read_on(&side.queue).unwrap().raw().unwrap();
         let by_address = ["cuda", "hip"].contains(&side.device.info().api.0)
             || matches!(
@@ -130,7 +130,7 @@ pub fn a_batch_is_one_hand_over_and_later_writes_win(t: &Trial<'_>) {
         model[15..20].fill(2);
         (model[100], model[N - 1]) = (6, 4);
         assert_same(&side.look(buffer).unwrap(), &model, what);
-        let read = 2 * N as u64 * 4; // by the look
+        let read = 2 * N as u64 * 4; // by `look`
         assert_eq!(t.hub().ledger().asked_bytes() - before, 32 * 4 + read, "{what}");
     });
 }
@@ -159,7 +159,7 @@ pub fn maps_are_slices_of_the_newest_contents(t: &Trial<'_>) {
         let copied = t.hub().ledger().implied_bytes() - implied;
         let copies = buffer.plan().memory_kind == MemoryKind::Device;
         let bytes = buffer.size_bytes() as u64;
-        // Two changing maps go there and back, nine others only there.
+        // Two writable maps copy in both directions, nine read-only maps in one.
         assert!(!copies || copied == (2 * 2 + 9) * bytes, "{what}: {copied} bytes");
     });
 }
@@ -193,7 +193,7 @@ pub fn two_queues_of_one_device_are_ordered(t: &Trial<'_>) {
             step_model(&mut model, Step::nth(round));
         }
         assert_same(&buffer.to_vec().unwrap(), &model, what);
-        // Many may read at once, on both queues.
+        // Several readers may hold views, on both queues.
         let views = [&side.queue, &other.queue, &side.queue].map(|q| buffer.read_on(q).unwrap());
         assert!(buffer.write_on(&side.queue).is_err(), "{what}");
         drop(views);

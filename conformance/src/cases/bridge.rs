@@ -1,4 +1,4 @@
-//! Copies between any two buffers: every page arrives, nothing else changes, and the report is true.
+//! Copies between any two buffers: every page arrives, nothing else changes, and the report is correct.
 
 use crate::{
     Side, Step, Trial, assert_same, fake_machine, note, pages_apart, random_words, step_model,
@@ -10,11 +10,11 @@ use onebuf::{
 };
 use std::{cell::RefCell, collections::BTreeMap};
 
-/// Words: an odd number of pages and a bit; the other end is longer.
+/// Lengths in words: an odd number of pages and a bit; the other buffer is longer.
 const N: usize = 5 * 1024 + 13;
 const M: usize = 7 * 1024 + 5;
 
-/// Where a range begins in the source, in the target, and how long it is, in words.
+/// Start in the source, start in the target, and length of a range, in words.
 const RANGES: [(usize, usize, usize); 5] =
     [(0, 0, N), (1, 3, N - 1), (7, 1029, 4096), (N - 1, M - 1, 1), (3, 2, 1)];
 
@@ -47,7 +47,7 @@ fn buffer(side: &Side, memory_kind: MemoryKind, n: usize) -> Buffer<u32> {
         .unwrap_or_else(|e| panic!("{side:?}: {e}"))
 }
 
-/// The form that most see, and the one that fewest do.
+/// The memory kind that most devices can access, and the one that fewest can.
 fn memory_kinds(side: &Side) -> Vec<MemoryKind> {
     let all = side.device.info().caps.memory_kinds.iter().copied();
     let mut ends: Vec<MemoryKind> = all.clone().min().into_iter().chain(all.max()).collect();
@@ -75,7 +75,7 @@ fn cross(from: &Buffer<u32>, to: &Buffer<u32>, copy: Copy, what: &str) -> Vec<Ro
     ways
 }
 
-/// A check on every two devices, and on each with itself. The text names both.
+/// Runs a check on every two devices, and on each with itself. The text names both.
 fn each_two(t: &Trial<'_>, check: impl Fn(&Side, &Side, &str)) {
     let sides = &t.machine.sides;
     for (from, to) in sides.iter().flat_map(|from| sides.iter().map(move |to| (from, to))) {
@@ -123,7 +123,7 @@ pub fn what_kernels_wrote_is_copied_and_what_was_copied_is_seen_by_kernels(t: &T
             from.step(&source, Step::nth(1)).unwrap();
             copy(&source, (0, 0, N), &target).unwrap();
             to.step(&target, Step::nth(2)).unwrap();
-            // The source is free again, and what happens to it now is not copied.
+            // The source is free again, and later changes to it are not copied.
             from.step(&source, Step::nth(3)).unwrap();
             step_model(&mut model, Step::nth(1));
             step_model(&mut model, Step::nth(2));
@@ -154,7 +154,7 @@ pub fn one_buffer_may_overlap_itself(t: &Trial<'_>) {
     });
 }
 
-/// Larger than two chunks, so that several are in flight, in both directions.
+/// Copies more than two chunks, so that several are in flight, in both directions.
 pub fn many_chunks_arrive_and_overlap(t: &Trial<'_>) {
     let find = |id| t.machine.sides.iter().find(|side| side.device.id() == id);
     let (Some(first), Some(second)) = (find("fake:0"), find("fake:2")) else { return };
@@ -207,7 +207,7 @@ pub fn host_memory_goes_both_ways(t: &Trial<'_>) {
     });
 }
 
-/// The copy is asked for, once, whatever way it goes; what a shadow copy costs besides is implied.
+/// The copy is requested, once, by any route; the cost of a shadow copy is implied.
 pub fn the_ledger_and_the_report_agree(t: &Trial<'_>) {
     let ledger = t.hub().ledger();
     each_two(t, |from, to, what| {
@@ -225,7 +225,7 @@ pub fn the_ledger_and_the_report_agree(t: &Trial<'_>) {
     });
 }
 
-/// Memory that the host sees in place is one copy, through the pointer, from and to every device.
+/// For memory that the host accesses in place, each transfer from or to a device is one copy through the pointer.
 pub fn what_the_host_sees_is_not_bounced(t: &Trial<'_>) {
     let host = t.machine.side("host");
     t.each_device(|side| {

@@ -1,5 +1,5 @@
-//! OpenCL's creation flags, by their numbers, on every OpenCL platform: what excludes what, and that the rest
-//! does what it says whether or not the driver knows it.
+//! OpenCL's creation flags, as numbers, on every OpenCL platform: which exclude each other, and that the
+//! others take effect whether or not the driver supports them.
 
 use super::regions::{put_and_take, put_model};
 use crate::{Ending, Side, Step, Trial, assert_same, pages_apart, random_words, step_model};
@@ -41,15 +41,15 @@ const ALL: [u64; 10] = [
     USE_MSMC_TI,
 ];
 
-/// Pages of the test's own, and how often they were let go of.
+/// Pages that the test allocated, and how often they were dropped.
 struct Pages {
     at: NonNull<u32>,
     dropped: Arc<AtomicU32>,
 }
 
-// SAFETY: plain memory; who uses it when is the buffer's affair.
+// SAFETY: plain memory, and the buffer synchronises its use.
 unsafe impl Send for Pages {}
-// SAFETY: the same.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -58,14 +58,14 @@ impl Pages {
         Err(_) => panic!(),
     };
 
-    /// A page more than the buffer, which begins `skip` words in.
+    /// Allocates one page more than the buffer, which starts `skip` words in.
     fn new(contents: &[u32], skip: usize) -> (NonNull<u32>, Arc<Pages>, Arc<AtomicU32>) {
         // SAFETY: the layout is not empty.
         let at = unsafe { alloc_zeroed(Self::LAYOUT) };
         let at = NonNull::new(at.cast::<u32>()).expect("a few pages");
-        // SAFETY: at most a page in.
+        // SAFETY: `skip` is at most a page.
         let first = unsafe { at.add(skip) };
-        // SAFETY: N words and a page are there, and nobody else has them yet.
+        // SAFETY: the allocation has N words and a page, and nothing else uses it yet.
         unsafe { first.copy_from(NonNull::from(contents).cast(), contents.len()) };
         let dropped = Arc::new(AtomicU32::new(0));
         (first, Arc::new(Pages { at, dropped: dropped.clone() }), dropped)
@@ -80,13 +80,13 @@ impl Drop for Pages {
     }
 }
 
-/// A check on each OpenCL device: its flags are about nothing else.
+/// Runs a check on each OpenCL device, because the flags apply to OpenCL only.
 fn each_opencl(t: &Trial<'_>, check: impl Fn(&Side)) {
     let opencl = t.sides().filter(|side| side.device.info().api.0 == "opencl");
     opencl.for_each(|side| t.on(&[side], "", || check(side)));
 }
 
-/// The buffer that the flags ask for, with the memory or contents that they want.
+/// Builds the buffer for these flags, with the memory or contents that they require.
 fn build(side: &Side, bits: u64, contents: &[u32]) -> Result<Buffer<u32>> {
     let builder = side.device.hub().buffer::<u32>(N).shared_with([&side.device]);
     let builder = match bits & USE_HOST_PTR {
@@ -107,7 +107,7 @@ fn over<'i>(
 ) -> (BufferBuilder<'i, u32>, NonNull<u32>, Arc<AtomicU32>) {
     let (at, pages, dropped) = Pages::new(contents, 0);
     let builder = builder.route(RouteKind::HostPointer).trust_declared(true);
-    // SAFETY: N words that nobody else uses, alive as long as their owner.
+    // SAFETY: N words that nothing else uses, alive as long as their owner.
     (unsafe { builder.host_memory(at, pages as Arc<dyn Any + Send + Sync>) }, at, dropped)
 }
 
@@ -158,7 +158,7 @@ fn allowed<T>(outcome: Result<T>, may: bool, why: &str, what: &str) -> Option<T>
     }
 }
 
-/// What kernels and the host may do, each tried, and the contents after each.
+/// Tries every access of kernels and the host, and checks the contents after each.
 fn use_it(
     side: &Side,
     kernels: &[Kernel; 2],
@@ -223,7 +223,7 @@ fn use_it(
 
 fn explained(side: &Side, buffer: &Buffer<u32>, bits: u64, what: &str) {
     let text = buffer.explain();
-    // Neither OpenCL 1.1 nor shared virtual memory has flags for the host's access.
+    // Neither OpenCL 1.1 nor SVM has flags for the host's access.
     let svm = matches!(buffer.plan().memory_kind, MemoryKind::FineSvm | MemoryKind::CoarseSvm);
     let knows_host = !svm && !side.device.info().version.starts_with("OpenCL 1.1");
     let names = [
@@ -238,10 +238,7 @@ fn explained(side: &Side, buffer: &Buffer<u32>, bits: u64, what: &str) {
     for (bit, name, _) in names.into_iter().filter(|(bit, _, passed)| bits & bit != 0 && *passed) {
         assert!(text.contains(name), "{what}: {bit:#x} is not told: {text}");
     }
-    assert!(
-        knows_host || !text.contains("CL_MEM_HOST"),
-        "{what}: a flag that nobody knows: {text}"
-    );
+    assert!(knows_host || !text.contains("CL_MEM_HOST"), "{what}: an unknown flag: {text}");
 }
 
 pub fn every_allowed_combination_does_what_it_says(t: &Trial<'_>) {
@@ -263,7 +260,7 @@ pub fn every_allowed_combination_does_what_it_says(t: &Trial<'_>) {
                             use_it(side, &kernels, &buffer, bits, first, &what);
                             worked += 1;
                         }
-                        // Pages of the host's own are there for the host to use.
+                        // Memory of the host is always accessible to the host.
                         Err(Error::Unsupported { what: said, .. }) => {
                             assert!(place == USE_HOST_PTR && host != 0, "{what}: {said}");
                             assert!(said.contains("host access"), "{said}");
@@ -324,7 +321,7 @@ pub fn kernels_write_the_callers_own_pages(t: &Trial<'_>) {
         let (builder, at, dropped) = match id {
             "host" => {
                 let (at, pages, dropped) = Pages::new(&data, 0);
-                // SAFETY: N words that nobody else uses, alive as long as their owner.
+                // SAFETY: N words that nothing else uses, alive as long as their owner.
                 (unsafe { request().host_memory(at, pages) }, at, dropped)
             }
             _ => over(request(), &data),
@@ -335,7 +332,7 @@ pub fn kernels_write_the_callers_own_pages(t: &Trial<'_>) {
             side.step(&buffer, Step::nth(round)).unwrap();
             step_model(&mut model, Step::nth(round));
             let map = buffer.map().unwrap();
-            // SAFETY: N words, which nobody writes while the map is held.
+            // SAFETY: N words that nothing writes while the map is held.
             let seen = unsafe { NonNull::slice_from_raw_parts(at, N).as_ref() };
             assert_same(seen, &model, id);
             assert_eq!(pages_apart(seen, &data), [0, 1], "{id}: the control");
@@ -345,7 +342,7 @@ pub fn kernels_write_the_callers_own_pages(t: &Trial<'_>) {
         assert_eq!(dropped.load(Ordering::SeqCst), 0, "{id}: dropped before the buffer");
         let other = request().build().unwrap();
         drop(buffer);
-        // Rusticl keeps what a kernel was given last: until it is given something else.
+        // Rusticl keeps a kernel's last argument until it is replaced.
         side.step(&other, Step::nth(1)).unwrap();
         side.queue.finish().unwrap();
         assert_eq!(settled(&dropped), 1, "{id}: dropped once");
@@ -357,7 +354,7 @@ pub fn misplaced_memory_is_refused_and_given_back(t: &Trial<'_>) {
     t.each_device(|side| {
         let (at, pages, dropped) = Pages::new(&[5; N], 1);
         let builder = t.hub().buffer::<u32>(N).shared_with([&side.device]);
-        // SAFETY: N words from the second on, alive as long as their owner.
+        // SAFETY: N words from the second word on, alive as long as their owner.
         let refused = unsafe { builder.host_memory(at, pages) }.build();
         let Err(Error::InvalidArgument(why)) = refused else { panic!("{side:?}: {refused:?}") };
         assert!(why.contains("aligned to") && why.contains("0x"), "{why}");

@@ -1,4 +1,4 @@
-//! Transfers and fences as futures, many at once on one thread, beside the same as waits.
+//! Transfers and fences as futures, many at once on one thread, and the same operations with waits.
 
 use crate::{Side, Step, Trial, assert_same, random_words, step_model};
 use onebuf::{Buffer, Result};
@@ -13,17 +13,17 @@ const SECONDS: Duration = Duration::from_secs(20);
 const N: usize = 5 * 1024 + 3;
 type Task<'t, T> = Pin<Box<dyn Future<Output = T> + 't>>;
 
-/// Says by its number which task wants to be polled.
+/// A waker that sends the number of its task.
 struct Bell(usize, mpsc::Sender<usize>);
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        // Nobody listens any more once all tasks are done.
+        // The receiver is gone once all tasks are done.
         let _ = self.1.send(self.0);
     }
 }
 
-/// An executor of few lines: polls a task when it was woken, and never otherwise.
+/// A minimal executor: polls a task only after it was woken.
 fn run_all<T>(mut tasks: Vec<Task<'_, T>>) -> Vec<T> {
     let (bell, woken) = mpsc::channel();
     let waker = |task| Waker::from(Arc::new(Bell(task, bell.clone())));
@@ -31,7 +31,7 @@ fn run_all<T>(mut tasks: Vec<Task<'_, T>>) -> Vec<T> {
     let mut done: Vec<Option<T>> = tasks.iter().map(|_| None).collect();
     wakers.iter().for_each(Waker::wake_by_ref);
     while done.iter().any(Option::is_none) {
-        let task = woken.recv_timeout(SECONDS).expect("a task that nobody woke");
+        let task = woken.recv_timeout(SECONDS).expect("no task was woken in time");
         if done[task].is_some() {
             continue;
         }
@@ -43,7 +43,7 @@ fn run_all<T>(mut tasks: Vec<Task<'_, T>>) -> Vec<T> {
     done.into_iter().flatten().collect()
 }
 
-/// There, through two kernels and back, without blocking the thread.
+/// Writes, runs two kernels and reads back, without blocking the thread.
 async fn trip(side: &Side, buffer: &Buffer<u32>, seed: u64) -> Result<()> {
     let mut model = random_words(seed, N);
     let sent = buffer.write_async(.., model.clone())?.await?;
@@ -75,7 +75,7 @@ pub fn many_trips_on_one_thread(t: &Trial<'_>) {
     });
 }
 
-/// Devices of every kind in one executor: each wakes its own tasks.
+/// Runs devices of every kind in one executor: each wakes its own tasks.
 pub fn trips_on_every_device_at_once(t: &Trial<'_>) {
     t.together(|| {
         let sides = &t.machine.sides;

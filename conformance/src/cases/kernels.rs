@@ -17,7 +17,7 @@ fn axpy<T: Element + for<'b> IntoArg<'b>>(t: &Trial<'_>, device: &Device) -> Res
         let n = call.global()[0];
         if n <= call.len(0).min(call.len(1)) { Ok(()) } else { Err("too many work-items".into()) }
     });
-    // SAFETY: each work-item reads and writes its own element, and there are no more of them.
+    // SAFETY: each work-item reads and writes its own element, and there are no more items than elements.
     let kernel = unsafe { device.program(&axpy_source::<T>())?.kernel("axpy", signature)? };
     let mut random = Random::new(1);
     let mut some = || (0..N).map(|_| T::random(&mut random)).collect::<Vec<T>>();
@@ -75,7 +75,7 @@ kernel void where_am_i(global uint *p) {
             if items <= call.len(0) { Ok(()) } else { Err("too many work-items".into()) }
         });
         let program = side.device.program(&source).unwrap();
-        // SAFETY: each work-item writes the element of its own number, which the requirement bounds.
+        // SAFETY: each work-item writes the element with its own number, which the requirement bounds.
         let kernel = unsafe { program.kernel("where_am_i", fits).unwrap() };
         let grids: [(Grid, [usize; 3]); 5] = [
             ([77].into(), [77, 1, 1]),
@@ -97,8 +97,8 @@ kernel void where_am_i(global uint *p) {
     });
 }
 
-/// A work-item's loops run as long as they should, up to the limit that the device is known to have. Beyond it they do not:
-/// a driver that was mended would show here.
+/// Loops of a work-item run to their end, up to the known limit of the device. Beyond that limit they must not; this test
+/// shows when a driver is fixed.
 pub fn loops_end_where_the_device_says(t: &Trial<'_>) {
     const TEXT: &str = "
 kernel void count(global uint *out, global const uint *step, uint n) {
@@ -170,9 +170,9 @@ pub fn launches_begin_where_they_are_told_to(t: &Trial<'_>) {
     };
     t.each_device(|side| {
         let (id, program) = (side.device.id(), side.device.program(&source).unwrap());
-        // SAFETY: each work-item uses the element of its own number, which the requirement bounds.
+        // SAFETY: each work-item uses the element with its own number, which the requirement bounds.
         let here = unsafe { program.kernel("here", fits(Signature::new().offsets())).unwrap() };
-        // SAFETY: the same.
+        // SAFETY: as above.
         let fixed = unsafe { program.kernel("here", fits(Signature::new())).unwrap() };
         let buffer = t.hub().buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
         let mut model = vec![0; N];
@@ -209,7 +209,7 @@ pub fn launches_begin_where_they_are_told_to(t: &Trial<'_>) {
     });
 }
 
-/// Passes one value and lets the kernel write its bytes, so that any type is one test.
+/// Passes one value and has the kernel write its bytes, so that one test covers any type.
 fn echo<T: Pod + for<'b> IntoArg<'b>>(t: &Trial<'_>, device: &Device, text: &str, value: T) {
     let declared = text.rsplit_once(' ').map_or((text, ""), |(head, name)| (head, name));
     let kernel = format!(
@@ -229,7 +229,7 @@ fn echo<T: Pod + for<'b> IntoArg<'b>>(t: &Trial<'_>, device: &Device, text: &str
         let fits = Signature::new().buffer::<u8>(Access::Write).value::<T>().require(move |call| {
             if call.len(0) == bytes { Ok(()) } else { Err("another length".into()) }
         });
-        // SAFETY: it writes as many bytes as the type has, which is the buffer's length.
+        // SAFETY: the kernel writes as many bytes as the type has, which is the buffer's length.
         let kernel = unsafe { device.program(&source)?.kernel("echo", fits)? };
         let to = t.hub().buffer::<u8>(bytes).shared_with([device]).build()?;
         let queue = device.queue()?;
@@ -277,7 +277,7 @@ kernel void turn(global uint *p, local uint *group) {
     p[get_global_id(0)] = group[n - 1 - i];
 }
 ";
-    // There the launch's local memory is no parameter.
+    // In CUDA and HIP the launch's local memory is not a parameter.
     let like_cuda = TEXT.replace(", local uint *group) {", ") { extern __shared__ uint group[];");
     let like_cuda = like_cuda.replace("barrier(CLK_LOCAL_MEM_FENCE)", "__syncthreads()");
     let source = two_texts(TEXT, &like_cuda).with_native("turn", |_| Ok(()));
@@ -290,7 +290,7 @@ kernel void turn(global uint *p, local uint *group) {
     };
     t.each_device(|side| {
         let program = side.device.program(&source).unwrap();
-        // SAFETY: each work-item has an element of its own in both; launches here use groups of GROUP.
+        // SAFETY: each work-item has its own element in both; launches here use groups of GROUP.
         let kernel = unsafe { program.kernel("turn", signature()).unwrap() };
         let model: Vec<u32> = (0..N as u32).collect();
         let buffer = t.hub().buffer(N).shared_with([&side.device]).init(&model[..]);
@@ -303,7 +303,7 @@ kernel void turn(global uint *p, local uint *group) {
                 let turned: Vec<u32> = turned.collect();
                 assert_same(&buffer.to_vec().unwrap(), &turned, side.device.id());
             }
-            // Functions of this process have no groups, and say so.
+            // Native kernels have no work-groups, and return an error.
             Err(Error::Unsupported { .. }) => {
                 assert_eq!(side.device.info().caps.local_memory_bytes, 0, "{}", side.device);
                 assert_same(&buffer.to_vec().unwrap(), &model, side.device.id());

@@ -1,4 +1,4 @@
-//! Leases: the fast way back for a queue that comes again must be no way around the rules.
+//! Leases: the fast path for a queue that uses a buffer again must obey all rules.
 
 use super::{queues::out_of_order, threads::on_all_threads};
 use crate::{Machine, Side, Step, Trial, assert_same, step_model};
@@ -7,7 +7,7 @@ use std::{mem::forget, thread};
 
 const N: usize = 1000;
 
-/// A buffer that this side's queue has a lease of: it has taken it, and given it back.
+/// Returns a buffer that this side's queue has a lease of: the queue took it and returned it.
 fn leased(machine: &Machine, side: &Side, write: bool) -> Buffer<u32> {
     let buffer = machine.hub.buffer::<u32>(N).shared_with([&side.device]).build().unwrap();
     for _ in 0..2 {
@@ -44,7 +44,7 @@ pub fn a_forgotten_leased_guard_keeps_the_buffer_busy(t: &Trial<'_>) {
         let region = buffer.sub_buffer(..10, onebuf::Access::Read).unwrap();
         busy(region.read_on(&other.queue), id);
 
-        // A forgotten reader leaves reading to the others.
+        // A forgotten read guard still lets others read.
         for write in [true, false] {
             let buffer = leased(t.machine, side, write);
             forget(buffer.read_on(&side.queue).unwrap());
@@ -75,14 +75,14 @@ pub fn a_lease_for_reading_is_none_for_writing(t: &Trial<'_>) {
     });
 }
 
-/// What a leased guard did is known to whoever comes next, on whatever queue.
+/// Every later user sees the work of a leased guard, on any queue.
 pub fn queues_that_alternate_are_ordered(t: &Trial<'_>) {
     t.each_device(|side| {
         let other = Side::open(&side.device).unwrap();
         let buffer = leased(t.machine, side, true);
         let mut model = vec![0; N];
         for round in 0..60 {
-            // Runs of one to five on a queue: with and without a lease.
+            // Runs of one to five steps on a queue: with and without a lease.
             let side = if (round / (1 + round / 12)) % 2 == 0 { side } else { &other };
             side.step(&buffer, Step::nth(round)).unwrap();
             step_model(&mut model, Step::nth(round));
@@ -95,7 +95,7 @@ pub fn queues_that_alternate_are_ordered(t: &Trial<'_>) {
     });
 }
 
-/// A guard that is out while somebody else asks loses its lease, and is dropped the long way.
+/// A guard that is held while another user requests the buffer loses its lease, and is returned by the slow path.
 pub fn a_recalled_guard_is_given_back(t: &Trial<'_>) {
     t.each_device(|side| {
         let (other, id) = (Side::open(&side.device).unwrap(), side.device.id());
@@ -118,7 +118,7 @@ pub fn threads_on_one_queue_never_hold_it_both(t: &Trial<'_>) {
     const ROUNDS: usize = 200;
     t.each_device(|side| {
         let buffer = leased(t.machine, side, true);
-        // Each round adds 1 + i to element i: their order does not matter, each of them does.
+        // Each round adds 1 + i to element i. The order does not matter, but every round must count.
         let increment = Step { mul: 1, add: 1 };
         on_all_threads(THREADS, || {
             let mut left = ROUNDS;
@@ -136,8 +136,8 @@ pub fn threads_on_one_queue_never_hold_it_both(t: &Trial<'_>) {
     });
 }
 
-/// Launches on a view that stays with its holder, on every device, in order and out of order: each sees what the one before
-/// wrote, nobody else gets in between, and the next user waits for all of them.
+/// Several launches with one view, on every device, in order and out of order. Each launch sees the previous one's writes,
+/// no other user gets in between, and the next user waits for all of them.
 pub fn a_lent_view_serves_many_launches(t: &Trial<'_>) {
     t.each_device(|side| {
         let unordered = out_of_order(side);

@@ -1,16 +1,16 @@
-//! The account of the bytes: nothing on proven routes, and to the byte on the others.
+//! The ledger: nothing implied on proven routes, and exact numbers of bytes on the others.
 
 use crate::{Machine, Side, Step, Trial, assert_same, fake_machine, fakes, shared, step_model};
 use onebuf::{
     Buffer, Cause, CopyPolicy, Error, HubBuilder, MemoryKind, RouteKind, SyncMethod,
     doctor::Verdicts,
-    topology::{State, Verdict},
+    topology::{Verdict, VerdictState},
 };
 
 const N: usize = 10_000;
 const BYTES: u64 = N as u64 * 4;
 
-/// Four turns of two devices, checked.
+/// Two devices take four turns, and the result is checked.
 fn turns(from: &Side, to: &Side, buffer: &Buffer<u32>) {
     let mut model = vec![0; N];
     for (round, side) in (0..).zip([from, to, from, to]) {
@@ -24,7 +24,7 @@ pub fn a_staged_route_is_counted_to_the_byte(t: &Trial<'_>) {
     let machine = t.machine;
     t.each_pair(|from, to, what| {
         let buffer = shared(from, to, RouteKind::Staged, SyncMethod::HostWait, N).unwrap();
-        // What arrived at each of the two, and everything.
+        // The bytes and operations that arrived at each of the two, and the total bytes.
         let implied = || {
             let arrived = |at: &Side| {
                 let all = machine.hub.ledger().entries().into_iter();
@@ -37,11 +37,11 @@ pub fn a_staged_route_is_counted_to_the_byte(t: &Trial<'_>) {
         turns(from, to, &buffer);
         let after = implied();
         let grown = |i: usize| (after[i].0 - before[i].0, after[i].1 - before[i].1);
-        // from, to, from, to: twice there, once back, and the look of `to` is at home.
+        // from, to, from, to: two copies there, one back; `look` on `to` needs none.
         assert_eq!(grown(0), (2 * BYTES, 2), "{what} there");
         assert_eq!(grown(1), (BYTES, 1), "{what} back");
         assert_eq!(grown(2).0, 3 * BYTES, "{what} in all");
-        // Once both have it, readers cost nothing.
+        // Once both have the contents, readers cost nothing.
         let before = machine.hub.ledger().implied_bytes();
         for _ in 0..3 {
             from.look(&buffer).unwrap();
@@ -66,12 +66,12 @@ pub fn asked_bytes_are_counted_to_the_byte(t: &Trial<'_>) {
     });
 }
 
-/// A hub of the same devices with one verdict for every route that is not staged.
+/// Opens a hub with the same devices and one verdict for every route that is not staged.
 fn judged(machine: &Machine, builder: HubBuilder, verdict: &Verdict) -> Machine {
     judged_where(machine, builder, verdict, |kind| kind != RouteKind::Staged)
 }
 
-/// A hub of the same devices with one verdict for the routes of some kinds.
+/// Opens a hub with the same devices and one verdict for the routes of some kinds.
 pub fn judged_where(
     machine: &Machine,
     builder: HubBuilder,
@@ -89,11 +89,11 @@ pub fn judged_where(
 
 fn proven(zero_copy: bool) -> Verdict {
     let sync = Some(SyncMethod::HostWait);
-    Verdict { state: State::Proven, zero_copy: Some(zero_copy), sync, ..Verdict::default() }
+    Verdict { state: VerdictState::Proven, zero_copy: Some(zero_copy), sync, ..Verdict::default() }
 }
 
-/// The devices for which `zero_copy` is the truth: those that the doctor proves so (PoCL), and those without a driver whose
-/// memory is the host's, as one fake device says.
+/// Whether `zero_copy` is true for the device: the doctor proves it for PoCL, and devices without a driver declare that
+/// their memory is the host's, as one of the fake devices does.
 fn shares_pages(side: &Side) -> bool {
     let info = side.device.info();
     match info.api.0 {
@@ -103,7 +103,7 @@ fn shares_pages(side: &Side) -> bool {
     }
 }
 
-/// Whether the host sees what this device allocates where it lies. A fake device's own memory is apart.
+/// Whether the host accesses this device's allocations in place. A fake device's own memory is separate.
 fn allocates_for_the_host(side: &Side) -> bool {
     let kinds = &side.device.info().caps.memory_kinds;
     side.device.info().api.0 == "opencl"
@@ -127,7 +127,7 @@ pub fn a_proven_route_implies_nothing(t: &Trial<'_>) {
     assert!(tried > 0 || !t.counts());
 }
 
-/// Turns of two devices that share pages, `side` being the one that is not the host.
+/// Two devices that share pages take turns; `side` is the one that is not the host.
 fn turns_without_copies(machine: &Machine, from: &Side, to: &Side, side: &Side) {
     let builder = machine.hub.buffer::<u32>(N).shared_with([&from.device, &to.device]);
     let builder = builder.allocate_on(&from.device).copies(CopyPolicy::Forbid);
@@ -137,7 +137,7 @@ fn turns_without_copies(machine: &Machine, from: &Side, to: &Side, side: &Side) 
     let what = buffer.explain();
     assert_eq!(machine.hub.ledger().implied_bytes(), before, "{what}");
     assert!(what.contains("no copies"), "{what}");
-    // The pages are one: the host sees them at one address for ever.
+    // There is one set of pages: the host's address does not change.
     let at = || buffer.map().unwrap().as_ptr();
     let first = at();
     side.step(&buffer, Step::nth(5)).unwrap();
@@ -161,7 +161,7 @@ pub fn a_proven_route_that_copies_is_counted_and_forbidden(t: &Trial<'_>) {
         let before = machine.hub.ledger().implied_bytes();
         turns(host, fake, &buffer);
         let implied = machine.hub.ledger().implied_bytes() - before;
-        // The shadow is taken away before the host's first write; then host to fake, back, and there again.
+        // The shadow is copied back before the host's first write; then host to fake, back, and there again.
         assert_eq!(implied, 4 * BYTES, "{}", machine.hub.ledger());
     });
 }

@@ -1,4 +1,4 @@
-//! One device: each life of a buffer is that of a buffer of its own length, whatever was there before.
+//! Pooled buffers of one device: each use of an allocation behaves like a new buffer of its own length.
 
 use crate::{Ending, Side, Step, Trial, assert_same, random_words, step_model};
 use onebuf::{
@@ -20,7 +20,7 @@ fn request<'i>(
     request.memory_kind(memory_kind)
 }
 
-/// A check on each device and each memory kind of it. The text names both.
+/// Runs a check on each device and each of its memory kinds. The text names both.
 fn each(t: &Trial<'_>, check: impl Fn(&Side, MemoryKind, &str)) {
     for side in t.sides() {
         for &memory_kind in &side.device.info().caps.memory_kinds {
@@ -54,7 +54,7 @@ pub fn every_page_of_every_life(t: &Trial<'_>) {
     });
 }
 
-/// The negative control: the check above sees what the last life left.
+/// The negative control: the check above detects contents of the previous use.
 pub fn a_life_that_writes_nothing_is_noticed(t: &Trial<'_>) {
     each(t, |side, memory_kind, what| {
         let pool = Pool::new(t.hub());
@@ -75,7 +75,7 @@ pub fn a_life_that_writes_nothing_is_noticed(t: &Trial<'_>) {
     });
 }
 
-/// A short life neither sees nor changes what lies behind its end.
+/// A short use neither sees nor changes the bytes behind its end.
 pub fn a_short_life_ends_where_it_says(t: &Trial<'_>) {
     each(t, |side, memory_kind, what| {
         let (pool, [long, short, ..]) = (Pool::new(t.hub()), LENGTHS);
@@ -109,7 +109,7 @@ fn beyond(side: &Side, buffer: &Buffer<u32>, what: &str) {
     refused(side.step_range(buffer, 0, n + 1, Step { mul: 1, add: 0 }), what);
 }
 
-/// Native kernels get slices; theirs end where the life does.
+/// Native kernels get slices, which end where this use ends.
 pub fn kernels_see_the_length_of_this_life(t: &Trial<'_>) {
     let lengths = |args: &mut NativeArgs<'_>| {
         let slice = args.slice_mut::<u32>(0)?;
@@ -125,13 +125,13 @@ pub fn kernels_see_the_length_of_this_life(t: &Trial<'_>) {
             built => built.unwrap(),
         };
         let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
-        // SAFETY: `NativeArgs` keeps the function in bounds and to its access.
+        // SAFETY: `NativeArgs` keeps the function in bounds and to its declared access.
         let kernel = unsafe { program.kernel("lengths", signature) }.unwrap();
         let pool = Pool::new(t.hub());
         for n in LENGTHS {
             let request = t.hub().buffer::<u32>(n).shared_with([&side.device]);
             let buffer = pool.get(&request).unwrap();
-            // The second time on a lease.
+            // The second time with a lease.
             for _ in 0..2 {
                 let view = buffer.write_on(&side.queue).unwrap();
                 side.queue.launch(&kernel, [1], args![view]).unwrap();

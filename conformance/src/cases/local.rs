@@ -1,11 +1,11 @@
-//! Group-local memory, declared in the kernel and given with the launch, filled by the group together.
+//! Work-group local memory, declared in the kernel or passed with the launch, filled by the group.
 
 use crate::{Ending, GROUP, Side, Trial, assert_same, random_words, two_texts};
 use onebuf::{Access, Arg, Error, Grid, Kernel, Result, Signature, args};
 
 const N: usize = 40 * GROUP;
 
-/// Each group copies its elements in, together, and writes them out turned round.
+/// Each group copies its elements into local memory and writes them out reversed.
 const TEXT: &str = "
 kernel void turn_static(global const uint *from, global uint *to) {
     local uint tile[64];
@@ -28,7 +28,7 @@ kernel void double_out(global const uint *from, global uint *to, local uint *til
     wait_group_events(1, &copied);
 }";
 
-/// The same for CUDA and HIP, where the launch's local memory is no parameter and a group copies by hand.
+/// The kernels for CUDA and HIP, where the launch's local memory is not a parameter and the group copies by hand.
 const LIKE_CUDA: &str = "
 kernel void turn_static(const uint *from, uint *to) {
     __shared__ uint tile[64];
@@ -60,13 +60,13 @@ fn kernel(side: &Side, name: &str, is_given: bool) -> Result<Kernel> {
         let fits = call.global()[0] <= room && tile >= GROUP;
         if fits { Ok(()) } else { Err("too many work-items, or too small a tile".into()) }
     });
-    // SAFETY: groups are of GROUP work-items in every launch here, each with an element in both buffers and
-    // in the tile, as the requirement says.
+    // SAFETY: every launch here has groups of GROUP work-items, each with an element in both buffers and in the tile,
+    // as the requirement checks.
     unsafe { side.device.program(&two_texts(TEXT, LIKE_CUDA))?.kernel(name, signature) }
 }
 
-/// A check on each device that has groups, and whose compiler takes the kernels above. Clover 22.3 ends the process at
-/// `async_work_group_copy`, by an assertion of its own (opaque pointers), before it can be asked anything.
+/// Runs a check on each device that has groups and whose compiler accepts the kernels above. Clover 22.3 aborts the
+/// process at `async_work_group_copy`, by an assertion about opaque pointers.
 fn each_grouped(t: &Trial<'_>, check: impl Fn(&Side)) {
     t.each_device(|side| {
         let info = side.device.info();
@@ -111,7 +111,7 @@ pub fn groups_copy_in_and_out_together(t: &Trial<'_>) {
     });
 }
 
-/// Whether a text has such a number, or that rounded up: CUDA's and HIP's local arguments begin at aligned places.
+/// Whether a text contains this number, or it rounded up: CUDA's and HIP's local arguments start at aligned offsets.
 fn names_about(text: &str, number: u64) -> bool {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
     numbers.any(|found| (number..number + 64).contains(&found))
@@ -134,7 +134,7 @@ pub fn more_than_a_group_has_is_refused_with_the_numbers(t: &Trial<'_>) {
             assert!(count > 1 << 40 || names_about(&why, 4 * asked), "{why}");
             assert!(why.contains("turn_dynamic") && why.contains("local memory"), "{why}");
         }
-        // Nothing was started, and no guard is left.
+        // Nothing was started, and no guard is held.
         assert_same(&to.to_vec().unwrap(), &[0; N], side.device.id());
         drop(to.write_on(queue).unwrap());
     });

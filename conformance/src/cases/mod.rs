@@ -1,4 +1,4 @@
-//! The cases, by group. Each is a function of a [`Trial`](crate::Trial) that is named in the table below.
+//! The cases, by group. Each is a function of a [`Trial`](crate::Trial) and is listed in the table below.
 
 mod access;
 mod alone;
@@ -18,7 +18,7 @@ mod threads;
 
 use crate::Case;
 
-/// The table of all cases, handed to another macro: the list of this crate, or the tests of another.
+/// Passes the table of all cases to another macro: this crate's list, or another crate's tests.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __cases {

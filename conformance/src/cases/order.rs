@@ -1,5 +1,5 @@
-//! Many queues, in order and out of order, on the same buffers: whatever runs when, the results are those of
-//! the program's order.
+//! Many queues, in order and out of order, on the same buffers: in whatever order the work runs, the results
+//! are those of the program's order.
 
 use super::queues::{no_such_queues, out_of_order};
 use crate::{
@@ -14,7 +14,7 @@ use std::time::Duration;
 const N: usize = 5 * GROUP;
 const BUFFERS: usize = 4;
 
-/// Several queues of one device, and buffers with the model of each.
+/// Several queues of one device, and buffers with their models.
 struct Rig<'m> {
     sides: Vec<Side>,
     add: Kernel,
@@ -23,7 +23,7 @@ struct Rig<'m> {
     models: Vec<Vec<u32>>,
 }
 
-/// `kernel void add(global const uint *from, global uint *to)`: a dependency between two buffers.
+/// `kernel void add(global const uint *from, global uint *to)`: creates a dependency between two buffers.
 fn add(side: &Side) -> Result<Kernel> {
     const TEXT: &str = "kernel void add(global const uint *from, global uint *to) {
         size_t i = get_global_id(0);
@@ -40,7 +40,7 @@ fn add(side: &Side) -> Result<Kernel> {
             true => Ok(()),
             false => Err("too many work-items".into()),
         });
-    // SAFETY: work-item i touches element i of each, which the requirement bounds.
+    // SAFETY: work-item i touches element i of each buffer, which the requirement bounds.
     unsafe { side.device.program(&source)?.kernel("add", signature) }
 }
 
@@ -56,7 +56,7 @@ impl<'m> Rig<'m> {
         Self { add: add(&sides[0]).unwrap(), sides, hub, buffers, models }
     }
 
-    /// One random piece of work on a random queue.
+    /// Does one random piece of work on a random queue.
     fn act(&mut self, random: &mut Random) {
         let (from, to) = (random.below(BUFFERS), random.below(BUFFERS));
         let side = random.below(self.sides.len());
@@ -83,7 +83,7 @@ impl<'m> Rig<'m> {
         add_model(&from, &mut self.models[to]);
     }
 
-    /// The same views for several launches.
+    /// Uses the same views for several launches.
     fn keep_views(&mut self, side: usize, from: usize, to: usize, n: u32) {
         let (queue, kernel) = (&self.sides[side].queue, self.sides[side].kernel());
         let step = Step::nth(n);
@@ -120,7 +120,7 @@ impl<'m> Rig<'m> {
     }
 }
 
-/// Two out-of-order queues and one in-order one.
+/// Opens two out-of-order queues and one in-order queue.
 fn three(side: &Side) -> Option<Vec<Side>> {
     Some(vec![out_of_order(side)?, out_of_order(side)?, Side::open(&side.device).unwrap()])
 }
@@ -138,7 +138,7 @@ pub fn random_work_on_every_device_comes_out_as_the_model_says(t: &Trial<'_>) {
     });
 }
 
-/// The fake device shuffles what nothing orders: many seeds, each in a hub of its own.
+/// The fake device shuffles unordered work: many seeds, each in a separate hub.
 pub fn random_work_on_a_device_that_shuffles(t: &Trial<'_>) {
     const SEEDS: u64 = 150;
     if !t.has_api("fake") {
@@ -173,7 +173,7 @@ pub fn two_independent_chains_on_one_queue(t: &Trial<'_>) {
     });
 }
 
-/// The control: a chain in another order has another result; that queues do shuffle is shown beside the queues.
+/// The control: a chain in another order has another result. The cases of `queues` show that queues do shuffle.
 pub fn the_steps_of_a_chain_do_not_commute(t: &Trial<'_>) {
     t.together(|| {
         let steps: Vec<Step> = (1..9).map(Step::nth).collect();

@@ -1,12 +1,12 @@
-//! Two devices and the memory between them, by every route that they declare.
+//! Two devices and the memory between them, by every declared route.
 
 use crate::{Ending, Side, Step, Trial, assert_same, note, random_words, shared, step_model};
 use onebuf::{MemoryKind, RouteKind, SyncMethod};
 
-/// Words: a page, an odd number of pages and a bit, around nothing in particular.
+/// Lengths in words: one page, and two sizes that are not whole pages.
 const SIZES: [usize; 3] = [1024, 5 * 1024 + 1, 64 * 1024 + 13];
 
-/// The address is the driver's choice at each allocation.
+/// The result if the driver's mapping is unaligned. The driver chooses the address at each allocation.
 pub fn unaligned() -> Ending {
     Ending::not_applicable("the driver's map is not aligned as the other driver needs it")
 }
@@ -25,13 +25,13 @@ pub fn every_page_is_seen_from_both_sides(t: &Trial<'_>) {
                 assert_same(&writer.look(&buffer).unwrap(), &model, what);
                 assert_same(&buffer.map().unwrap(), &model, what);
             }
-            // A part, from both sides in turn, and the rest untouched.
+            // A part of the buffer, from both sides alternately; the rest stays unchanged.
             for side in [to, from, to] {
                 side.step_range(&buffer, n / 3, n / 3, Step::nth(9)).unwrap();
                 step_model(&mut model[n / 3..n / 3 * 2], Step::nth(9));
             }
             assert_same(&from.look(&buffer).unwrap(), &model, what);
-            // What the host does in between is seen by both.
+            // Both devices see what the host writes in between.
             buffer.write_range(..10, &[1; 10]).unwrap();
             buffer.map_mut().unwrap()[10] = 2;
             model[..10].fill(1);
@@ -77,7 +77,7 @@ pub fn readers_on_both_sides_share(t: &Trial<'_>) {
         {
             let _views = [from, to, from].map(|side| buffer.read_on(&side.queue).unwrap());
             let map = buffer.map();
-            // The host's own copy of a staged buffer is as good as any.
+            // The host's own copy of a staged buffer is up to date.
             assert_same(&map.unwrap(), &model, what);
             assert!(buffer.write_on(&from.queue).is_err(), "{what}");
             assert!(buffer.fill(1).is_err(), "{what}");
@@ -94,19 +94,19 @@ pub fn explain_names_the_route_and_the_sync_method(t: &Trial<'_>) {
     t.each_join(|from, to, kind, sync_method, what| {
         let Some(buffer) = shared(from, to, kind, sync_method, 1024) else { return unaligned() };
         let text = buffer.explain();
-        // Nothing is proven here; only fine-grained shared virtual memory and descriptors are free by contract.
+        // Nothing is proven here; only fine-grained SVM and descriptors are free of copies by contract.
         let copies = match (kind, buffer.plan().memory_kind) {
             (RouteKind::Staged, _) => "copies",
             (RouteKind::OpaqueFd | RouteKind::DmaBuf, _) => "no copies",
             (RouteKind::SvmPointer, MemoryKind::FineSvm) if to.device.id() == "host" => "no copies",
-            _ => "copies not ruled out",
+            _ => "may copy",
         };
         let said = format!("{}: {kind}, {copies}, joined by", to.device);
         assert!(text.contains(&said), "{what}: `{said}` is not in {text}");
         let plan = buffer.plan();
         assert_eq!(plan.routes.len(), 2, "{what}");
         assert!(plan.routes.iter().all(|hop| !hop.why.is_empty()), "{what}: {text}");
-        // The sync method in use is no lower than planned, or forced, and no callback where it was ruled out.
+        // The sync method in use is at least as good as planned or forced, and not a callback if that was ruled out.
         let hop = plan.routes.iter().find(|hop| hop.to == to.device.index()).unwrap();
         from.step(&buffer, Step::nth(1)).unwrap();
         let used = buffer.write_on(&to.queue).unwrap().sync_method();

@@ -1,4 +1,4 @@
-//! Queues of every kind: several, out of order, handed out in turn, waiting for each other, timed.
+//! Queues of every kind: several, out of order, pooled, waiting for each other, profiled.
 
 use super::ledger::judged_where;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 use onebuf::{
     Buffer, Error, Queue, QueueOrder, QueuePool, QueueSpec, Result, SyncMethod, args,
     fake::{Delay, FakeConfig},
-    topology::{State, Verdict},
+    topology::{Verdict, VerdictState},
 };
 use std::{cell::RefCell, time::Duration};
 
@@ -18,7 +18,7 @@ fn buffer(side: &Side, n: usize) -> Buffer<u32> {
     side.device.hub().buffer::<u32>(n).shared_with([&side.device]).build().unwrap()
 }
 
-/// Whether two handles are of one queue: a launch takes only views of its own.
+/// Whether two handles refer to one queue: a launch accepts only views of its own queue.
 fn same(side: &Side, a: &Queue, b: &Queue) -> bool {
     let buffer = buffer(side, 1);
     let arguments = args![buffer.write_on(a).unwrap(), 0u32, 1u32, 1u32, 0u32];
@@ -61,10 +61,10 @@ pub fn least_busy_avoids_a_queue_that_is_held_up(t: &Trial<'_>) {
             held.launch(queue, buffer.write_on(queue).unwrap()).unwrap();
         };
         hold_up(&pool.all()[0], &first);
-        // Each is given a little work, and has done it when the next is chosen.
+        // Each queue gets a little work, and has finished it when the next is chosen.
         let places = |n| (0..n).map(|_| least_busy(side, &pool)).collect::<Vec<_>>();
         assert!(!places(6).contains(&0));
-        // The control: taking turns does not look.
+        // The control: round robin ignores the load.
         let turns: Vec<usize> = (0..3).map(|_| place(side, &pool, &pool.round_robin())).collect();
         assert!(turns.contains(&0), "{turns:?}");
         hold_up(&pool.all()[1], &second);
@@ -108,10 +108,11 @@ pub fn a_queue_waits_for_a_fence_of_its_own_context(t: &Trial<'_>) {
     });
 }
 
-/// One device is held up, a fake one where there is one; every queue that can wait at a host signal waits, and no thread, where that is proven.
+/// Work on one device is held, a fake one if there is one. Every queue that supports host signals waits without blocking a
+/// thread, if that sync method is proven.
 pub fn a_queue_waits_for_a_fence_of_another_device(t: &Trial<'_>) {
     let sync = Some(SyncMethod::Callback);
-    let proven = Verdict { state: State::Proven, sync, ..Verdict::default() };
+    let proven = Verdict { state: VerdictState::Proven, sync, ..Verdict::default() };
     let machine = judged_where(t.machine, t.builder(), &proven, |_| true);
     let named = |side: &&Side| side.device.info().name == "sharing pages";
     let holds = |side: &&Side| Held::works_on(&side.device);
@@ -127,7 +128,7 @@ pub fn a_queue_waits_for_a_fence_of_another_device(t: &Trial<'_>) {
             assert!(!gated.is_empty());
         }
     }
-    // Whatever the sync method, the call works between any two.
+    // With any sync method, the call works between any two devices.
     for (from, to) in crate::pairs(&machine.sides) {
         t.on(&[from, to], "", || {
             to.queue.wait_for(&from.queue.fence()).unwrap();
@@ -135,7 +136,7 @@ pub fn a_queue_waits_for_a_fence_of_another_device(t: &Trial<'_>) {
     }
 }
 
-/// Holds up the first device, and lets a queue of the second wait for it.
+/// Holds work on the first device, and has a queue of the second wait for it.
 fn wait_behind(first: &Side, side: &Side) {
     let (held, one) = (Held::new(&first.device).unwrap(), buffer(first, N));
     let (other, two) = (Side::open(&side.device).unwrap(), buffer(side, N));
@@ -191,15 +192,15 @@ pub fn profiles_tell_when_a_launch_ran(t: &Trial<'_>) {
     });
 }
 
-/// Why the driver takes no times at all. One here opens a profiling queue and then has none, and onebuf says
-/// that rather than give zeroes.
+/// Returns why the driver records no times. One driver opens a profiling queue but records none; onebuf then returns an error
+/// instead of zeroes.
 fn untimed(timed: &Side, buffer: &Buffer<u32>) -> Option<String> {
     let view = buffer.write_on(&timed.queue).unwrap();
     let fence = timed.step_view(view, buffer.len(), Step::nth(0)).unwrap();
     fence.wait(SECONDS).unwrap();
     match fence.profile() {
         Ok(_) => None,
-        Err(Error::Unsupported { needs, .. }) if needs.contains("takes them") => {
+        Err(Error::Unsupported { needs, .. }) if needs.contains("measures them") => {
             assert_eq!(timed.device.info().api.0, "opencl");
             assert_ne!(timed.device.info().platform, "Portable Computing Language");
             Some(format!("profiles need {needs}"))
@@ -239,7 +240,7 @@ pub fn warming_up_is_a_launch_that_is_over(t: &Trial<'_>) {
     });
 }
 
-/// An out-of-order queue on every device that has them; a clear answer from those that do not.
+/// Opens an out-of-order queue on a device that supports them; the others must return `Unsupported`.
 pub fn out_of_order(side: &Side) -> Option<Side> {
     let opened = Side::open_with(&side.device, QueueSpec::out_of_order());
     match (opened, side.device.info().caps.out_of_order) {
@@ -266,12 +267,12 @@ pub fn out_of_order_queues_are_there_or_refused(t: &Trial<'_>) {
     }
 }
 
-/// Why work whose order is the device's choice is not tried.
+/// The result for devices without out-of-order queues.
 pub fn no_such_queues() -> Ending {
     Ending::not_applicable("the device has no out-of-order queues")
 }
 
-/// A guard on an out-of-order queue that launched nothing must not hide the work before it.
+/// A guard on an out-of-order queue that launched nothing must not hide earlier work.
 pub fn a_view_that_launched_nothing_hides_nothing(t: &Trial<'_>) {
     t.each_holding(|machine, side| {
         let (device, caps) = (&side.device, &side.device.info().caps);
@@ -298,8 +299,7 @@ pub fn a_view_that_launched_nothing_hides_nothing(t: &Trial<'_>) {
     });
 }
 
-/// Launches that nothing orders run in another order than they were given, on the device that shuffles: the
-/// control of the tests of order.
+/// Unordered launches run in another order than they were enqueued on the shuffling device: the control of the ordering tests.
 pub fn independent_launches_are_shuffled(t: &Trial<'_>) {
     if !t.has_api("fake") {
         return;

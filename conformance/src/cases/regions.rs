@@ -1,4 +1,4 @@
-//! Regions of a buffer: written at the same time, narrowed for kernels, refused where the rules say so.
+//! Regions of a buffer: written concurrently, restricted for kernels, refused where the rules forbid them.
 
 use super::pairs::unaligned;
 use crate::{
@@ -9,13 +9,13 @@ use onebuf::{Access, Error, Kernel, MemoryKind, Result, RouteKind, Signature, Sy
 use std::time::Duration;
 
 const SECONDS: Duration = Duration::from_secs(20);
-/// A page in words: where a region may begin on every driver known.
+/// A page in words: on every known driver a region may start at each page.
 const PAGE: usize = 1024;
 const HALF: usize = 3 * PAGE;
-/// The second half does not end with a page.
+/// The second half does not end at a page boundary.
 const N: usize = 2 * HALF + 77;
 
-/// Asserts the kind of an error and that its text names each of some words.
+/// Asserts the variant of an error and that its text contains each of some words.
 macro_rules! refused {
     ($outcome:expr, $kind:pat, $what:expr, $($word:expr),* $(,)?) => {{
         let error = match $outcome {
@@ -56,7 +56,7 @@ pub fn two_queues_write_a_half_each(t: &Trial<'_>) {
     });
 }
 
-/// The control of the test above: work on one half is seen on each of its pages, and on no other.
+/// The control of the test above: work on one half changes each of its pages, and no other.
 pub fn work_on_a_half_shows_on_its_pages_only(t: &Trial<'_>) {
     t.each_memory_kind(N, |side, buffer, what| {
         let before = random_words(2, N);
@@ -83,7 +83,7 @@ pub fn a_half_does_not_wait_for_the_other(t: &Trial<'_>) {
             let right = buffer.sub_buffer(HALF.., Access::ReadWrite).unwrap();
             held.launch(&side.queue, left.write_on(&side.queue).unwrap()).unwrap();
 
-            // The left is held up, and the right comes and goes.
+            // Work on the left half is held, and work on the right half completes.
             let mut model = vec![0; N];
             for round in 0..3 {
                 let view = right.write_on(&other.queue).unwrap();
@@ -97,7 +97,7 @@ pub fn a_half_does_not_wait_for_the_other(t: &Trial<'_>) {
                 "{memory_kind}: the whole is done when both halves are"
             );
 
-            // The control: what overlaps the left does wait.
+            // The control: a region that overlaps the left half does wait.
             let across = buffer.sub_buffer(HALF - PAGE..HALF + PAGE, Access::Read).unwrap();
             drop(across.read_on(&other.queue).unwrap());
             let behind = other.queue.fence();
@@ -125,7 +125,7 @@ pub fn put_model(seed: u32, n: usize) -> Vec<u32> {
     (0..n as u32).map(|i| i.wrapping_mul(2_654_435_761).wrapping_add(seed)).collect()
 }
 
-/// `put` only writes its buffer; `take` only reads its first.
+/// Builds `put`, which only writes its buffer, and `take`, which only reads its first.
 pub fn put_and_take(side: &Side) -> Result<[Kernel; 2]> {
     let source = kernels(TEXT)
         .with_native("put", |args| {
@@ -149,7 +149,7 @@ pub fn put_and_take(side: &Side) -> Result<[Kernel; 2]> {
         true => Ok(()),
         false => Err("too many work-items".into()),
     });
-    // SAFETY: work-item i touches element i of each, which the requirements bound.
+    // SAFETY: work-item i touches element i of each buffer, which the requirements bound.
     Ok(unsafe { [program.kernel("put", put)?, program.kernel("take", take)?] })
 }
 
@@ -183,7 +183,7 @@ pub fn one_kernel_writes_a_child_and_the_next_reads_another(t: &Trial<'_>) {
         refused!(wrong, Error::InvalidArgument(_), what, "argument 0", "a read view");
         let wrong = side.step_view(to.write_on(queue).unwrap(), PAGE, Step::nth(1));
         refused!(wrong, Error::InvalidArgument(_), what, "argument 0", "made for write");
-        // More work-items than the region has elements, though the buffer has them.
+        // More work-items than the region has elements; the whole buffer would have enough.
         let wrong = queue.launch(&put, [3 * PAGE + 1], args![to.write_on(queue).unwrap(), 1u32]);
         refused!(wrong, Error::InvalidArgument(_), what, "too many");
         assert_same(&side.look(buffer).unwrap(), &model, what);
@@ -196,7 +196,7 @@ pub fn what_the_rules_forbid_is_refused_everywhere(t: &Trial<'_>) {
         let align = side.device.info().caps.align_bytes;
         let rule = format!("multiple of {align} bytes");
         let words = align / 4;
-        // The host sees most of them, and is as strict as the least strict device.
+        // The host shares most of the buffers, and its alignment is that of the least strict device.
         let who = if align > 64 { side.device.id() } else { "on " };
         for (first, byte) in [(1, 4), (words - 1, align - 4), (words + 1, align + 4)] {
             let (element, byte) = (format!("element {first}"), format!("byte {byte}"));
@@ -226,7 +226,7 @@ pub fn what_the_rules_forbid_is_refused_everywhere(t: &Trial<'_>) {
             }
             assert_eq!(narrow.sub_buffer(PAGE.., has).unwrap().access(), has, "{what}");
         }
-        // None of them left a mark.
+        // None of the refused calls left a guard.
         buffer.fill(1).unwrap();
     });
 }

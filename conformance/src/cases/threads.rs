@@ -1,4 +1,4 @@
-//! Several hubs, several threads, and lives that end in any order.
+//! Several hubs, several threads, and objects dropped in any order.
 
 use crate::{Machine, Side, Step, Trial, assert_same, random_words, shared, step_model};
 use onebuf::{Buffer, Error, RouteKind, SyncMethod};
@@ -46,7 +46,7 @@ pub fn a_buffer_keeps_what_it_needs(t: &Trial<'_>) {
         }
         let pending = kept.iter().map(|(b, _)| b.read_async(.., vec![0; 5000]).unwrap());
         let pending: Vec<_> = pending.collect();
-        drop(machine); // the hub, the devices, the queues and the kernels
+        drop(machine); // drops the hub, the devices, the queues and the kernels
         for ((buffer, model), mut pending) in kept.into_iter().zip(pending) {
             assert_same(&buffer.to_vec().unwrap(), &model, "without its hub");
             drop(buffer);
@@ -55,7 +55,7 @@ pub fn a_buffer_keeps_what_it_needs(t: &Trial<'_>) {
     });
 }
 
-/// Runs it on so many threads, each with its number, and gives how each of them ended.
+/// Runs `work` on `count` threads, each with its number, and returns how each ended.
 fn on_threads(count: usize, work: impl Fn(usize) + Sync) -> Vec<thread::Result<()>> {
     thread::scope(|scope| {
         let work = &work;
@@ -64,7 +64,7 @@ fn on_threads(count: usize, work: impl Fn(usize) + Sync) -> Vec<thread::Result<(
     })
 }
 
-/// Runs it on so many threads, and panics as the first of them did, if any.
+/// Runs `work` on `count` threads, and panics as the first failed one did.
 pub fn on_all_threads(count: usize, work: impl Fn() + Sync) {
     on_threads(count, |_| work())
         .into_iter()
@@ -106,7 +106,7 @@ pub fn threads_that_want_one_buffer_get_busy_and_nothing_else(t: &Trial<'_>) {
     const ROUNDS: usize = 50;
     t.each_device(|side| {
         let buffer = t.hub().buffer::<u32>(2000).shared_with([&side.device]).build().unwrap();
-        // Each round adds 1 + i to element i: their order does not matter, each of them does.
+        // Each round adds 1 + i to element i. The order does not matter, but every round must count.
         let increment = Step { mul: 1, add: 1 };
         on_all_threads(THREADS, || {
             let own = Side::open(&side.device).unwrap();
@@ -121,7 +121,7 @@ pub fn threads_that_want_one_buffer_get_busy_and_nothing_else(t: &Trial<'_>) {
                     Err(other) => panic!("{}: {other}", own.device),
                 }
                 match buffer.map() {
-                    // Whole rounds only: element i holds (1 + i) of each.
+                    // Only complete rounds are visible: element i holds (1 + i) of each.
                     Ok(map) => assert_eq!(map[9], map[0].wrapping_mul(10)),
                     Err(Error::Busy { .. }) => {}
                     Err(other) => panic!("{}: {other}", own.device),

@@ -1,9 +1,9 @@
-//! CLBlast, opened at run time: a library that is given a queue and memory, class A's or onebuf's.
+//! CLBlast, loaded at run time: a library that uses a queue and memory of class A or of onebuf.
 //!
 //! # Safety
 //!
-//! The prototypes are those of CLBlast 1's C header, where enumerations are `int`s. It is given handles of one
-//! context, and checks the sizes of buffers itself.
+//! The prototypes are those of CLBlast 1's C header, in which enumerations are `int`s. All handles of a call
+//! are of one context. CLBlast checks the sizes of buffers itself.
 
 use super::{Own, guest};
 use onebuf::Complex32;
@@ -26,23 +26,23 @@ guest::functions! { Table:
     clear_cache = CLBlastClearCache();
 }
 
-/// CLBlast. Dropping it gives back the programs that it keeps, and with them its references to contexts.
+/// CLBlast. Dropping it clears its program cache, and with it its references to contexts.
 #[derive(Debug)]
 pub struct ClBlast(Table);
 
-/// Its status, or OpenCL's.
+/// Checks the status, which is CLBlast's or OpenCL's, and takes the event.
 #[track_caller]
 fn made(call: &str, status: i32, event: ClEvent) -> Own<ClEvent> {
     assert_eq!(status, 0, "CLBlast: {call}");
-    // SAFETY: made by a call that succeeded.
+    // SAFETY: the event was created by a call that succeeded.
     unsafe { Own::new(event) }
 }
 
 impl ClBlast {
-    /// Opens it; `None`, after a printed skip, where it is missing.
+    /// Loads the library; `None`, after a printed skip, if it is missing.
     ///
     /// # Panics
-    /// In strict mode, where it is missing; where it is another version.
+    /// If it is missing in strict mode, or is another version.
     pub fn open() -> Option<Self> {
         let hint = "on Debian or Ubuntu: apt install libclblast1";
         let library = guest::open("CLBlast", "ONEBUF_CLBLAST_LIB", "libclblast.so.1", hint)?;
@@ -53,7 +53,7 @@ impl ClBlast {
     pub fn sgemm(&self, mut queue: ClQueue, n: usize, [a, b, c]: [ClMem; 3]) -> Own<ClEvent> {
         let (row, no, mut event) = (ROW_MAJOR, AS_IT_IS, ClEvent::NULL);
         let gemm = self.0.sgemm;
-        // SAFETY: handles of one context, as the caller says; sizes are checked by the library.
+        // SAFETY: the caller passes handles of one context; the library checks sizes.
         let status = unsafe {
             let to = &mut event;
             gemm(row, no, no, n, n, n, 1.0, a, 0, n, b, 0, n, 0.0, c, 0, n, &mut queue, to)
@@ -87,7 +87,7 @@ impl ClBlast {
 
 impl Drop for ClBlast {
     fn drop(&mut self) {
-        // SAFETY: it takes nothing, and nothing of it runs.
+        // SAFETY: the function takes no arguments, and no call of the library is running.
         let status = unsafe { (self.0.clear_cache)() };
         assert!(std::thread::panicking() || status == 0, "CLBlast: CLBlastClearCache: {status}");
     }

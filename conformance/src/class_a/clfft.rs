@@ -1,8 +1,8 @@
-//! clFFT, opened at run time: a library that is given class A's context, queue and memory.
+//! clFFT, loaded at run time: a library that uses class A's context, queue and memory.
 //!
 //! # Safety
 //!
-//! The prototypes are those of clFFT 2's header, where enumerations are `int`s.
+//! The prototypes are those of clFFT 2's header, in which enumerations are `int`s.
 
 use super::{ClassA, Own, guest, work::wait_list};
 use onebuf_sys::opencl::{ClContext, ClEvent, ClMem, ClQueue};
@@ -44,27 +44,27 @@ guest::functions! { Table:
     );
 }
 
-/// clFFT between its set-up and its tear-down. One at a time in a process: its state is global.
+/// clFFT between set-up and tear-down. Its state is global, so a process may have one at a time.
 #[derive(Debug)]
 pub struct ClFft(Table);
 
-/// Every call is checked.
+/// Asserts that a call succeeded.
 #[track_caller]
 fn check(call: &str, status: i32) {
     assert_eq!(status, 0, "clFFT: {call}");
 }
 
 impl ClFft {
-    /// Opens and sets it up; `None`, after a printed skip, where it is missing.
+    /// Loads and sets up the library; `None`, after a printed skip, if it is missing.
     ///
     /// # Panics
-    /// In strict mode, where it is missing; where it is there and does not start.
+    /// If it is missing in strict mode, or does not start.
     pub fn open() -> Option<Self> {
         let hint = "on Debian or Ubuntu: apt install libclfft2";
         let library = guest::open("clFFT", "ONEBUF_CLFFT_LIB", "libclFFT.so.2", hint)?;
         let table = Table::find(&library).unwrap_or_else(|name| panic!("clFFT lacks {name}"));
         let mut data = SetupData::default();
-        // SAFETY: three numbers to write, and the structure that they are a part of.
+        // SAFETY: the pointers are to three writable numbers, and to the structure that contains them.
         unsafe {
             let version = (table.get_version)(&mut data.major, &mut data.minor, &mut data.patch);
             check("clfftGetVersion", version);
@@ -73,7 +73,7 @@ impl ClFft {
         Some(Self(table))
     }
 
-    /// A plan for single-precision complex transforms of `n` points in place, ready for that queue.
+    /// Creates a plan for in-place, single-precision complex transforms of `n` points, ready for that queue.
     pub fn plan(&self, owner: &ClassA, queue: &Own<ClQueue>, n: usize) -> Plan<'_> {
         let Self(table) = self;
         let mut plan = 0;
@@ -95,13 +95,13 @@ impl ClFft {
 
 impl Drop for ClFft {
     fn drop(&mut self) {
-        // SAFETY: it was set up; every plan borrows it.
+        // SAFETY: the library was set up, and every plan borrows `self`, so none is left.
         let status = unsafe { (self.0.teardown)() };
         assert!(std::thread::panicking() || status == 0, "clFFT: clfftTeardown: {status}");
     }
 }
 
-/// A plan.
+/// A clFFT plan.
 #[derive(Debug)]
 pub struct Plan<'t> {
     table: &'t Table,
@@ -109,12 +109,12 @@ pub struct Plan<'t> {
 }
 
 impl Plan<'_> {
-    /// Enqueues the transform, not normalised.
+    /// Enqueues the forward transform, not normalised.
     pub fn forward(&self, queue: ClQueue, mem: ClMem, waits: &[ClEvent]) -> Own<ClEvent> {
         self.transform(FORWARD, queue, mem, waits)
     }
 
-    /// Enqueues the inverse, which divides by the number of points.
+    /// Enqueues the inverse transform, which divides by the number of points.
     pub fn backward(&self, queue: ClQueue, mem: ClMem, waits: &[ClEvent]) -> Own<ClEvent> {
         self.transform(BACKWARD, queue, mem, waits)
     }
@@ -122,20 +122,20 @@ impl Plan<'_> {
     fn transform(&self, way: i32, queue: ClQueue, mem: ClMem, waits: &[ClEvent]) -> Own<ClEvent> {
         let (count, list) = wait_list(waits);
         let mut event = ClEvent::NULL;
-        // SAFETY: a queue and memory of the plan's context, and memory for all of its points.
+        // SAFETY: the queue and the memory are of the plan's context, and the memory holds all points.
         let status = unsafe {
             let (plan, enqueue) = (self.plan, self.table.enqueue_transform);
             enqueue(plan, way, 1, &queue, count, list, &mut event, &mem, null(), ClMem::NULL)
         };
         check("clfftEnqueueTransform", status);
-        // SAFETY: made by the call.
+        // SAFETY: the call created the event.
         unsafe { Own::new(event) }
     }
 }
 
 impl Drop for Plan<'_> {
     fn drop(&mut self) {
-        // SAFETY: made by `ClFft::plan`, destroyed once.
+        // SAFETY: created by `ClFft::plan`, destroyed once.
         let status = unsafe { (self.table.destroy_plan)(&mut self.plan) };
         assert!(std::thread::panicking() || status == 0, "clFFT: clfftDestroyPlan: {status}");
     }

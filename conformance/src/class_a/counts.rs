@@ -1,4 +1,4 @@
-//! What the driver counts of class A's objects, so that a test sees whether all is as before.
+//! The driver's reference counts of class A's objects, so that a test can check that they are restored.
 
 use super::{ClassA, Own};
 use onebuf_sys::opencl::{ClEvent, ClMem};
@@ -10,37 +10,36 @@ use std::{
 
 /// References to a context, its queue, some buffers and events.
 ///
-/// Drivers also count references of their own, so these are taken at rest, and compared by
-/// [`assert_restored`], which is patient.
+/// Drivers hold references of their own, so counts are taken when idle, and [`assert_restored`] allows time for changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Of the context.
+    /// References to the context.
     pub context: u32,
-    /// Of class A's own queue.
+    /// References to class A's own queue.
     pub queue: u32,
-    /// Of the buffers, in the order given.
+    /// References to the buffers, in the given order.
     pub buffers: Vec<u32>,
-    /// Of the events, in the order given.
+    /// References to the events, in the given order.
     pub events: Vec<u32>,
 }
 
-/// How often counts that change are looked at again.
+/// How often changing counts are read again.
 const LOOKS: u32 = 100;
 
-/// How often they must be the same in a row where a buffer is held.
+/// How many equal counts in a row are required while a buffer has further references.
 const HELD_LOOKS: u32 = 40;
 
 impl ClassA {
-    /// Counts at rest: whatever used the buffers last was class A's own queue, and is done. PoCL has every
-    /// buffer hold the event that used it last, and so a queue; rusticl has kernels hold their arguments.
+    /// Returns the counts when idle: class A's own queue was the last user of the buffers and has finished. In PoCL every
+    /// buffer holds the event that used it last, and so a queue; in rusticl kernels hold their arguments.
     pub fn reference_counts(&self, buffers: &[&Own<ClMem>], events: &[&Own<ClEvent>]) -> Counts {
         buffers.iter().for_each(|buffer| drop(self.read(&self.queue, buffer, 1)));
         self.finish(&self.queue);
         self.kernels.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let count = || self.count_now(buffers, events);
         let mut counts = count();
-        // A driver's thread lets go of a command after `clFinish` has returned; on a busy machine much later. A buffer that
-        // somebody else holds may be such a command's.
+        // A driver's thread may release a command after `clFinish` has returned, much later on a busy machine. A further
+        // reference to a buffer may belong to such a command.
         let mut same = 0;
         for _ in 0..LOOKS {
             let held = counts.buffers.iter().any(|count| *count > 1);
@@ -65,10 +64,10 @@ impl ClassA {
     }
 }
 
-/// Waits until the counts are as they were: destructor callbacks and drivers' threads come late.
+/// Waits until the counts are restored; destructor callbacks and drivers' threads may be late.
 ///
 /// # Panics
-/// With both, when they do not become equal.
+/// If they do not become equal; the message has both.
 #[track_caller]
 pub fn assert_restored(before: &Counts, now: impl Fn() -> Counts, what: &str) {
     let start = Instant::now();

@@ -1,12 +1,12 @@
-//! Libraries that work on class A's memory: opened at run time, a printed skip where they are missing.
+//! Libraries that work on class A's memory: loaded at run time, a printed skip if missing.
 
 use crate::absent;
 use onebuf_sys::loader::{self, Loaded};
 
-/// Opens a library of that name; the environment variable stands for another file, or `none`.
+/// Loads the library; the environment variable may name another file, or `none`.
 ///
 /// # Panics
-/// In strict mode, where it is missing.
+/// If it is missing in strict mode.
 pub(super) fn open(name: &'static str, variable: &str, soname: &str, hint: &str) -> Option<Loaded> {
     match loader::open(name, None, variable, &[soname], hint) {
         Ok(loaded) => Some(loaded),
@@ -17,7 +17,7 @@ pub(super) fn open(name: &'static str, variable: &str, soname: &str, hint: &str)
     }
 }
 
-/// A table of functions that return an `int`: each line is a C prototype.
+/// Defines a table of functions that return an `int`; each line is a C prototype.
 macro_rules! functions {
     ($table:ident: $($name:ident = $symbol:ident($($ty:ty),* $(,)?);)*) => {
         #[derive(Debug)]
@@ -26,13 +26,13 @@ macro_rules! functions {
         }
 
         impl $table {
-            /// Looks every symbol up; the error is the first that is not there.
+            /// Looks up every symbol; the error is the first missing one.
             fn find(library: &onebuf_sys::Loaded) -> Result<Self, &'static str> {
                 $(
                     let name = concat!(stringify!($symbol), "\0").as_bytes();
                     let name = std::ffi::CStr::from_bytes_with_nul(name).map_err(|_| stringify!($symbol))?;
                     let at = library.symbol(name).ok_or(stringify!($symbol))?;
-                    // SAFETY: the library's function of that name has this prototype, by its header.
+                    // SAFETY: by its header, the library's function of that name has this prototype.
                     let $name = unsafe {
                         std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($ty),*) -> i32>(at.as_ptr())
                     };

@@ -1,4 +1,4 @@
-//! Images: memory objects that are not buffers. onebuf makes none, so its table does not have the call.
+//! Images: memory objects that are not buffers. onebuf creates none, so its symbol table does not have the call.
 
 use super::{ClassA, Own};
 use onebuf_sys::{
@@ -28,7 +28,7 @@ type CreateImage2D = unsafe extern "system" fn(
 ) -> ClMem;
 
 impl ClassA {
-    /// A small image, where the driver makes one.
+    /// Creates a small image; `None` if the driver cannot.
     pub fn image(&self) -> Option<Own<ClMem>> {
         let names = ["libOpenCL.so.1", "libOpenCL.so"];
         let library = loader::open("opencl", None, "ONEBUF_OPENCL_LIB", &names, "").ok()?;
@@ -40,7 +40,7 @@ impl ClassA {
         // SAFETY: a live context, a format, no host memory.
         let made =
             unsafe { create(context, read_write, &format, 8, 8, 0, null_mut(), &mut status) };
-        // SAFETY: just made, so ours.
+        // SAFETY: just created, so the reference is ours.
         (status == 0 && !made.is_null()).then(|| unsafe { Own::new(made) })
     }
 }

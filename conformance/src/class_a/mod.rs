@@ -1,10 +1,10 @@
-//! "Class A": code that knows nothing of onebuf, has a context, queues and buffers of its own, and hands them
-//! to a library. Raw OpenCL, every call checked; [`ClFft`] and [`ClBlast`] do real work on its memory.
+//! "Class A": code that does not use onebuf, has its own context, queues and buffers, and passes them to a
+//! library. It is raw OpenCL with every call checked; [`ClFft`] and [`ClBlast`] work on its memory.
 //!
 //! # Safety
 //!
-//! Every handle here is alive as long as its [`Own`], and all are of the one library that [`cl`] loads.
-//! What methods are given must be of the same [`ClassA`]; a driver's refusal is a panic.
+//! Every handle is alive as long as its [`Own`], and belongs to the library that [`cl`] loads. Arguments of
+//! methods must be of the same [`ClassA`]. A driver's error is a panic.
 
 mod clblast;
 mod clfft;
@@ -38,10 +38,10 @@ use std::{
     sync::{Mutex, OnceLock},
 };
 
-/// The OpenCL library that every class A of this process uses: the one onebuf loads.
+/// The OpenCL library that every class A of this process uses, which is the one that onebuf loads.
 ///
 /// # Panics
-/// Without OpenCL; [`ClassA::all`] is empty then.
+/// Without OpenCL; in that case [`ClassA::all`] is empty.
 pub fn cl() -> &'static OpenCl {
     library().expect("OpenCL, without which there is no class A")
 }
@@ -51,7 +51,7 @@ fn library() -> Option<&'static OpenCl> {
     CL.get_or_init(|| OpenCl::load(None, None).ok()).as_ref()
 }
 
-/// A driver's refusal ends the test.
+/// Panics if a driver's call failed.
 #[track_caller]
 pub(crate) fn check<T>(call: &str, result: Result<T, ClStatus>) -> T {
     result.unwrap_or_else(|status| panic!("class A: {call}: {status}"))
@@ -66,35 +66,35 @@ pub struct ClassA {
     pub devices: Vec<ClDevice>,
     /// Its own queue, on the first device.
     pub queue: Own<ClQueue>,
-    /// Of launches that may still wait: clover uses a kernel after its last reference was given back.
+    /// Kernels of launches that may be pending: clover uses a kernel after its last reference is released.
     kernels: Mutex<Vec<Own<ClKernel>>>,
-    /// Its kernels: `a_step`, as [`crate::step_model`], and `a_spin`, of a buffer and three words each.
+    /// The program, with the kernels `a_step`, as [`crate::step_model`], and `a_spin`; each takes a buffer and three words.
     pub program: Own<ClProgram>,
-    /// Its context. Last, because all else is made of it.
+    /// The context. The last field, because all others depend on it.
     pub context: Own<ClContext>,
 }
 
 impl ClassA {
-    /// One for each platform that has a device, over its first device.
+    /// Returns one for each platform that has a device, with its first device.
     pub fn all() -> Vec<Self> {
         let platforms = library().map_or(vec![], platforms);
         let owner = |platform| Some(Self::over(platform, devices(platform).get(..1)?));
         platforms.into_iter().filter_map(owner).collect()
     }
 
-    /// The one of that platform.
+    /// Returns the one of that platform.
     pub fn of(platform: &str) -> Option<Self> {
         Self::all().into_iter().find(|a| a.platform == platform)
     }
 
-    /// The first platform with several devices, all of them in one context.
+    /// Returns the first platform with several devices, all in one context.
     pub fn of_many_devices() -> Option<Self> {
         let all = library().map_or(vec![], platforms).into_iter().map(|p| (p, devices(p)));
         let (platform, devices) = all.into_iter().find(|(_, devices)| devices.len() > 1)?;
         Some(Self::over(platform, &devices))
     }
 
-    /// One context of all devices of that platform, in the order of its list, or the other way round.
+    /// Returns one context with all devices of that platform, in the order of its list or reversed.
     pub fn of_all_devices(platform: &str, backwards: bool) -> Option<Self> {
         let found =
             library().map_or(vec![], platforms).into_iter().find(|p| name(*p) == platform)?;
@@ -105,7 +105,7 @@ impl ClassA {
         Some(Self::over(found, &devices))
     }
 
-    /// Another of the same kind, with a context of its own.
+    /// Creates another with the same devices and a new context.
     pub fn sibling(&self) -> Self {
         let named = |p: &ClPlatform| name(*p) == self.platform;
         let platform = platforms(cl()).into_iter().find(named).expect("it was there before");
@@ -114,10 +114,10 @@ impl ClassA {
 
     fn over(platform: ClPlatform, devices: &[ClDevice]) -> Self {
         let count = devices.len() as u32;
-        // SAFETY: devices of one platform; no property, no callback.
+        // SAFETY: devices of one platform; no properties, no callback.
         let context =
             unsafe { cl().create_context(null(), count, devices.as_ptr(), None, null_mut()) };
-        // SAFETY: just made, so ours.
+        // SAFETY: just created, so the reference is ours.
         let context = unsafe { Own::new(check("clCreateContext", context)) };
         let queue = check("a queue", new_queue(&context, devices[0], 0));
         let program = work::program(&context);
@@ -125,28 +125,28 @@ impl ClassA {
         Self { platform, devices, queue, kernels, program, context }
     }
 
-    /// A further queue on the first device, with `cl_command_queue_properties`; drivers may not have them.
+    /// Creates a further queue on the first device with `cl_command_queue_properties`, which the driver may not support.
     pub fn queue_with(&self, properties: u64) -> Result<Own<ClQueue>, ClStatus> {
         new_queue(&self.context, self.devices[0], properties)
     }
 
-    /// A further in-order queue on one of the devices.
+    /// Creates a further in-order queue on one of the devices.
     pub fn queue_on(&self, device: usize) -> Own<ClQueue> {
         check("a queue", new_queue(&self.context, self.devices[device], 0))
     }
 
-    /// A further out-of-order queue on one of the devices.
+    /// Creates a further out-of-order queue on one of the devices.
     pub fn unordered_queue_on(&self, device: usize) -> Own<ClQueue> {
         let made =
             new_queue(&self.context, self.devices[device], CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
         check("an out-of-order queue", made)
     }
 
-    /// What the driver calls one of the devices.
+    /// Returns the driver's name of one of the devices.
     pub fn device_name(&self, device: usize) -> String {
         let mut name = [0u8; 256];
         let (size, to) = (name.len(), name.as_mut_ptr().cast());
-        // SAFETY: a live device, and room for as many bytes as is said.
+        // SAFETY: a live device, and `name` has `size` bytes.
         let asked = unsafe {
             cl().get_device_info(self.devices[device], CL_DEVICE_NAME, size, to, null_mut())
         };
@@ -154,18 +154,18 @@ impl ClassA {
         text(&name)
     }
 
-    /// A buffer, with flags by their numbers.
+    /// Creates a buffer with raw flags.
     ///
     /// # Safety
-    /// `host` is what the flags say: null, or so many bytes, alive as long as a driver may use them.
+    /// `host` must match the flags: null, or `bytes` bytes that live as long as a driver may use them.
     pub unsafe fn buffer(&self, flags: u64, bytes: usize, host: *mut c_void) -> Own<ClMem> {
-        // SAFETY: the caller's promise about `host`.
+        // SAFETY: the caller's guarantee about `host`.
         let made = unsafe { cl().create_buffer(self.context.get(), flags, bytes, host) };
-        // SAFETY: just made, so ours.
+        // SAFETY: just created, so the reference is ours.
         unsafe { Own::new(check("clCreateBuffer", made)) }
     }
 
-    /// A part of a buffer.
+    /// Creates a sub-buffer.
     pub fn sub_buffer(
         &self,
         of: &Own<ClMem>,
@@ -175,17 +175,17 @@ impl ClassA {
     ) -> Own<ClMem> {
         let region = onebuf_sys::opencl::ClBufferRegion { origin, size };
         let kind = onebuf_sys::opencl::consts::CL_BUFFER_CREATE_TYPE_REGION;
-        // SAFETY: a live buffer, and a region of the kind that is named.
+        // SAFETY: a live buffer, and a region of the named type.
         let made = unsafe { cl().create_sub_buffer(of.get(), flags, kind, &region) };
-        // SAFETY: just made, so ours.
+        // SAFETY: just created, so the reference is ours.
         unsafe { Own::new(check("clCreateSubBuffer", made)) }
     }
 
-    /// What the driver says of one of the devices, as a number of 64 bits or fewer.
+    /// Queries one of the devices for a number of 64 bits or fewer.
     pub fn device_number(&self, device: usize, name: u32) -> Option<u64> {
         let mut number = 0u64;
         let (size, to) = (size_of::<u64>(), (&raw mut number).cast());
-        // SAFETY: a live device; `number` has the room that `size` says.
+        // SAFETY: a live device, and `number` has `size` bytes.
         let asked =
             unsafe { cl().get_device_info(self.devices[device], name, size, to, null_mut()) };
         asked.is_ok().then_some(number)
@@ -199,21 +199,21 @@ fn new_queue(
 ) -> Result<Own<ClQueue>, ClStatus> {
     let cl = cl();
     let list = [u64::from(CL_QUEUE_PROPERTIES), properties, 0];
-    // SAFETY: a device of that context; a list that ends with zero.
+    // SAFETY: a device of that context; the list ends with zero.
     let made = unsafe {
         match cl.has_create_command_queue() {
             true => cl.create_command_queue(context.get(), device, properties),
             false => cl.create_command_queue_with_properties(context.get(), device, list.as_ptr()),
         }
     };
-    // SAFETY: just made, so ours.
+    // SAFETY: just created, so the reference is ours.
     made.map(|queue| unsafe { Own::new(queue) })
 }
 
 fn platforms(cl: &OpenCl) -> Vec<ClPlatform> {
     let mut found = [ClPlatform::NULL; 32];
     let mut count = 0;
-    // SAFETY: room for as many as is said.
+    // SAFETY: `found` has room for the given number of entries.
     match unsafe { cl.get_platform_ids(found.len() as u32, found.as_mut_ptr(), &mut count) } {
         Ok(()) => found.into_iter().take(count as usize).collect(),
         Err(_) => vec![], // An ICD loader without drivers.
@@ -223,26 +223,26 @@ fn platforms(cl: &OpenCl) -> Vec<ClPlatform> {
 fn devices(platform: ClPlatform) -> Vec<ClDevice> {
     let mut found = [ClDevice::NULL; 32];
     let (mut count, room) = (0, found.len() as u32);
-    // SAFETY: room for as many as is said.
+    // SAFETY: `found` has room for the given number of entries.
     let asked = unsafe {
         cl().get_device_ids(platform, CL_DEVICE_TYPE_ALL, room, found.as_mut_ptr(), &mut count)
     };
     match asked {
         Ok(()) => found.into_iter().take(count as usize).collect(),
-        Err(_) => vec![], // "None" is an error in OpenCL.
+        Err(_) => vec![], // Having no device is an error in OpenCL.
     }
 }
 
 fn name(platform: ClPlatform) -> String {
     let mut name = [0u8; 256];
     let (size, to) = (name.len(), name.as_mut_ptr().cast());
-    // SAFETY: a platform of this library, and room for as many bytes as is said.
+    // SAFETY: a platform of this library, and `name` has `size` bytes.
     let asked = unsafe { cl().get_platform_info(platform, CL_PLATFORM_NAME, size, to, null_mut()) };
     check("clGetPlatformInfo", asked);
     text(&name)
 }
 
-/// What a driver wrote, up to its zero.
+/// Returns a driver's text up to its terminating zero.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

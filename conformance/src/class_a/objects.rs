@@ -1,4 +1,4 @@
-//! One reference to an OpenCL object, given back when dropped, and the driver's count of all of them.
+//! A reference to an OpenCL object, released when dropped, and the driver's reference count.
 
 use super::cl;
 use onebuf_sys::{
@@ -7,24 +7,24 @@ use onebuf_sys::{
 };
 use std::ffi::c_void;
 
-/// A kind of object that drivers count the references of.
+/// A reference-counted type of OpenCL object.
 pub trait Handle: Copy + std::fmt::Debug {
-    /// The handle as onebuf takes it.
+    /// The handle as a raw pointer, as onebuf accepts it.
     fn raw(self) -> *mut c_void;
 
-    /// One reference less.
+    /// Releases one reference.
     ///
     /// # Safety
-    /// The caller had it.
+    /// The caller owns the reference.
     unsafe fn release(self, cl: &OpenCl) -> Result<(), ClStatus>;
 
-    /// One reference more.
+    /// Adds one reference.
     ///
     /// # Safety
     /// The object is alive.
     unsafe fn retain(self, cl: &OpenCl) -> Result<(), ClStatus>;
 
-    /// The references that the driver counts. Some drivers count their own as well.
+    /// Returns the driver's reference count, which may include the driver's own references.
     ///
     /// # Safety
     /// The object is alive.
@@ -39,19 +39,19 @@ macro_rules! handles {
             }
 
             unsafe fn release(self, cl: &OpenCl) -> Result<(), ClStatus> {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller's guarantee.
                 unsafe { cl.$release(self) }
             }
 
             unsafe fn retain(self, cl: &OpenCl) -> Result<(), ClStatus> {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller's guarantee.
                 unsafe { cl.$retain(self) }
             }
 
             unsafe fn count(self, cl: &OpenCl) -> Result<u32, ClStatus> {
                 let mut count = 0u32;
                 let (size, to) = (size_of::<u32>(), (&raw mut count).cast());
-                // SAFETY: the caller's promise; `count` has the room that `size` says.
+                // SAFETY: the caller's guarantee; `count` has `size` bytes.
                 unsafe { cl.$info(self, consts::$count, size, to, std::ptr::null_mut())? };
                 Ok(count)
             }
@@ -68,15 +68,15 @@ handles! {
     ClKernel: release_kernel, retain_kernel, get_kernel_info, CL_KERNEL_REFERENCE_COUNT;
 }
 
-/// One reference, which is this value's.
+/// An owned reference.
 #[derive(Debug)]
 pub struct Own<H: Handle>(H);
 
 impl<H: Handle> Own<H> {
-    /// Takes a reference over.
+    /// Takes ownership of a reference.
     ///
     /// # Safety
-    /// The caller had it, and the object is of the library that [`cl`] loads.
+    /// The caller owned the reference, and the object is of the library that [`cl`] loads.
     pub unsafe fn new(handle: H) -> Self {
         Self(handle)
     }
@@ -86,25 +86,25 @@ impl<H: Handle> Own<H> {
         self.0
     }
 
-    /// The handle as onebuf takes it.
+    /// The handle as a raw pointer, as onebuf accepts it.
     pub fn raw(&self) -> *mut c_void {
         self.0.raw()
     }
 
-    /// The references that the driver counts.
+    /// Returns the driver's reference count.
     ///
     /// # Panics
-    /// When the driver does not say.
+    /// If the driver does not report it.
     #[track_caller]
     pub fn count(&self) -> u32 {
-        // SAFETY: alive, since one reference is ours.
+        // SAFETY: the object is alive, because we own a reference.
         unsafe { self.0.count(cl()) }.unwrap_or_else(|e| panic!("count of {:?}: {e}", self.0))
     }
 }
 
 impl<H: Handle> Clone for Own<H> {
     fn clone(&self) -> Self {
-        // SAFETY: alive, since one reference is ours.
+        // SAFETY: the object is alive, because we own a reference.
         unsafe { self.0.retain(cl()) }.unwrap_or_else(|e| panic!("retain {:?}: {e}", self.0));
         Self(self.0)
     }
@@ -112,7 +112,7 @@ impl<H: Handle> Clone for Own<H> {
 
 impl<H: Handle> Drop for Own<H> {
     fn drop(&mut self) {
-        // SAFETY: the reference is ours, and given back once.
+        // SAFETY: we own the reference and release it once.
         let released = unsafe { self.0.release(cl()) };
         if !std::thread::panicking() {
             released.unwrap_or_else(|e| panic!("release {:?}: {e}", self.0));

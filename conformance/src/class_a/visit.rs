@@ -1,4 +1,4 @@
-//! One whole visit of onebuf to class A: the scenario of the fault sweep and of the checkers.
+//! A complete use of class A's objects by onebuf: the scenario of the fault sweep and of the checkers.
 
 use super::{ClassA, Counts, Own};
 use crate::{Side, Step, assert_same, random_words, step_model};
@@ -7,7 +7,7 @@ use onebuf_sys::opencl::{ClEvent, ClMem, consts::CL_MEM_READ_WRITE};
 
 const N: usize = 2048;
 
-/// What class A hands over: memory, a part of it, and the event of work on it.
+/// The objects that class A passes: memory, a part of it, and the event of work on it.
 #[derive(Debug)]
 pub struct Handed<'t> {
     a: &'t ClassA,
@@ -17,7 +17,7 @@ pub struct Handed<'t> {
 }
 
 impl<'t> Handed<'t> {
-    /// Made, and used once.
+    /// Creates the objects and uses the memory once.
     pub fn new(a: &'t ClassA) -> Self {
         let mem = a.words(&random_words(1, N));
         let part = a.sub_buffer(&mem, CL_MEM_READ_WRITE, 0, 4096);
@@ -25,13 +25,13 @@ impl<'t> Handed<'t> {
         Self { a, mem, part, event }
     }
 
-    /// Of all that is handed over.
+    /// The reference counts of all these objects.
     pub fn reference_counts(&self) -> Counts {
         self.a.reference_counts(&[&self.mem, &self.part], &[&self.event])
     }
 }
 
-/// Everything once: a wrap of each kind, work of both, events in and out, a share, and all given back.
+/// Uses everything once: each kind of wrap, work by both, events in and out, a share; then releases it all.
 ///
 /// # Errors
 /// The first error of the library.
@@ -40,7 +40,7 @@ impl<'t> Handed<'t> {
 /// When the library reports success and the data is wrong.
 pub fn visit(hub: &Hub, handed: &Handed<'_>) -> Result<()> {
     let Handed { a, mem, part, event } = handed;
-    // SAFETY: class A has references to all, and does nothing but what is said here.
+    // SAFETY: class A holds references to all objects, and uses them only as written here.
     let (owners, done, foreign) = unsafe {
         let foreign = hub.foreign_context(a.context.raw())?;
         (hub.wrap_queue(a.queue.raw())?, hub.wrap_event(event.raw())?, foreign)

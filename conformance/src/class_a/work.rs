@@ -1,4 +1,4 @@
-//! What class A does with its memory: kernels, transfers, maps, events.
+//! Class A's own work: kernels, transfers, maps, events.
 
 use super::{ClassA, Own, check, cl};
 use crate::{GROUP, Step};
@@ -16,7 +16,7 @@ use std::{
     sync::PoisonError,
 };
 
-/// `a_step` is [`crate::step_model`]'s; `a_spin` takes as long as its rounds say, and has a model as well.
+/// `a_step` is [`crate::step_model`]; `a_spin` runs for the given number of rounds, and is [`spin_model`].
 const TEXT: &CStr = c"
 kernel void a_step(global uint *p, uint n, uint mul, uint add) {
     uint i = (uint)get_global_id(0);
@@ -34,11 +34,11 @@ kernel void a_spin(global uint *p, uint n, uint rounds, uint unused) {
 }
 ";
 
-/// Numbers that each round draws. llvmpipe leaves a kernel's loops after 65,535 iterations, all together.
+/// Numbers drawn in each round. llvmpipe leaves a kernel's loops after 65,535 iterations in total.
 const DRAWS: u32 = 16;
 const MOST_ROUNDS: u32 = 65_000;
 
-/// `rounds` of the congruential generator at once: maps `x -> a x + c` are composed by squaring.
+/// Computes `rounds` of the congruential generator at once: the maps `x -> a x + c` are composed by squaring.
 pub fn spin_model(model: &mut [u32], rounds: u32) {
     let draws = rounds * DRAWS;
     let (mut a, mut c) = (1u32, 0u32);
@@ -55,11 +55,11 @@ pub fn spin_model(model: &mut [u32], rounds: u32) {
 
 pub(super) fn program(context: &Own<ClContext>) -> Own<ClProgram> {
     let text = TEXT.as_ptr();
-    // SAFETY: one text that ends with zero, so that it needs no length.
+    // SAFETY: one zero-terminated text, so no length is needed.
     let made = unsafe { cl().create_program_with_source(context.get(), 1, &text, null()) };
-    // SAFETY: just made, so ours.
+    // SAFETY: just created, so the reference is ours.
     let program: Own<ClProgram> = unsafe { Own::new(check("clCreateProgramWithSource", made)) };
-    // SAFETY: for all devices of the context, without options or callback.
+    // SAFETY: for all devices of the context, without options and callback.
     let built =
         unsafe { cl().build_program(program.get(), 0, null(), c"".as_ptr(), None, null_mut()) };
     check("clBuildProgram", built);
@@ -67,10 +67,10 @@ pub(super) fn program(context: &Own<ClContext>) -> Own<ClProgram> {
 }
 
 impl ClassA {
-    /// A buffer that kernels read and write, with these words in it.
+    /// Creates a buffer with these words that kernels read and write.
     pub fn words(&self, words: &[u32]) -> Own<ClMem> {
         let (flags, bytes) = (CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, size_of_val(words));
-        // SAFETY: the words are copied by the call itself.
+        // SAFETY: the call itself copies the words.
         unsafe { self.buffer(flags, bytes, words.as_ptr().cast_mut().cast()) }
     }
 
@@ -99,7 +99,7 @@ impl ClassA {
         self.launch(c"a_spin", queue, mem, [n as u32, rounds, 0], waits)
     }
 
-    /// Each launch has a kernel of its own: some drivers read arguments late.
+    /// Enqueues a kernel. Each launch has its own kernel object, because some drivers read arguments late.
     fn launch(
         &self,
         name: &CStr,
@@ -108,12 +108,12 @@ impl ClassA {
         words: [u32; 3],
         waits: &[ClEvent],
     ) -> Own<ClEvent> {
-        // SAFETY: a built program that has this kernel.
+        // SAFETY: the program is built and has this kernel.
         let made = unsafe { cl().create_kernel(self.program.get(), name.as_ptr()) };
-        // SAFETY: just made, so ours.
+        // SAFETY: just created, so the reference is ours.
         let kernel: Own<ClKernel> = unsafe { Own::new(check("clCreateKernel", made)) };
         let handle = mem.get();
-        // SAFETY: the kernels take a buffer and three words; this thread alone has this one.
+        // SAFETY: the kernels take a buffer and three words, and only this thread has this kernel object.
         unsafe {
             let set = |at, size, value| cl().set_kernel_arg(kernel.get(), at, size, value);
             check("clSetKernelArg", set(0, size_of::<ClMem>(), (&raw const handle).cast()));
@@ -124,7 +124,7 @@ impl ClassA {
         let (global, local) = ((words[0] as usize).next_multiple_of(GROUP), GROUP);
         let (count, list) = wait_list(waits);
         let mut event = ClEvent::NULL;
-        // SAFETY: arguments are set, and work-items past the words do nothing.
+        // SAFETY: all arguments are set, and work-items past the words do nothing.
         let done = unsafe {
             let (queue, kernel) = (queue.get(), kernel.get());
             cl().enqueue_nd_range_kernel(
@@ -141,16 +141,16 @@ impl ClassA {
         };
         check("clEnqueueNDRangeKernel", done);
         self.kernels.lock().unwrap_or_else(PoisonError::into_inner).push(kernel);
-        // SAFETY: made by the call.
+        // SAFETY: the call created the event.
         unsafe { Own::new(event) }
     }
 
-    /// The words in a buffer, read by a queue; whatever was enqueued there before is done then.
+    /// Reads the words of a buffer, and waits for everything enqueued on the queue before.
     pub fn read(&self, queue: &Own<ClQueue>, mem: &Own<ClMem>, n: usize) -> Vec<u32> {
         let mut words = vec![0u32; n];
         let (bytes, to) = (n * size_of::<u32>(), words.as_mut_ptr().cast());
         let (queue, mem) = (queue.get(), mem.get());
-        // SAFETY: blocking, into a vector with that much room.
+        // SAFETY: the call blocks, and the vector has room for the bytes.
         let done = unsafe {
             cl().enqueue_read_buffer(queue, mem, CL_TRUE, 0, bytes, to, 0, null(), null_mut())
         };
@@ -158,30 +158,30 @@ impl ClassA {
         words
     }
 
-    /// Writes words to the start of a buffer, and waits for it.
+    /// Writes words to the start of a buffer, and waits.
     pub fn write(&self, queue: &Own<ClQueue>, mem: &Own<ClMem>, words: &[u32]) {
         let (bytes, from) = (size_of_val(words), words.as_ptr().cast());
         let (queue, mem) = (queue.get(), mem.get());
-        // SAFETY: blocking, from a slice of that length.
+        // SAFETY: the call blocks, and the slice has that length.
         let done = unsafe {
             cl().enqueue_write_buffer(queue, mem, CL_TRUE, 0, bytes, from, 0, null(), null_mut())
         };
         check("clEnqueueWriteBuffer", done);
     }
 
-    /// Maps so many bytes for reading and writing, and waits for it.
+    /// Maps `bytes` bytes for reading and writing, and waits.
     pub fn map(&self, queue: &Own<ClQueue>, mem: &Own<ClMem>, bytes: usize) -> NonNull<c_void> {
         let (flags, queue, mem) = (CL_MAP_READ | CL_MAP_WRITE, queue.get(), mem.get());
-        // SAFETY: blocking; whoever uses the address keeps to the bytes.
+        // SAFETY: the call blocks; users of the address stay within the bytes.
         let mapped = unsafe {
             cl().enqueue_map_buffer(queue, mem, CL_TRUE, flags, 0, bytes, 0, null(), null_mut())
         };
         check("clEnqueueMapBuffer", mapped)
     }
 
-    /// Unmaps, and waits for it.
+    /// Unmaps, and waits.
     pub fn unmap(&self, queue: &Own<ClQueue>, mem: &Own<ClMem>, mapped: NonNull<c_void>) {
-        // SAFETY: mapped by [`Self::map`], which the caller does once.
+        // SAFETY: the address is from [`Self::map`], and the caller unmaps it once.
         let done = unsafe {
             let at = mapped.as_ptr();
             cl().enqueue_unmap_mem_object(queue.get(), mem.get(), at, 0, null(), null_mut())
@@ -190,11 +190,11 @@ impl ClassA {
         self.finish(queue);
     }
 
-    /// An event that this program completes itself.
+    /// Creates a user event.
     pub fn user_event(&self) -> Own<ClEvent> {
         // SAFETY: a live context.
         let made = unsafe { cl().create_user_event(self.context.get()) };
-        // SAFETY: just made, so ours.
+        // SAFETY: just created, so the reference is ours.
         unsafe { Own::new(check("clCreateUserEvent", made)) }
     }
 
@@ -206,12 +206,12 @@ impl ClassA {
         });
     }
 
-    /// Whether an event's command is complete; a failed one is a panic.
+    /// Whether an event's command is complete; panics if it failed.
     pub fn is_complete(&self, event: &Own<ClEvent>) -> bool {
         let mut status = 0i32;
         let (size, to) = (size_of::<i32>(), (&raw mut status).cast());
         let name = CL_EVENT_COMMAND_EXECUTION_STATUS;
-        // SAFETY: a live event, and room for its status.
+        // SAFETY: a live event, and `status` has `size` bytes.
         check("clGetEventInfo", unsafe {
             cl().get_event_info(event.get(), name, size, to, null_mut())
         });
@@ -226,19 +226,19 @@ impl ClassA {
         check("clWaitForEvents", unsafe { cl().wait_for_events(count, list) });
     }
 
-    /// Submits what is enqueued.
+    /// Flushes the queue.
     pub fn flush(&self, queue: &Own<ClQueue>) {
         // SAFETY: a live queue.
         check("clFlush", unsafe { cl().flush(queue.get()) });
     }
 
-    /// Waits for a queue.
+    /// Waits for all work of a queue.
     pub fn finish(&self, queue: &Own<ClQueue>) {
         // SAFETY: a live queue.
         check("clFinish", unsafe { cl().finish(queue.get()) });
     }
 
-    /// Coarse-grained shared virtual memory, where every device has it.
+    /// Allocates coarse-grained shared virtual memory; `None` if a device does not support it.
     pub fn svm(&self, bytes: usize) -> Option<Svm> {
         let coarse = |device| {
             let capabilities = self.device_number(device, CL_DEVICE_SVM_CAPABILITIES);
@@ -247,7 +247,7 @@ impl ClassA {
         if !(0..self.devices.len()).all(coarse) {
             return None;
         }
-        // SAFETY: the devices say that they have it.
+        // SAFETY: all devices report support.
         let made = unsafe { cl().svm_alloc(self.context.get(), CL_MEM_READ_WRITE, bytes, 0) };
         let pointer = made.expect("clSVMAlloc");
         Some(Svm { pointer, context: self.context.clone() })
@@ -262,7 +262,7 @@ pub(super) fn wait_list(events: &[ClEvent]) -> (u32, *const ClEvent) {
 /// Shared virtual memory of class A.
 #[derive(Debug)]
 pub struct Svm {
-    /// Where it is, on the devices too.
+    /// The address, which is valid on the devices too.
     pub pointer: NonNull<c_void>,
     context: Own<ClContext>,
 }

@@ -1,4 +1,4 @@
-//! Runs the cases: all of them over a hub for a program, or one at a time for tests.
+//! Runs the cases: all of them on one hub for a program, or one at a time for tests.
 
 mod report;
 mod trial;
@@ -14,38 +14,38 @@ use std::{
     time::Duration,
 };
 
-/// The longest case takes seconds. A backend whose work never ends is stopped after this.
+/// The limit of one case. The longest case takes seconds; a backend whose work never ends is stopped.
 const CASE_LIMIT: Duration = Duration::from_secs(600);
 
-/// One promise that every backend has to keep.
+/// One requirement that every backend must meet.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// `group::name`; the name says what is promised.
+    /// `group::name`; the name states the requirement.
     pub name: &'static str,
     pub(crate) run: fn(&Trial<'_>),
 }
 
-/// What to run, and on what.
+/// Selects the cases and the devices.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Only cases whose names contain one of these; all where there is none.
+    /// Only cases whose names contain one of these; all if empty.
     pub filter: Vec<String>,
-    /// Devices under test, by id, API or a part of the name (as [`onebuf::Hub::select`] takes them); all where there is none. Pairs
-    /// are those that one of them takes part in.
+    /// Devices under test, by id, API or part of the name (as for [`onebuf::Hub::select`]); all if empty. Tested pairs contain
+    /// at least one of them.
     pub devices: Vec<String>,
-    /// Whether a device that is named above and not found is a failure, and not a skip.
+    /// Whether a device that is named above but not found is a failure instead of a skip.
     pub strict: bool,
 }
 
-/// Everything; strict where `ONEBUF_STRICT` says so.
+/// Selects everything; strict if `ONEBUF_STRICT` is set.
 impl Default for Options {
     fn default() -> Self {
         Self { filter: Vec::new(), devices: Vec::new(), strict: strict() }
     }
 }
 
-/// Runs the suite over every device that the hub finds and every ordered pair of them. `hub` is called again for cases that
-/// need a hub of their own; it has no verdicts.
+/// Runs the suite on every device of the hub and every ordered pair of them. `hub` is called again for cases that need a
+/// separate hub; its builder must have no verdicts.
 ///
 /// ```no_run
 /// # use onebuf_conformance::{Options, run};
@@ -56,15 +56,15 @@ impl Default for Options {
 /// ```
 ///
 /// # Panics
-/// When a device cannot be opened.
+/// If a device cannot be opened.
 pub fn run(hub: &dyn Fn() -> HubBuilder, options: &Options) -> Report {
     run_with(hub, options, &mut |_| ())
 }
 
-/// As [`run`], and tells of each case when it has ended.
+/// As [`run`], and reports each case when it ends.
 ///
 /// # Panics
-/// When a device cannot be opened.
+/// If a device cannot be opened.
 pub fn run_with(
     hub: &dyn Fn() -> HubBuilder,
     options: &Options,
@@ -84,7 +84,7 @@ pub fn run_with(
     report
 }
 
-/// The ids of the devices under test. A name that fits none is an outcome.
+/// Returns the ids of the devices under test. A name that matches no device is recorded as an outcome.
 fn choose(machine: &Machine, options: &Options, report: &mut Report) -> Vec<String> {
     if options.devices.is_empty() {
         return all(machine);
@@ -125,23 +125,23 @@ fn run_case(
     trial.into_outcomes()
 }
 
-/// One hub for all tests of a program, one test at a time: drivers of one process share LLVM and llvmpipe, which are not all
-/// sound when two of them start in two threads; and the ledger is the hub's. [`suite!`](crate::suite) makes one.
+/// One hub for all tests of a program, used by one test at a time: drivers in one process share LLVM and llvmpipe, which are
+/// not all thread-safe at start-up, and tests read the hub's ledger. [`suite!`](crate::suite) creates one.
 pub struct Suite {
     hub: fn() -> HubBuilder,
     machine: OnceLock<Mutex<Machine>>,
 }
 
 impl Suite {
-    /// Nothing is opened before the first case.
+    /// Creates a suite. The first case opens the hub.
     pub const fn new(hub: fn() -> HubBuilder) -> Self {
         Self { hub, machine: OnceLock::new() }
     }
 
-    /// The hub and its devices, for this thread alone.
+    /// Locks the hub and its devices for this thread.
     ///
     /// # Panics
-    /// When a device cannot be opened.
+    /// If a device cannot be opened.
     pub fn machine(&self) -> MutexGuard<'_, Machine> {
         let machine = self.machine.get_or_init(|| Mutex::new(Machine::open((self.hub)())));
         machine.lock().unwrap_or_else(PoisonError::into_inner)
@@ -150,7 +150,7 @@ impl Suite {
     /// Runs one case on every device and pair, as a test.
     ///
     /// # Panics
-    /// With the case, the devices and what was wrong, for each check that failed.
+    /// If a check fails. The message has the case, the devices and the error of each failed check.
     #[track_caller]
     pub fn check(&self, case: &str) {
         let case = CASES.iter().find(|one| one.name == case).expect("the name of a case");
@@ -161,8 +161,8 @@ impl Suite {
     }
 }
 
-/// The whole suite as tests of the module that this stands in: a module for each group, a `#[test]` for each case. The
-/// expression is a [`HubBuilder`](onebuf::HubBuilder) with the backend under test.
+/// Expands to the whole suite as tests: a module for each group, a `#[test]` for each case. The expression is a
+/// [`HubBuilder`](onebuf::HubBuilder) with the backend under test.
 ///
 /// ```no_run
 /// onebuf_conformance::suite!(onebuf::builder().only(["opencl"]).verdicts(Default::default()));
@@ -171,13 +171,13 @@ impl Suite {
 #[macro_export]
 macro_rules! suite {
     ($hub:expr) => {
-        /// The hub that all of these tests use.
+        /// The hub of all these tests.
         static SUITE: $crate::Suite = $crate::Suite::new(|| $hub);
         $crate::__cases!($crate::__tests);
     };
 }
 
-/// A `#[test]` for each case of the table.
+/// Expands to a `#[test]` for each case of the table.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __tests {

@@ -1,4 +1,4 @@
-//! What a run of the suite found: one outcome for each case at each place.
+//! The results of a run of the suite: one outcome for each case at each place.
 
 use crate::note;
 use onebuf_hal::native::panic_text;
@@ -8,16 +8,16 @@ use std::{
     fmt::{self, Display},
 };
 
-/// How a case ended at one place.
+/// How a case ended on one device or pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Everything was as it has to be.
+    /// The check passed.
     Passed,
-    /// The device says that it has not what this needs: a skip that is expected.
+    /// The device lacks the required feature: an expected skip.
     NotApplicable(String),
-    /// It should work, and could not be tried: a device is missing, or its driver is known not to survive it.
+    /// The check could not run: a device is missing, or its driver is known not to survive it.
     Skipped(String),
-    /// What was wrong.
+    /// The check failed, with this message.
     Failed(String),
 }
 
@@ -26,7 +26,7 @@ impl Ending {
         Self::NotApplicable(why.into())
     }
 
-    /// Whether it was tried neither well nor badly.
+    /// Whether the check did not run.
     pub fn is_skip(&self) -> bool {
         matches!(self, Self::NotApplicable(_) | Self::Skipped(_))
     }
@@ -48,17 +48,17 @@ impl From<()> for Ending {
 pub struct Outcome {
     /// The case, `group::name`.
     pub case: &'static str,
-    /// The ids of the devices that took part. The first of a pair is the one that the memory lives on. Empty where the case
-    /// found nothing that it applies to.
+    /// The ids of the devices that took part. In a pair, the first device owns the memory. Empty if the case applies to no
+    /// device.
     pub devices: Vec<String>,
-    /// What else tells this check from others of the case: a memory kind, a route. Often empty.
+    /// What distinguishes this check from others of the case: a memory kind, a route. Often empty.
     pub detail: String,
     /// How it ended.
     pub ending: Ending,
 }
 
 impl Outcome {
-    /// The devices and the detail in words: `host -> toy:0 (staged)`.
+    /// The devices and the detail as text: `host -> toy:0 (staged)`.
     pub fn place(&self) -> String {
         let who = self.who();
         if self.detail.is_empty() { who } else { format!("{who} ({})", self.detail) }
@@ -87,50 +87,50 @@ impl Display for Outcome {
     }
 }
 
-/// Everything that a run of the suite found. Prints the skips, the failures and the counts.
+/// The results of a run of the suite. Prints the skips, the failures and the counts.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// In the order of the cases.
+    /// The outcomes, in the order of the cases.
     pub outcomes: Vec<Outcome>,
 }
 
 impl Report {
-    /// The checks that failed.
+    /// Returns the checks that failed.
     pub fn failures(&self) -> impl Iterator<Item = &Outcome> {
         self.outcomes.iter().filter(|outcome| matches!(outcome.ending, Ending::Failed(_)))
     }
 
-    /// The checks that were not made, whether that was expected or not.
+    /// Returns the checks that did not run, expected or not.
     pub fn skips(&self) -> impl Iterator<Item = &Outcome> {
         self.outcomes.iter().filter(|outcome| outcome.ending.is_skip())
     }
 
-    /// How many checks passed.
+    /// Returns the number of checks that passed.
     pub fn passed(&self) -> usize {
         self.outcomes.iter().filter(|outcome| outcome.ending == Ending::Passed).count()
     }
 
-    /// The skips of one device alone.
+    /// Returns the number of skips of one device alone.
     pub fn skips_of(&self, device: &str) -> usize {
         self.skips().filter(|outcome| outcome.devices == [device]).count()
     }
 
-    /// The skips in which a device takes part, alone or with others.
+    /// Returns the number of skips in which a device takes part, alone or with others.
     pub fn skips_with(&self, device: &str) -> usize {
         self.skips().filter(|outcome| outcome.devices.iter().any(|id| id == device)).count()
     }
 
-    /// Fails a test with every failure of this report.
+    /// Asserts that no check failed.
     ///
     /// # Panics
-    /// When a check failed.
+    /// If a check failed; the message has every failure.
     #[track_caller]
     pub fn assert_passed(&self) {
         let failures: Vec<String> = self.failures().map(Outcome::to_string).collect();
         assert!(failures.is_empty(), "{}", failures.join("\n"));
     }
 
-    /// One line for each case and reason of a skip that is not expected, straight to standard error: `skip: CASE on DEVICES: WHY`.
+    /// Prints one line for each case and reason of an unexpected skip to standard error: `skip: CASE on DEVICES: WHY`.
     pub fn note_skips(&self) {
         let mut said: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
         for outcome in self.skips() {

@@ -1,4 +1,4 @@
-//! What a case is given: the machine, the devices under test, and a place for what it finds.
+//! The input of a case: the machine, the devices under test, and a list for its outcomes.
 
 use super::{Ending, Outcome};
 use crate::{Held, Machine, Side, fake_machine, fakes, kinds, sync_methods};
@@ -9,8 +9,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// One case on one machine. Each check is made on some of its devices, which the outcome names; a check that panics has
-/// failed there, and the others still run.
+/// One case on one machine. Each check runs on some of the devices, which the outcome names. A check that panics has failed;
+/// the other checks still run.
 pub struct Trial<'m> {
     pub(crate) machine: &'m Machine,
     hub: &'m dyn Fn() -> HubBuilder,
@@ -42,7 +42,7 @@ impl<'m> Trial<'m> {
         &self.machine.hub
     }
 
-    /// The same backends once more, for a hub of the case's own.
+    /// Returns a builder with the same backends, for a separate hub.
     pub(crate) fn builder(&self) -> HubBuilder {
         (self.hub)()
     }
@@ -61,18 +61,18 @@ impl<'m> Trial<'m> {
         crate::pairs(&self.machine.sides).filter(|(a, b)| self.is_chosen(a) || self.is_chosen(b))
     }
 
-    /// Whether there is a device of this API.
+    /// Whether the hub has a device of this API.
     pub(crate) fn has_api(&self, api: &str) -> bool {
         self.machine.sides.iter().any(|side| side.device.info().api.0 == api)
     }
 
-    /// Whether this is a run over all of [`fakes`], in which nothing may go untried: cases count what they did then.
+    /// Whether this run covers all of [`fakes`]. Cases then count their checks, because none may be left out.
     pub(crate) fn counts(&self) -> bool {
         let is_fake = |side: &&Side| side.device.info().api.0 == "fake";
         self.sides().filter(is_fake).count() >= fakes().len()
     }
 
-    /// One check, on these devices, where one of them is under test. They may be of another hub with the same devices.
+    /// Runs one check on these devices if one of them is under test. They may be of another hub with the same devices.
     pub(crate) fn on<E: Into<Ending>>(
         &self,
         sides: &[&Side],
@@ -93,18 +93,18 @@ impl<'m> Trial<'m> {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
     }
 
-    /// One check that needs every device at once.
+    /// Runs one check that needs all devices together.
     pub(crate) fn together<E: Into<Ending>>(&self, check: impl FnOnce() -> E) {
         self.on(&self.machine.sides.iter().collect::<Vec<_>>(), "", check);
     }
 
-    /// A check on each device under test.
+    /// Runs a check on each device under test.
     pub(crate) fn each_device<E: Into<Ending>>(&self, check: impl Fn(&'m Side) -> E) {
         self.sides().for_each(|side| self.on(&[side], "", || check(side)));
     }
 
-    /// A check on each device under test whose work can be [held up](Held), and on a fake one in a hub of its own where the hub
-    /// has fake devices.
+    /// Runs a check on each device under test whose work can be [held](Held). If the hub has fake devices, also on one in a
+    /// separate hub.
     pub(crate) fn each_holding<E: Into<Ending>>(&self, check: impl Fn(&Machine, &Side) -> E) {
         self.each_device(|side| match Held::works_on(&side.device) {
             true => check(self.machine, side).into(),
@@ -117,7 +117,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// A check on each device under test with a new buffer of each memory kind that it allocates. The text names both.
+    /// Runs a check on each device under test with a new buffer of each memory kind that it allocates. The text names both.
     pub(crate) fn each_memory_kind<E: Into<Ending>>(
         &self,
         n: usize,
@@ -133,14 +133,14 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// A buffer of one device.
+    /// Builds a buffer on one device.
     pub(crate) fn buffer(&self, side: &Side, memory_kind: MemoryKind, n: usize) -> Buffer<u32> {
         let builder = self.hub().buffer::<u32>(n).shared_with([&side.device]);
         let built = builder.allocate_on(&side.device).memory_kind(memory_kind).build();
         built.unwrap_or_else(|e| panic!("{} {memory_kind}: {e}", side.device))
     }
 
-    /// A check on each ordered pair. The text names both devices.
+    /// Runs a check on each ordered pair. The text names both devices.
     pub(crate) fn each_pair<E: Into<Ending>>(&self, check: impl Fn(&'m Side, &'m Side, &str) -> E) {
         for (from, to) in self.pairs() {
             let what = format!("{} -> {}", from.device, to.device);
@@ -148,7 +148,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// A check on each ordered pair by each route that it declares.
+    /// Runs a check on each ordered pair with each declared route.
     pub(crate) fn each_route<E: Into<Ending>>(
         &self,
         check: impl Fn(&'m Side, &'m Side, RouteKind, &str) -> E,
@@ -161,7 +161,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// A check on each ordered pair by each route and each sync method.
+    /// Runs a check on each ordered pair with each route and each sync method.
     pub(crate) fn each_join<E: Into<Ending>>(
         &self,
         check: impl Fn(&'m Side, &'m Side, RouteKind, SyncMethod, &str) -> E,

@@ -1,4 +1,4 @@
-//! The barrier between two kernels that use memory of HIP's: that it is there, and that it is needed.
+//! The barrier between two OpenCL kernels that use HIP's memory: it is enqueued, and it is needed.
 
 use super::*;
 use onebuf_conformance::{
@@ -38,7 +38,7 @@ fn parted() {
     let orders = ["clEnqueueNDRangeKernel", barrier];
     let calls: Vec<_> = trace.iter().filter(|call| orders.contains(call)).copied().collect();
     let kernel = orders[0];
-    // Before each but the first that it does not know, and before no other.
+    // A barrier before each kernel on HIP's memory, except the first one ever (above), and before no other kernel.
     let expected = [kernel, kernel, barrier, kernel, barrier, kernel, kernel, barrier, kernel];
     assert_eq!(calls, expected, "{trace:?}");
     for never in ["clEnqueueSVMMap", "clEnqueueSVMMemcpy", "clEnqueueSVMMemFill"] {
@@ -48,13 +48,13 @@ fn parted() {
     rig.end();
 }
 
-/// Two steps of raw OpenCL on memory of HIP's, with a barrier between them or not.
+/// Two steps of raw OpenCL on HIP's memory, with or without a barrier between them.
 fn two_steps(a: &ClassA, kernel: ClKernel, at: *mut c_void, barrier: bool) {
     let queue = a.queue.get();
     for turn in [1, 2] {
         let Step { mul, add } = Step::nth(turn);
         let size = [N.next_multiple_of(GROUP)];
-        // SAFETY: live objects; the kernel has an address and four words, which stay in the memory.
+        // SAFETY: live objects; the kernel takes an address and four words, and stays within the memory.
         unsafe {
             cl().set_kernel_arg_svm_pointer(kernel, 0, at).unwrap();
             for (index, word) in (1..).zip([0, N as u32, mul, add]) {
@@ -73,7 +73,7 @@ fn two_steps(a: &ClassA, kernel: ClKernel, at: *mut c_void, barrier: bool) {
     a.finish(&a.queue);
 }
 
-/// What all of this is for: the driver that the tests above went well on gets it wrong without.
+/// The control: without the barrier, the same driver computes a wrong result.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn needed() {
@@ -82,7 +82,7 @@ fn needed() {
     let text =
         c"kernel void onebuf_step(global uint *p, uint first, uint n, uint mul, uint add) {}"
             .as_ptr();
-    // SAFETY: a live context, one text; released below.
+    // SAFETY: a live context and one text; both objects are released below.
     let (program, kernel): (ClProgram, ClKernel) = unsafe {
         let program = cl().create_program_with_source(a.context.get(), 1, &text, null()).unwrap();
         cl().build_program(program, 0, null(), c"".as_ptr(), None, null_mut()).unwrap();
@@ -105,7 +105,7 @@ fn needed() {
         assert_same(&buffer.to_vec().unwrap(), &expected, &format!("with a barrier: {barrier}"));
         assert_ne!(after([1, 2]), after([2, 1]));
     }
-    // SAFETY: made above.
+    // SAFETY: both were created above.
     unsafe {
         cl().release_kernel(kernel).unwrap();
         cl().release_program(program).unwrap();

@@ -1,11 +1,11 @@
-//! HIP that is built on OpenCL, as chipStar is: one context for both, so that each one's queues wait for the other's events.
+//! HIP built on OpenCL, as chipStar is: both share one context, so each API's queues can wait for the other's events.
 
 use super::*;
 use onebuf::{
     Access, Error, ForeignQueueInfo, Program, Signature, Source, SyncMethod, UserEvent, args,
     doctor::Doctor,
     prelude::*,
-    topology::{Route, State, Verdict},
+    topology::{Route, Verdict, VerdictState},
 };
 use onebuf_conformance::{beneath_stub, class_a::ClassA, is_held};
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,10 @@ use std::os::unix::fs::PermissionsExt;
 const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 const KIND: RouteKind = RouteKind::HostPointer;
 
-/// Runs an ignored test with HIP's stub over OpenCL's, both in their parts.
+/// Runs an ignored test with HIP's stub layered on OpenCL's, both with the given behaviour.
 fn play_beneath(test: &str, opencl: &str, hip: &str) {
     let Some(library) = beneath_stub() else { return };
-    // What programs that somebody else built were made from.
+    // The module that the stub reports as the source of foreign programs.
     let module = tempfile::NamedTempFile::new().unwrap();
     fs::write(&module, step_module()).unwrap();
     let [library, module] = [&library, module.path()].map(|path| path.to_str().expect("a path"));
@@ -24,7 +24,7 @@ fn play_beneath(test: &str, opencl: &str, hip: &str) {
         ("ONEBUF_HIP_LIB", library),
         ("ONEBUF_BENEATH_STUB", hip),
         ("ONEBUF_STUB_BINARY", module),
-        // They take longer to start than everything here.
+        // These drivers take longer to start than all of these tests.
         ("ONEBUF_VULKAN_LIB", "none"),
         ("ONEBUF_EGL_LIB", "none"),
     ];
@@ -65,7 +65,7 @@ fn what_cannot_be_shared_stays_apart() {
     play_beneath("crowded", "crowded", "good");
 }
 
-/// Two queues of OpenCL's and one of HIP's on one buffer, of which the first is held by the host.
+/// Two OpenCL queues and one HIP queue on one buffer; the first queue waits for a user event.
 struct Chain {
     rig: Rig,
     second: Side,
@@ -75,7 +75,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// OpenCL writes, HIP behind it, and OpenCL again behind that; nothing but events between them.
+    /// OpenCL writes, then HIP, then OpenCL again, ordered by events only.
     fn new() -> Chain {
         let rig = Rig::new();
         assert_eq!(rig.hip.device.info().caps.built_on.as_deref(), Some("opencl:0"));
@@ -83,7 +83,7 @@ impl Chain {
         let buffer = rig.builder(&rig.hip.device, KIND, N).build().unwrap();
         let mut model = random_words(3, N);
         buffer.write(&model).unwrap();
-        // So that everybody has used it, and nothing more is to be mapped before the host signal.
+        // Every queue uses the buffer first, so that no further map is needed before the user event.
         for (turn, side) in (0..).zip([&rig.hip, &second, &rig.cl]) {
             side.step(&buffer, Step::nth(turn)).unwrap();
             step_model(&mut model, Step::nth(turn));
@@ -93,7 +93,7 @@ impl Chain {
         Chain { rig, second, host_signal, buffer, model }
     }
 
-    /// A step of one side, and the sync method that its view took.
+    /// Enqueues a step of one side, and returns the sync method of its view.
     fn step(&mut self, of: fn(&Chain) -> &Side, turn: u32) -> SyncMethod {
         let side = of(self);
         let view = self.buffer.write_on(&side.queue).unwrap();
@@ -110,10 +110,10 @@ impl Chain {
     }
 }
 
-/// An event of the context that both work in, which this thread completes.
+/// A user event in the context that both APIs use.
 fn user_event(cl: &Side) -> UserEvent {
     let hub = cl.device.hub();
-    // SAFETY: a live queue of the hub's own, and its context.
+    // SAFETY: a live queue of the hub, and its context.
     let context = unsafe {
         let info = ForeignQueueInfo::query(hub, cl.queue.raw() as *mut _).unwrap();
         hub.foreign_context(info.context as *mut _).unwrap()
@@ -143,7 +143,7 @@ fn joined() {
     chain.end();
 }
 
-/// Events of HIP's that are complete from the beginning: OpenCL goes on while HIP is held.
+/// HIP's events are always complete: OpenCL continues while HIP is held.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn deaf() {
@@ -159,7 +159,7 @@ fn deaf() {
     chain.end();
 }
 
-/// Streams that know nothing of their queue: HIP goes on while OpenCL is held.
+/// HIP's streams ignore their OpenCL queue: HIP continues while OpenCL is held.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn loose() {
@@ -174,13 +174,13 @@ fn loose() {
     chain.end();
 }
 
-/// The memory is shared all the same: the route is proven, by a lower sync method. HIP's own streams wait by such events, too, so that
-/// on a busy machine the whole may be refuted; by events it is never proven.
+/// The memory is still shared: the route is proven with a lower sync method. HIP's own streams also wait by such events, so on
+/// a busy machine the whole route may be refuted; it is never proven with events.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn refuted() {
     let verdicts = (0..5).map(|_| verdict_of_events());
-    let lower = |verdict: &Verdict| verdict.state == State::Proven;
+    let lower = |verdict: &Verdict| verdict.state == VerdictState::Proven;
     let Some(verdict) = verdicts.into_iter().find(lower) else { panic!("never proven") };
     assert!(verdict.why.contains("not by event"), "{verdict:?}");
 }
@@ -194,13 +194,13 @@ fn verdict_of_events() -> Verdict {
     let wanted = |route: &Route| pair == [route.from, route.to] && route.kind == KIND;
     let routes = doctor.reach(1 << 20).run_where(&hub, wanted, &mut |_| ()).unwrap().routes;
     let [route] = &routes[..] else { panic!("{routes:?}") };
-    let by_events =
-        route.verdict.state == State::Proven && route.verdict.sync <= Some(SyncMethod::Event);
+    let by_events = route.verdict.state == VerdictState::Proven
+        && route.verdict.sync <= Some(SyncMethod::Event);
     assert!(!by_events, "{route:?}");
     route.verdict.clone()
 }
 
-/// A runtime that is built on something else than our OpenCL.
+/// A runtime that is not built on our OpenCL.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn apart() {
@@ -210,7 +210,7 @@ fn apart() {
     rig.end();
 }
 
-/// A context of two devices is not made our own, and the hub says so.
+/// A context with two devices is not used as ours, and the hub has a note about it.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn crowded() {
@@ -221,7 +221,7 @@ fn crowded() {
     rig.end();
 }
 
-/// OpenCL's work fails that HIP's waits for. The runtime does not tell the difference, so whoever waits for HIP is told here.
+/// HIP waits for OpenCL work that fails. The runtime does not report the failure, so onebuf reports it to waiters for HIP.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn failed() {
@@ -230,7 +230,7 @@ fn failed() {
     assert_eq!(chain.step(|c| &c.rig.hip, 11), SyncMethod::Event);
     let fence = chain.rig.hip.queue.fence();
     assert!(is_held(&fence));
-    // Dropped unopened, it fails.
+    // A user event that is dropped before completion fails.
     let Chain { rig, second, host_signal, buffer, .. } = chain;
     drop(host_signal);
     let told = fence.wait(Duration::from_secs(20)).unwrap_err();
@@ -239,13 +239,13 @@ fn failed() {
     rig.end();
 }
 
-/// A stream that does not tell its queue is not opened, and not left behind; an event that does not tell what it is
-/// beneath is waited for by a lower sync method.
+/// A stream that does not report its OpenCL queue is refused and destroyed. An event that does not report its OpenCL event is
+/// waited for by a lower sync method.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn mute() {
     let mut chain = Chain::new();
-    // Only from here on: the queues that there are have been opened.
+    // Only from here on: the existing queues are open already.
     chain.rig.probe.fail_always("hipGetBackendNativeHandles", 801);
     let refused = chain.rig.hip.device.queue().unwrap_err().to_string();
     assert!(refused.contains("hipGetBackendNativeHandles"), "{refused}");
@@ -258,7 +258,7 @@ fn mute() {
     chain.end();
 }
 
-/// `onebuf_step` as SPIR-V, as far as it tells how it is launched: the stub compiles nothing.
+/// `onebuf_step` as SPIR-V, without a body: the stub compiles nothing and needs only the parameters.
 #[rustfmt::skip]
 const STEP: &[u32] = &[
     0x0723_0203, 0x0001_0000, 0, 20, 0,
@@ -277,7 +277,7 @@ fn step_module() -> Vec<u8> {
     STEP.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// An OpenCL program whose source has SPIR-V runs in HIP's stream, with the same arguments; one without is refused.
+/// An OpenCL program with SPIR-V in its source runs in HIP's stream, with the same arguments; a program without is refused.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn grafted() {
@@ -288,7 +288,7 @@ fn grafted() {
     assert!(refused.to_string().contains("made from SPIR-V"), "{refused}");
     let native = rig.cl.device.program(&text.with_spirv(step_module())).unwrap();
     let app = ClassA::all().into_iter().next().expect("a program of somebody else's");
-    // SAFETY: the application's, and alive.
+    // SAFETY: the program is the application's, and alive.
     let foreign = unsafe { rig.hub.graft_foreign(app.program.raw(), &rig.hip.device) }.unwrap();
     // SAFETY: null is allowed.
     let null = unsafe { rig.hub.graft_foreign(std::ptr::null_mut(), &rig.hip.device) };
@@ -301,11 +301,11 @@ fn grafted() {
     rig.end();
 }
 
-/// A driver that does not know the question has no SPIR-V to give; one that fails to answer has failed.
+/// A driver without the query has no SPIR-V to return; a driver whose query fails returns its error.
 fn refused_by_the_driver(rig: &Rig, theirs: *mut std::ffi::c_void) {
     let graft = |status| {
         rig.probe.fail_always("clGetProgramInfo", status);
-        // SAFETY: the application's, and alive.
+        // SAFETY: the program is the application's, and alive.
         let refused = unsafe { rig.hub.graft_foreign(theirs, &rig.hip.device) }.unwrap_err();
         assert_eq!(rig.probe.failed(), Some("clGetProgramInfo"));
         rig.probe.reset();
@@ -318,11 +318,11 @@ fn refused_by_the_driver(rig: &Rig, theirs: *mut std::ffi::c_void) {
     assert!(broken.to_string().contains("clGetProgramInfo"), "{broken}");
 }
 
-/// A launch of the one kernel, every element, and a signature that does not fit.
+/// Launches the kernel and checks every element, then tries a signature that does not match.
 fn step_by(program: &Program, rig: &Rig) {
     let word = |s: Signature| s.value::<u32>();
     let takes = Signature::new().buffer::<u32>(Access::ReadWrite);
-    // SAFETY: it touches the first n elements, which are all there are.
+    // SAFETY: the kernel touches the first n elements, which is the whole buffer.
     let kernel = unsafe { program.kernel("onebuf_step", word(word(word(word(takes))))) }.unwrap();
     let (mut model, step) = (random_words(8, N), Step::nth(4));
     let buffer = rig.hub.buffer::<u32>(N).shared_with([&rig.hip.device]).build().unwrap();
@@ -333,12 +333,12 @@ fn step_by(program: &Program, rig: &Rig) {
     step_model(&mut model, step);
     assert_same(&buffer.to_vec().unwrap(), &model, "grafted");
     let wrong = Signature::new().buffer::<u32>(Access::ReadWrite);
-    // SAFETY: refused.
+    // SAFETY: the kernel is refused, so never launched.
     let refused = unsafe { program.kernel("onebuf_step", wrong) }.unwrap_err().to_string();
     assert!(refused.contains("takes 5 arguments, 1 given"), "{refused}");
 }
 
-/// One buffer of both, by kernels of either on what the other left; a stream of its own, which asks what it is beneath.
+/// Both APIs' kernels take turns on one buffer; the stream is new, so its OpenCL queue is queried.
 fn life(rig: &Rig) -> onebuf::Result<()> {
     let hip = Side::open(&rig.hip.device)?;
     let buffer = rig.builder(&rig.hip.device, KIND, N).build()?;
@@ -352,7 +352,7 @@ fn life(rig: &Rig) -> onebuf::Result<()> {
     Ok(())
 }
 
-/// Each call of a life fails in turn, and so does each of those by which the hub finds out what HIP is built on.
+/// Each call of the scenario fails in turn, and so does each call of discovery.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn swept() {

@@ -1,4 +1,4 @@
-//! The controls: what the stubs must not forgive, or the tests here would say nothing.
+//! The controls: misuse that the stubs must not tolerate, because the other tests rely on it.
 
 use super::*;
 use onebuf_conformance::{class_a::cl, stub};
@@ -13,7 +13,7 @@ use std::{
     ptr::{null, null_mut},
 };
 
-/// Runs an ignored test that must not come back: its stub ends the process with status 99 and says why.
+/// Runs an ignored test in which the stub must end the process with status 99 and this message.
 fn dies(test: &str, why: &str) {
     let (Some(opencl), Some(hip)) = (stub(), cuda_stub()) else { return };
     let mut command = Command::new(env::current_exe().unwrap());
@@ -46,7 +46,7 @@ fn filled_by_hip() {
     let view = buffer.write_on(&rig.hip.queue).unwrap();
     let table = CudaLike::load(Flavor::Hip, None, None).unwrap();
     let (at, stream) = (view.hip_ptr().unwrap(), CuStream(rig.hip.queue.raw() as *mut _));
-    // SAFETY: live memory and a live stream; the call is not to come back.
+    // SAFETY: live memory and a live stream; the call must not return.
     let filled = unsafe { table.fill_u8_async(DevicePtr(at as u64), 0, 4, stream) };
     panic!("the stub forgave it: {filled:?}");
 }
@@ -59,7 +59,7 @@ fn copied_by_opencl() {
     let view = buffer.write_on(&rig.cl.queue).unwrap();
     let (mut word, at) = (0u32, view.address().unwrap());
     let (queue, to) = (ClQueue(rig.cl.queue.raw() as *mut _), (&raw mut word).cast());
-    // SAFETY: live objects and a place for the word; the call is not to come back.
+    // SAFETY: live objects and room for the word; the call must not return.
     let copied = unsafe {
         let (from, none, no) = (at.as_ptr().cast(), null(), null_mut());
         cl().enqueue_svm_memcpy(queue, CL_TRUE, to, from, 4, 0, none, no)

@@ -1,10 +1,10 @@
-//! What the doctor finds: these routes where the address is shared, and that it is not where it is not.
+//! The doctor proves these routes if the addresses are shared, and refutes them if not.
 
 use super::*;
 use onebuf::{
     CopyPolicy, Error,
     doctor::{Doctor, Verdicts},
-    topology::{Route, State},
+    topology::{Route, VerdictState},
 };
 use onebuf_conformance::note;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ plays! {
     it_refutes_what_rocr_does_not_confirm: unconfirmed("amd,wrong_address");
 }
 
-/// The verdicts on the routes between the chip's two APIs, and a hub that knows them.
+/// The verdicts on the routes between the chip's two APIs, and a hub with those verdicts.
 fn examined(kinds: &[RouteKind]) -> (Vec<Route>, Hub) {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
@@ -40,13 +40,13 @@ fn proven() {
     let (routes, hub) = examined(&kinds);
     assert_eq!(routes.len(), 4, "{routes:?}");
     for route in &routes {
-        assert_eq!(route.verdict.state, State::Proven, "{route:?}");
+        assert_eq!(route.verdict.state, VerdictState::Proven, "{route:?}");
         assert!(route.verdict.why.ends_with("; experimental: never run on hardware"), "{route:?}");
     }
     let [cl, hip] = ["opencl:0", "hip:0"].map(|id| hub.device(id).unwrap());
     let buffer = hub.buffer::<u32>(N).shared_with([&cl, &hip]).copies(CopyPolicy::Forbid).build();
     match buffer {
-        // Whether a hand-over of the stubs' grows with size is a matter of time, on a busy machine.
+        // The doctor may measure a hand-over time that grows with size if the machine is busy.
         Err(Error::CopyForbidden { .. }) if !free(&routes) => {
             note(&format!("skip: the doctor measured copies: {routes:?}"));
         }
@@ -69,7 +69,7 @@ fn refuted() {
     let (routes, hub) = examined(&[RouteKind::SvmPointer, RouteKind::RawAddress]);
     assert_eq!(routes.len(), 3, "{routes:?}");
     for route in &routes {
-        assert_eq!(route.verdict.state, State::Refuted, "{route:?}");
+        assert_eq!(route.verdict.state, VerdictState::Refuted, "{route:?}");
         assert!(route.verdict.why.contains("differs"), "{route:?}");
     }
     let [cl, hip] = ["opencl:0", "hip:0"].map(|id| hub.device(id).unwrap());
@@ -83,6 +83,6 @@ fn refuted() {
 fn unconfirmed() {
     let (routes, _) = examined(&[RouteKind::RawAddress]);
     let [route] = &routes[..] else { panic!("{routes:?}") };
-    assert_eq!(route.verdict.state, State::Refuted, "{route:?}");
+    assert_eq!(route.verdict.state, VerdictState::Refuted, "{route:?}");
     assert!(route.verdict.why.contains("ROCr did not allocate it"), "{route:?}");
 }

@@ -1,4 +1,4 @@
-//! Descriptors that ROCr makes: of HIP's plain memory, and of SVM; with offsets, and who closes what.
+//! Descriptors exported by ROCr, of HIP's plain memory and of SVM: offsets and ownership.
 
 use super::*;
 use onebuf::{Error, FdKind, MemoryKind};
@@ -10,14 +10,14 @@ plays! {
     old_runtimes_export_nothing: not_exported("amd", "ONEBUF_HSA_LIB" => "none");
 }
 
-/// What is in a recorded call's arguments by that name.
+/// Returns the value of a named argument in a recorded call.
 fn argument(line: &str, name: &str) -> u64 {
     let at = line.find(&format!("{name}=")).unwrap_or_else(|| panic!("no {name} in {line}"));
     let text = line[at + name.len() + 1..].split([',', ')']).next().unwrap();
     text.parse().unwrap_or_else(|_| panic!("{text} in {line}"))
 }
 
-/// The last recorded call of that name.
+/// Returns the last recorded call with that name.
 fn last<'l>(record: &'l str, call: &str) -> &'l str {
     let mut lines = record.lines().filter(|line| line.starts_with(&format!("{call}(")));
     lines.next_back().unwrap_or_else(|| panic!("no {call} in {record}"))
@@ -28,7 +28,7 @@ fn last<'l>(record: &'l str, call: &str) -> &'l str {
 fn aliased() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("record");
-    // SAFETY: the only thread that does anything, before a driver is loaded.
+    // SAFETY: no other thread is active, and no driver is loaded yet.
     unsafe { std::env::set_var("ONEBUF_CUDA_STUB_RECORD", &file) };
     let rig = Rig::new();
     let buffer = rig.builder(&rig.cl.device, RouteKind::DmaBuf, N).build().unwrap();
@@ -47,7 +47,7 @@ fn aliased() {
         (offset, bytes),
         "{mapped}"
     );
-    // What HIP imported, its calls know.
+    // HIP's API calls accept the memory that HIP imported.
     assert_same(&rig.hip.look(&buffer).unwrap(), &[0; N], "new memory");
     take_turns(&buffer, &rig);
     drop(buffer);
@@ -71,7 +71,7 @@ fn exported() {
         let mut model = words.clone();
         assert_same(&buffer.map().unwrap(), &model, "before the export");
         let exported = buffer.export(FdKind::DmaBuf).unwrap();
-        // Others can write it now: the host has no slice of the memory itself.
+        // Other processes can write the memory now, so the host gets no slice of it.
         let copied = rig.hub.ledger().implied_bytes();
         match buffer.map() {
             Err(refused) => {
@@ -100,7 +100,7 @@ fn exported() {
         rig.hip.queue.finish().unwrap();
         assert_same(&import.to_vec().unwrap(), &model, "what the other's wrote");
     }
-    // Host memory is none of a GPU's.
+    // Host memory does not belong to a GPU.
     let refused = own(MemoryKind::MappedDevice).export(FdKind::DmaBuf).unwrap_err();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     drop(all);

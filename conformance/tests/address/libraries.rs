@@ -1,4 +1,4 @@
-//! What it is all for: HIP's libraries on memory that OpenCL allocated and wrote.
+//! HIP's libraries on memory that OpenCL allocated and wrote.
 
 use super::*;
 use onebuf::{
@@ -13,7 +13,7 @@ plays! {
 
 const ROWS: usize = 24;
 
-/// A product, a transform of it to elsewhere, the inverse of a matrix; all on a queue of HIP's.
+/// A matrix product, an out-of-place transform of it and a matrix inverse, all on a HIP queue.
 fn work(rig: &Rig, make: &dyn Fn(&[Complex32]) -> Buffer<Complex32>) -> Result<Vec<Complex32>> {
     let queue = &rig.hip.queue;
     let numbers = |seed| -> Vec<Complex32> {

@@ -1,6 +1,6 @@
-//! One chip, two APIs, one address space: OpenCL and HIP as on an AMD GPU, over both stubs. HIP's dies of a call on memory
-//! that it does not know, OpenCL's of an SVM call on HIP's; and its queues let a kernel overtake another that uses the same
-//! memory of HIP's, unless a barrier is between them.
+//! One chip, two APIs, one address space: OpenCL and HIP as on an AMD GPU, with both stubs. HIP's stub ends the process at
+//! a call on memory that it did not allocate, OpenCL's at an SVM call on HIP's memory. OpenCL's queues let a kernel
+//! overtake another one on the same HIP memory, unless a barrier is between them.
 
 mod barrier;
 mod beneath;
@@ -20,7 +20,7 @@ use std::{
 
 const N: usize = 5000;
 
-/// Runs an ignored test with the stubs in the parts of AMD's drivers.
+/// Runs an ignored test with stubs that behave like AMD's drivers.
 fn play_amd(test: &str, part: &str, environment: &[(&str, &str)]) {
     let Some(hsa) = cuda_stub() else { return };
     let hsa = hsa.to_str().expect("a path").to_owned();
@@ -42,7 +42,7 @@ macro_rules! plays {
 }
 pub(crate) use plays;
 
-/// A hub over both stubs, and its probe.
+/// A hub with both stubs, and its probe.
 struct Rig {
     probe: std::sync::Arc<Probe>,
     hub: Hub,
@@ -64,13 +64,13 @@ impl Rig {
         Rig { probe, cl, hip, hub }
     }
 
-    /// A buffer of both that lives on the one, and that the other sees by that kind of route. The caller vouches for it.
+    /// A buffer that `on` allocates and the other device accesses by that kind of route. The caller vouches for the route.
     fn builder(&self, on: &Device, kind: RouteKind, n: usize) -> BufferBuilder<'_, u32> {
         let builder = self.hub.buffer::<u32>(n).shared_with([&self.cl.device, &self.hip.device]);
         builder.allocate_on(on).route(kind).trust_declared(true)
     }
 
-    /// Every way there is, by who allocates.
+    /// All routes between the two, each with the allocating device.
     fn ways(&self) -> [(Device, RouteKind); 4] {
         let (cl, hip) = (self.cl.device.clone(), self.hip.device.clone());
         [
@@ -81,7 +81,7 @@ impl Rig {
         ]
     }
 
-    /// The end of everything: nothing is left, of objects and of descriptors.
+    /// Drops everything and asserts that no objects and descriptors are left.
     fn end(self) {
         let Rig { probe, hub, cl, hip } = self;
         drop((cl, hip, hub));
@@ -89,7 +89,7 @@ impl Rig {
     }
 }
 
-/// Descriptors of the stub's memory that this process has, beside those of memory that is alive.
+/// Counts this process's descriptors of the stub's memory.
 fn open() -> usize {
     let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let links = links.filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -105,7 +105,7 @@ fn assert_settled(probe: &Probe, what: &str) {
     assert_eq!((open(), probe.live()), (0, Default::default()), "{what}: {:?}", probe.trace());
 }
 
-/// Kernels of both sides on what the other left, twice running on each; then everything that a caller may ask for.
+/// Both sides' kernels take turns, twice in a row on each; then every transfer that a caller can request.
 fn take_turns(buffer: &Buffer<u32>, rig: &Rig) {
     let (n, Rig { cl, hip, .. }) = (buffer.len(), rig);
     let (mut model, what) = (random_words(n as u64, n), buffer.explain());
@@ -123,7 +123,7 @@ fn take_turns(buffer: &Buffer<u32>, rig: &Rig) {
     asked_for(buffer, &mut model, rig);
 }
 
-/// Reads, writes, fills and copies after a kernel of HIP's and before the next, whose API may not know the memory.
+/// Reads, writes, fills and copies between two kernels, on an API that may not know the memory.
 fn asked_for(buffer: &Buffer<u32>, model: &mut [u32], Rig { hub, cl, hip, .. }: &Rig) {
     let n = buffer.len();
     for (turn, side) in (0..).zip([hip, cl]) {

@@ -1,4 +1,4 @@
-//! The address that a kernel sees: asked for by the caller, told by one work-item, confirmed by ROCr, or refused.
+//! The raw address that a kernel sees: requested by the caller, reported by one work-item, confirmed by ROCr, or refused.
 
 use super::*;
 use onebuf::{CopyPolicy, Error, MemoryKind, prelude::*};
@@ -26,17 +26,17 @@ fn opt_in() {
     let buffer = builder().raw_addresses(true).build().unwrap();
     let text = buffer.explain();
     assert!(text.contains("hip:0: raw_address"), "{text}");
-    // Both devices' memory says so.
+    // The memory of both devices is marked as experimental.
     assert_eq!(text.matches("experimental: never run on hardware").count(), 2, "{text}");
     take_turns(&buffer, &rig);
-    // Asked for is not proven.
+    // A request does not prove the route.
     let unproven = builder().raw_addresses(true).trust_declared(false).build().unwrap_err();
     assert!(unproven.to_string().contains("onebuf doctor"), "{unproven}");
     drop(buffer);
     rig.end();
 }
 
-/// The calls that building makes, to the letter.
+/// The exact calls of building such a buffer.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn in_turn() {
@@ -58,13 +58,13 @@ fn in_turn() {
     ];
     assert_eq!(&calls[..expected.len()], expected, "{trace:?}");
     let hsa: Vec<_> = calls.iter().filter(|call| call.starts_with("hsa")).collect();
-    // Of the address, and of memory of HIP's own: that tells whose it is.
+    // One query for the address, and one for HIP's own memory to learn which agent owns it.
     assert_eq!(hsa, [&"hsa_amd_pointer_info"; 2], "{trace:?}");
     drop(buffer);
     rig.end();
 }
 
-/// Memory of a program that knows nothing of onebuf, in HIP's kernels, and what it finds there afterwards.
+/// Memory of a program that does not use onebuf, in HIP's kernels, and its contents afterwards.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn wrapped() {
@@ -72,7 +72,7 @@ fn wrapped() {
     let a = ClassA::all().into_iter().next().unwrap();
     let mut model = random_words(6, N);
     let mem = a.words(&model);
-    // SAFETY: a live buffer, which nobody else uses.
+    // SAFETY: a live buffer that nothing else uses.
     let wrap = || unsafe { rig.hub.wrap_buffer::<u32>(mem.raw()) };
     let builder = || wrap().shared_with([&rig.hip.device]).trust_declared(true);
     let builder = || builder().copies(CopyPolicy::Forbid);
@@ -98,7 +98,7 @@ fn refused(words: &str) {
     let why = builder().build().unwrap_err();
     assert!(matches!(why, Error::Unsupported { .. }), "{why}");
     assert!(why.to_string().contains(words), "`{words}` is not in: {why}");
-    // What its allocator calls an address needs nobody's word.
+    // An address that comes from the allocator needs no confirmation.
     let svm = rig.builder(&rig.cl.device, RouteKind::SvmPointer, N).build().unwrap();
     take_turns(&svm, &rig);
     drop(svm);
@@ -108,7 +108,7 @@ fn refused(words: &str) {
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn without() {
-    refused("ROCr cannot be asked whether it is one");
+    refused("ROCr cannot confirm the address");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Both APIs on one memory: every page, both directions, late work, parts, pools, the host between them, each call failing.
+//! Both APIs on one memory: every page, both directions, late work, parts, pools, host access in between, and each call
+//! failing.
 
 use super::*;
 use onebuf::{Access, CopyPolicy, Error, Hint, MemoryKind, Pool, Result, topology::Route};
@@ -39,7 +40,7 @@ fn interleaved() {
     rig.end();
 }
 
-/// The same on whatever is really there.
+/// Takes turns on the real devices of this machine.
 #[test]
 fn real_devices_share_by_addresses() {
     let hub = onebuf::builder().verdicts(Default::default()).build().unwrap();
@@ -65,7 +66,7 @@ fn real_devices_share_by_addresses() {
     assert_eq!(hub.ledger().implied_bytes(), 0, "{}", hub.ledger());
 }
 
-/// Two buffers are not one: what is compared above could differ.
+/// The control: separate buffers differ, so the comparisons above can fail.
 fn control(Rig { hub, cl, hip, .. }: &Rig) {
     let words = random_words(3, N);
     let own = |side: &Side| {
@@ -87,7 +88,7 @@ fn late() {
     rig.end();
 }
 
-/// The host maps coarse SVM in turn: HIP gets at it only when it is unmapped, and nobody asked HIP to unmap it.
+/// The host maps coarse-grained SVM in between. HIP may use it only once it is unmapped, which OpenCL must do.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn with_the_host() {
@@ -106,7 +107,7 @@ fn with_the_host() {
             map[N - 1] = turn;
             model[N - 1] = turn;
         }
-        // While the host looks, nobody unmaps it; a look only keeps writers away.
+        // While the host holds a read map, the memory stays mapped; the map only excludes writers.
         let held = buffer.map().unwrap();
         assert!(matches!(buffer.write_on(&rig.hip.queue), Err(Error::Busy { .. })));
         drop(buffer.read_on(&rig.hip.queue).unwrap());
@@ -163,7 +164,7 @@ fn by_address(route: &&Route) -> bool {
     [RouteKind::SvmPointer, RouteKind::RawAddress, RouteKind::DmaBuf].contains(&route.kind)
 }
 
-/// Nothing guarantees them, so nothing uses them before somebody has proven them or vouches for them.
+/// These routes are guaranteed by no contract, so they are used only if proven or vouched for.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn candidates() {
@@ -189,7 +190,7 @@ fn candidates() {
     assert_eq!(back, [hoped(RouteKind::SvmPointer, MemoryKind::Device)]);
     let memory_kinds = &rig.hip.device.info().caps.memory_kinds;
     assert!(!memory_kinds.contains(&MemoryKind::FineSvm), "managed pages would move");
-    // The second device of HIP's is another chip.
+    // HIP's second device is another chip.
     let other = rig.hub.device("hip:1").unwrap().index();
     assert!(
         !topology.between(a, other).iter().any(|r| by_address(&r) && !r.needs.contains("pages"))
@@ -208,7 +209,7 @@ fn on_two_chips() {
     let [a, b] = [&rig.cl, &rig.hip].map(|side| side.device.index());
     for (from, to) in [(a, b), (b, a)] {
         let routes = rig.hub.topology().between(from, to).iter().filter(by_address);
-        // What is left is SVM as host pages.
+        // Only SVM as host pages is left.
         let kinds: Vec<_> = routes.filter(|r| !r.needs.contains("pages")).collect();
         assert!(kinds.is_empty(), "{kinds:?}");
     }
@@ -232,12 +233,12 @@ fn placed() {
     says(&svm, &["in the device's own memory: coarse grain, and one device in the context"]);
     says(&svm, &["hip:0 (svm_pointer): another API's memory at its own address"]);
     let experimental = "(experimental: never run on hardware)";
-    let place = "as its allocator gave it, in the device's own memory";
+    let place = "reported by its allocator, in the device's own memory";
     says(&svm, &[&format!("{place} {experimental}: for kernels only")]);
     let theirs = rig.builder(hip, RouteKind::SvmPointer, N).build().unwrap();
     says(&theirs, &["for kernels only, with a barrier between them", "device memory"]);
     let raw = rig.builder(cl, RouteKind::RawAddress, N).build().unwrap();
-    says(&raw, &["as a kernel there saw it, and the runtime confirmed, in the device's own"]);
+    says(&raw, &["reported by a kernel and confirmed by the runtime, in the device's own"]);
     let alone = |memory_kind| {
         rig.hub.buffer::<u32>(N).shared_with([cl]).memory_kind(memory_kind).build().unwrap()
     };
@@ -261,7 +262,7 @@ fn crowded() {
     let svm = svm.memory_kind(MemoryKind::CoarseSvm).build().unwrap();
     let text = svm.explain();
     assert!(text.contains("in host memory: 2 devices in the context"), "{text}");
-    // HIP's memory is where it was.
+    // HIP's memory can still be shared.
     take_turns(&rig.builder(&rig.hip.device, RouteKind::SvmPointer, N).build().unwrap(), &rig);
     drop(svm);
     rig.end();
@@ -273,17 +274,18 @@ fn wrong_allocator() {
     let rig = Rig::new();
     let builder = || rig.builder(&rig.hip.device, RouteKind::HostPointer, N);
     let why = builder().build().unwrap_err().to_string();
-    for words in ["wrong allocator", "CL_MEM_OBJECT_ALLOCATION_FAILURE (-4)", "ordinary pages"] {
+    for words in ["wrong allocator", "CL_MEM_OBJECT_ALLOCATION_FAILURE (-4)", "ordinary host pages"]
+    {
         assert!(why.contains(words), "`{words}` is not in: {why}");
     }
-    // Ordinary pages are another matter, on both sides.
+    // Ordinary host pages work on both sides.
     let pages = rig.builder(&rig.hub.host(), RouteKind::HostPointer, N).build().unwrap();
     take_turns(&pages, &rig);
     drop(pages);
     rig.end();
 }
 
-/// One address for host and HIP, at the same time: chosen for that, and only where chip and host have one memory.
+/// One address for host and HIP at the same time: used only on request, and only if chip and host share memory.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn managed() {
@@ -313,7 +315,7 @@ fn managed() {
     rig.end();
 }
 
-/// A buffer, turns of both sides, parts, the host, and the end of it; up to the first error. What was read is right.
+/// A buffer, turns of both sides, parts, host access, and the end; up to the first error. Checks everything it reads.
 fn life(rig: &Rig, on: &Device, kind: RouteKind) -> Result<()> {
     let (Rig { cl, hip, .. }, mut model) = (rig, random_words(4, N));
     let buffer = rig.builder(on, kind, N).init(model.clone()).build()?;
@@ -335,7 +337,7 @@ fn swept() {
     let ways = Rig::new().ways().map(|(on, kind)| (on.id().to_owned(), kind));
     for (on, kind) in ways {
         let (mut n, mut past_the_end) = (0, 0);
-        // How often a wait polls varies, so the end is where several lives had no call left to fail.
+        // The number of polls in a wait varies, so the sweep ends after several runs without a call left to fail.
         while past_the_end < 2 {
             n += 1;
             let rig = Rig::new();

@@ -1,12 +1,12 @@
-//! Managed memory of GPUs with memory of their own: by leave, one pointer for host and kernels, its pages moved by calls and counted.
+//! Managed memory of discrete GPUs: opt-in, one pointer for host and kernels, pages moved by calls and counted.
 //!
-//! The stub is stricter than a driver: whoever touches pages that were not moved to its side is stopped.
+//! The stub is stricter than a driver: an access to pages that were not moved to that side ends the process.
 
 use super::*;
 use onebuf::{Cause, Entry, Hint, Pool};
 
 const PAGE: usize = 4096;
-/// Words of a page.
+/// Words in a page.
 const WORDS: usize = PAGE / size_of::<u32>();
 
 fn by_leave(api: &str) -> Option<HubBuilder> {
@@ -20,7 +20,7 @@ fn each_managed(test: impl Fn(&Hub, &Side)) {
     });
 }
 
-/// For the host and the device.
+/// A managed buffer for the host and the device.
 fn managed(hub: &Hub, side: &Side, n: usize) -> Buffer<u32> {
     let builder = hub.buffer::<u32>(n).shared_with([&hub.host(), &side.device]);
     builder.memory_kind(MemoryKind::Managed).build().unwrap()
@@ -35,14 +35,14 @@ fn pointer(buffer: &Buffer<u32>, side: &Side) -> usize {
     }
 }
 
-/// Both sides by turns, every element checked by each, and every byte counted.
+/// Both sides take turns; each checks every element, and every moved byte is counted.
 fn take_turns_on_pages(hub: &Hub, side: &Side, n: usize) {
     let (buffer, mut model) = (managed(hub, side, n), random_words(5, n));
     let (text, bytes) = (buffer.explain(), buffer.size_bytes() as u64);
     assert_eq!(buffer.plan().memory_kind, MemoryKind::Managed, "{text}");
     assert!(text.contains("svm_pointer, copies") && text.contains("pages move"), "{text}");
 
-    // What the caller asks for is made on the device, where the pages are.
+    // Requested transfers run on the device, where the pages are.
     let before = hub.ledger().implied_bytes();
     let moved = || hub.ledger().implied_bytes() - before;
     buffer.write(&model).unwrap();
@@ -74,7 +74,7 @@ fn take_turns_on_pages(hub: &Hub, side: &Side, n: usize) {
     control(hub, side, n, &model);
 }
 
-/// Two buffers are not one, and memory that the host never takes moves nothing: what is compared and counted above could differ.
+/// The control: separate buffers differ, and memory that the host never maps moves nothing.
 fn control(hub: &Hub, side: &Side, n: usize, words: &[u32]) {
     let (one, other) = (managed(hub, side, n), managed(hub, side, n));
     one.write(words).unwrap();
@@ -86,7 +86,7 @@ fn control(hub: &Hub, side: &Side, n: usize, words: &[u32]) {
     assert_eq!(hub.ledger().implied_bytes(), before);
 }
 
-/// A part takes its pages along, and no others.
+/// A sub-buffer moves its own pages, and no others.
 fn take_parts(hub: &Hub, side: &Side) {
     let n = 8 * WORDS;
     let (buffer, mut model) = (managed(hub, side, n), random_words(6, n));
@@ -101,7 +101,7 @@ fn take_parts(hub: &Hub, side: &Side) {
     model[part.start + 64] = 9;
     assert_eq!(moved(), 2 * PAGE, "it is here");
 
-    // The device wants a page that it has, then all.
+    // The device uses a page that it has, then the whole buffer.
     let last = buffer.sub_buffer(7 * WORDS.., Access::ReadWrite).unwrap();
     side.step_view(last.write_on(&side.queue).unwrap(), WORDS, Step::nth(2)).unwrap();
     step_model(&mut model[7 * WORDS..], Step::nth(2));
@@ -113,7 +113,7 @@ fn take_parts(hub: &Hub, side: &Side) {
     assert_eq!(moved(), 4 * PAGE + n * size_of::<u32>());
 }
 
-/// Whoever forbids copies is told why, and may still read and write.
+/// Under `Forbid` the move is an error with a reason; reads and writes still work.
 fn forbid(hub: &Hub, side: &Side) {
     let builder = hub.buffer::<u32>(N).memory_kind(MemoryKind::Managed).copies(CopyPolicy::Forbid);
     let refused = builder.clone().shared_with([&hub.host(), &side.device]).build().unwrap_err();
@@ -133,7 +133,7 @@ fn forbid(hub: &Hub, side: &Side) {
     assert_eq!(hub.ledger().implied_bytes(), before, "{}", hub.ledger());
 }
 
-/// Pages are not drawn away under a reader: they would come back by themselves, and nobody would know.
+/// Pages are not moved away from a reader: they would migrate back uncounted.
 fn in_turn(hub: &Hub, side: &Side) {
     let buffer = managed(hub, side, N);
     let view = buffer.read_on(&side.queue).unwrap();
@@ -178,7 +178,7 @@ fn pages_do_not_move_under_a_reader() {
     each_managed(in_turn);
 }
 
-/// No plan takes it by itself; without leave it is not there at all, and where the driver cannot, that is told.
+/// No plan chooses it by itself. Without opt-in it is unavailable, and a driver that lacks it returns a reason.
 #[test]
 fn it_is_only_to_be_had_by_leave_and_by_name() {
     each_managed(|hub, side| {
@@ -208,7 +208,7 @@ fn it_is_only_to_be_had_by_leave_and_by_name() {
     });
 }
 
-/// A second GPU has a copy of its own, of what the first or the host wrote last.
+/// A second GPU gets a replica of what the first or the host wrote last.
 #[test]
 fn another_gpu_gets_a_copy_of_what_is_newest() {
     each_managed(|hub, side| {
@@ -232,7 +232,7 @@ fn another_gpu_gets_a_copy_of_what_is_newest() {
     });
 }
 
-/// Pages stay where the life before left them.
+/// Pages stay where the previous use left them.
 #[test]
 fn a_pooled_buffer_knows_where_its_pages_are() {
     each_managed(|hub, side| {
@@ -251,7 +251,7 @@ fn a_pooled_buffer_knows_where_its_pages_are() {
     });
 }
 
-/// There and back, up to the first error.
+/// Device and host take turns, up to the first error.
 fn live_in_turn(device: &Device, _: &Buffer<u32>) -> Result<()> {
     let (hub, side) = (device.hub(), Side::open(device)?);
     for _ in 0..2 {
@@ -278,7 +278,7 @@ fn turns_whose_calls_fail() {
     });
 }
 
-/// A move that the driver refuses is told, moves nothing, counts nothing, and can be asked for again.
+/// A move that the driver refuses returns an error, moves nothing, counts nothing, and can be repeated.
 #[test]
 fn a_refused_move_leaves_everything_as_it_was() {
     each(|api, _| {
@@ -308,7 +308,7 @@ fn a_refused_move_leaves_everything_as_it_was() {
     });
 }
 
-/// The same on whatever is really there.
+/// Takes turns on the real devices of this machine.
 #[test]
 fn real_devices_move_managed_pages() {
     let _alone = one_api();

@@ -1,5 +1,5 @@
-//! The `semaphore` sync method over both stubs, with a fake device of the same chip in Vulkan's part: it makes the semaphores, and
-//! uses none. The stubs die of a signal before the last one's wait has run, and of a wait without a signal.
+//! The `semaphore` sync method with both stubs. A fake device of the same chip plays Vulkan: it creates the semaphores and does
+//! not use them. The stubs end the process at a signal before the previous one's wait has run, and at a wait without a signal.
 
 use super::{N, assert_settled, judged_by, sides};
 use onebuf::{
@@ -14,7 +14,7 @@ const PART: &str = "imports,cached,semaphores";
 const LATE: [(&str, &str); 2] =
     [("ONEBUF_STUB_DELAY_US", "300"), ("ONEBUF_CUDA_STUB_DELAY_US", "500")];
 
-/// What a kernel on CUDA behind one on OpenCL costs: what is done by hand, in this order, with the context current.
+/// The calls of a CUDA kernel after an OpenCL kernel: the same, in the same order, as written by hand.
 const TO_CUDA: &[&str] = &[
     "clEnqueueReleaseExternalMemObjectsKHR",
     "clEnqueueSignalSemaphoresKHR",
@@ -27,10 +27,10 @@ const TO_CUDA: &[&str] = &[
     "cuCtxPopCurrent_v2",
 ];
 
-/// The same of a buffer that was released to CUDA behind its kernel, and whose OpenCL queue was waited for since.
+/// The calls if the buffer was released to CUDA after its kernel, and the OpenCL queue was waited for since.
 const TO_CUDA_RELEASED: &[&str] = &["cuCtxPushCurrent_v2", "cuLaunchKernel", "cuCtxPopCurrent_v2"];
 
-/// And back; of the kernel's arguments only the ones that change are set.
+/// The calls in the other direction; only kernel arguments that changed are set.
 const TO_OPENCL: &[&str] = &[
     "cuCtxPushCurrent_v2",
     "cuSignalExternalSemaphoresAsync",
@@ -40,13 +40,13 @@ const TO_OPENCL: &[&str] = &[
     "clEnqueueNDRangeKernel",
 ];
 
-/// By turns, every frame is released behind its kernel: one signal is behind them all.
+/// The sides take turns, and every frame is released after its kernel: one signal covers all frames.
 #[test]
 fn a_batch_is_one_hand_over() {
     play("semaphores::batch", "CUDA", PART, &LATE);
 }
 
-/// Without an experiment the thread waits; behind one that chose semaphores they are used, by buffers and by `wait_for`.
+/// Without an experiment the thread waits. With a verdict for semaphores, buffers and `wait_for` use them.
 #[test]
 fn semaphores_need_an_experiment() {
     play("semaphores::proven_or_not", "CUDA", PART, &LATE);
@@ -62,7 +62,7 @@ fn many_hand_overs_share_few_semaphores() {
     play("semaphores::again_and_again", "CUDA", "imports,semaphores", &[]);
 }
 
-/// Of which some are late.
+/// OpenCL's commands are delayed here.
 #[test]
 fn threads_share_them_too() {
     play(
@@ -79,14 +79,14 @@ fn a_semaphore_whose_calls_fail_meets_nobody_again() {
     play("semaphores::swept", "CUDA", PART, &late);
 }
 
-/// Its signal never comes.
+/// The dead device never sends its signal.
 #[test]
 fn a_dead_sender_is_told() {
     let late = [("ONEBUF_STUB_DELAY_US", "50000")];
     play("semaphores::dead_sender", "CUDA", "imports,lost,semaphores", &late);
 }
 
-/// HIP says that it has semaphores, and has none on Linux: the stub dies of the attempt.
+/// HIP reports semaphores but has none on Linux: the stub ends the process at the attempt.
 #[test]
 fn hip_is_never_asked() {
     play("semaphores::without", "HIP", "dma_buf,semaphores", &LATE);
@@ -97,13 +97,13 @@ fn a_driver_that_has_none_is_never_asked() {
     play("semaphores::without", "CUDA", "imports", &LATE);
 }
 
-/// What a round trip asks of the drivers, call by call.
+/// The driver calls of a round trip, one by one.
 #[test]
 fn a_hand_over_makes_no_call_too_many() {
     play("semaphores::call_by_call", "CUDA", PART, &LATE);
 }
 
-/// The chip of both stubs, as the one that makes semaphores.
+/// A fake device of the stubs' chip, which creates the semaphores.
 fn maker() -> FakeConfig {
     let uuid = std::array::from_fn(|i| 16 * i as u8 + 1);
     FakeConfig {
@@ -121,11 +121,11 @@ fn builder(probe: &Arc<Probe>) -> HubBuilder {
 }
 
 fn shared(hub: &Hub, cl: &Side, api: &Side) -> Result<Buffer<u32>> {
-    // No experiment has seen the stubs' semaphores: the test vouches for them.
+    // No experiment has proven the stubs' semaphores: the test vouches for them.
     hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]).trust_declared(true).build()
 }
 
-/// Turns of both; by which sync method each of them waited.
+/// Both sides take turns; returns the sync method of each turn.
 fn turns(buffer: &Buffer<u32>, cl: &Side, api: &Side, count: u32) -> Result<Vec<SyncMethod>> {
     let mut model = random_words(6, N);
     buffer.write(&model)?;
@@ -135,7 +135,7 @@ fn turns(buffer: &Buffer<u32>, cl: &Side, api: &Side, count: u32) -> Result<Vec<
         side.step(buffer, Step::nth(turn))?;
         sync_methods.push(buffer.fence().unwrap().sync_method());
     }
-    // Behind all turns: between them it would leave the devices time to be done, and nothing to wait for.
+    // After all turns: in between, the devices could finish and leave nothing to wait for.
     (0..count).for_each(|turn| step_model(&mut model, Step::nth(turn)));
     assert_same(&buffer.to_vec()?, &model, "by semaphores");
     Ok(sync_methods)
@@ -150,7 +150,7 @@ fn both_ways() {
     let buffer = shared(&hub, &cl, &api).unwrap();
     assert!(buffer.explain().contains("joined by semaphore"), "{}", buffer.explain());
     let sync_methods = turns(&buffer, &cl, &api, 20).unwrap();
-    // The first follows the write, and whoever finds the work done needs no semaphore.
+    // The first turn follows the write, and a turn that finds the work done needs no semaphore.
     let known = [SyncMethod::SameQueue, SyncMethod::Semaphore];
     assert!(sync_methods.iter().all(|sync_method| known.contains(sync_method)), "{sync_methods:?}");
     for way in [1, 2] {
@@ -187,7 +187,7 @@ fn proven_or_not() {
     assert_settled(&probe, "at the end");
 }
 
-/// Nothing waits between the turns, so that many are under way; the stubs check that none is taken for another.
+/// No waits between the turns, so that many semaphores are in flight; the stubs check that none is mixed up.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn again_and_again() {
@@ -198,7 +198,7 @@ fn again_and_again() {
     for _ in 0..10 {
         turns(&buffer, &cl, &api, 200).unwrap();
     }
-    // Each is one of the maker's, and one of each end's.
+    // Each semaphore counts three times: the maker's, and one import at each end.
     let made = probe.live().get("semaphore").copied().unwrap_or(0) / 3;
     assert!((1..=2 * 200).contains(&made), "{made} semaphores for 2000 hand-overs");
     drop((buffer, cl, api, hub));
@@ -220,11 +220,11 @@ fn call_by_call() {
         step_model(&mut model, Step::nth(1));
         probe.trace()
     };
-    // In the first rounds semaphores are made, which then serve again.
+    // The first rounds create the semaphores, which are then reused.
     for round in 0..6 {
         for turn in 0..8 {
             let calls = [asked(&cl), asked(&api)];
-            // Right behind a wait there is nothing to be behind, and its events go.
+            // Right after a wait there is nothing to wait for, and old events are released.
             if round > 2 && turn > 1 {
                 assert_eq!(calls, [TO_OPENCL, TO_CUDA], "{round}, {turn}");
             }
@@ -251,7 +251,7 @@ fn batch() {
     let mut calls = Vec::new();
     for turn in 0..6 {
         frames.iter().for_each(|frame| cl.step(frame, Step::nth(turn)).unwrap());
-        // The control: what is not released is handed over one by one.
+        // The control: frames that are not released are handed over one by one.
         let released = frames.iter().filter(|_| turn != 4);
         released.for_each(|frame| frame.release_to(&api.device, Access::ReadWrite).unwrap());
         probe.reset();
@@ -293,7 +293,8 @@ fn from_threads() {
     assert_settled(&probe, "at the end");
 }
 
-/// One call fails, or all of one name: a lower sync method does it, or an error tells; what follows is right, and nothing is left.
+/// One call fails, or all calls of one name: a lower sync method is used, or an error is returned. Later work is correct, and
+/// nothing leaks.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn swept() {
@@ -330,7 +331,7 @@ fn swept() {
     assert!(n > 60, "{n} calls are no life");
 }
 
-/// A life whose n-th call fails, and another; whether any was left to fail.
+/// Runs the scenario with the n-th call failing, then again; returns whether there was a call left to fail.
 fn one_life(n: u64) -> bool {
     let probe = Probe::new();
     let hub = builder(&probe).build().unwrap();
@@ -367,14 +368,14 @@ fn dead_sender() {
         cl.step(&buffer, Step::nth(n))?;
         api.step(&buffer, Step::nth(n))
     });
-    // Not by a timeout, which would be half a minute.
+    // The error must not be a timeout, which would take half a minute.
     let error = outcome.and_then(|()| api.queue.finish()).unwrap_err();
     assert!(!matches!(error, Error::Timeout { .. }), "{error}");
-    // The stream waits for ever, and the end of a hub for that, for some time.
+    // The stream waits forever, and dropping the hub would wait for it for some time.
     std::mem::forget((buffer, cl, api, hub));
 }
 
-/// A verdict that was made where semaphores were is no promise where there are none.
+/// A verdict for semaphores is not used on drivers without semaphores.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn without() {

@@ -1,4 +1,4 @@
-//! What one side writes the other reads, on every page, in every way that a buffer can be used.
+//! What one side writes the other reads, on every page, for every use of a buffer.
 
 use super::{alone, context, hub, owners, queue, twin, wrap, wrapped};
 use onebuf::{Access, Buffer, CopyPolicy, Error, Hub, Queue, prelude::*};
@@ -15,27 +15,27 @@ use onebuf_sys::opencl::{
 /// Seven pages and a part of one.
 const N: usize = 7 * 1024 + 100;
 
-/// Class A and onebuf on one memory, and the model of it.
+/// Class A and onebuf on one memory, and its model.
 struct Both<'t> {
     a: &'t ClassA,
     mem: &'t Own<ClMem>,
     buffer: &'t Buffer<u32>,
     side: &'t Side,
-    /// Class A's queue as ours.
+    /// Class A's queue, wrapped.
     owners: &'t Queue,
     model: Vec<u32>,
     what: String,
 }
 
 impl Both<'_> {
-    /// Ours is done: class A looks with its own calls.
+    /// Our work is done: class A checks with its own calls.
     fn seen_by_a(&self, by: &str) {
         self.buffer.hand_to(self.owners).unwrap();
         let seen = self.a.read(&self.a.queue, self.mem, N);
         assert_same(&seen, &self.model, &format!("{}: {by}, seen by class A", self.what));
     }
 
-    /// Class A changes all, by a kernel and without waiting; then tells us.
+    /// Class A changes everything with a kernel, without waiting; then reports the fence.
     fn changed_by_a(&mut self, n: u32) {
         self.buffer.hand_to(self.owners).unwrap();
         let before = self.model.clone();
@@ -166,7 +166,7 @@ fn work_in_the_owners_context_copies_nothing() {
         assert_eq!(hub.ledger().implied_bytes(), 0, "{}", a.platform);
         assert_eq!(hub.ledger().asked_bytes(), 0, "{}", a.platform);
         drop(buffer);
-        // The control: a device of another context sees it by copies, and they are counted.
+        // The control: a device of another context needs copies, and they are counted.
         let other = Side::open(&twin(&hub, &a)).unwrap();
         let staged = wrap(&hub, &mem).shared_with([&other.device]);
         let staged = staged.route(onebuf::RouteKind::Staged).build().unwrap();
@@ -175,7 +175,7 @@ fn work_in_the_owners_context_copies_nothing() {
         assert_same(&other.look(&staged).unwrap(), &model, &a.platform);
         assert!(hub.ledger().implied_bytes() >= 4 * N as u64, "{}: the control", a.platform);
         drop(staged);
-        // What was newest elsewhere is in the owner's memory when the wrap is gone.
+        // When the wrap is dropped, the newest contents are in the owner's memory.
         assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
     }
 }
@@ -198,9 +198,9 @@ fn every_route_to_every_other_device() {
                 let mem = a.words(&model);
                 let builder = wrap(&hub, &mem).shared_with([&device]);
                 let buffer = match builder.route(route.kind).trust_declared(true).build() {
-                    // The owner chose the memory's form, and the driver where it lies.
+                    // The owner chose the memory kind, and the driver its address.
                     Err(Error::Unsupported { needs, .. })
-                        if needs.contains("of the form") || needs.contains("aligned") =>
+                        if needs.contains("works only with") || needs.contains("align") =>
                     {
                         continue;
                     }
@@ -238,7 +238,7 @@ fn odd_sizes() {
             let what = format!("{}: {bytes} bytes", a.platform);
             let model: Vec<u8> =
                 random_words(bytes as u64, bytes).iter().map(|w| *w as u8).collect();
-            // SAFETY: over no memory; class A does nothing but what is said here.
+            // SAFETY: no host pointer; class A uses the buffer only as written here.
             let mem = unsafe { a.buffer(CL_MEM_READ_WRITE, bytes, std::ptr::null_mut()) };
             // SAFETY: as above.
             let builder = || unsafe { hub.wrap_buffer::<u8>(mem.raw()) };

@@ -1,4 +1,4 @@
-//! What is refused, with what words; and that a refusal leaves everything as it was.
+//! What is refused, with which message; and that a refusal changes nothing.
 
 use super::{alone, context, hub, owners, query::counts_maps, queue, twin, wrap, wrapped};
 use onebuf::{Access, Error, MemoryKind, RouteKind, prelude::*};
@@ -27,7 +27,7 @@ fn a_hub_without_opencl_says_so() {
     let before = a.reference_counts(&[&mem], &[]);
     let refused = wrap(&hub, &mem).build();
     assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
-    // SAFETY: class A has references.
+    // SAFETY: class A holds references.
     let (context, queue) =
         unsafe { (hub.foreign_context(a.context.raw()), hub.wrap_queue(a.queue.raw())) };
     assert!(matches!(context, Err(Error::Unavailable { .. })), "{context:?}");
@@ -51,7 +51,7 @@ fn devices_of_another_hub_are_refused() {
         let refused = buffer.read_on(&others).map(drop);
         assert!(matches!(refused, Err(Error::ForeignContext { .. })), "{refused:?}");
         drop(others);
-        // Two hubs in one context: each has devices and references of its own.
+        // Two hubs in one context: each has its own devices and references.
         assert_same(&wrapped(&two, &mem).to_vec().unwrap(), &[0; N], &a.platform);
         drop(buffer);
         assert_restored(&before, || a.reference_counts(&[&mem], &[]), &a.platform);
@@ -81,7 +81,7 @@ fn another_context_is_named() {
         let refused = side.queue.launch(other.kernel(), [N], arguments);
         let Err(Error::ForeignContext { have, want }) = refused else { panic!("{refused:?}") };
         assert!(have.contains(theirs.id()) && want.contains(ours.id()), "{have}; {want}");
-        // Waiting needs no common context: the owner of one queue may wait for the other's work.
+        // Waiting needs no common context: one owner's queue may wait for the other's work.
         other.queue.wait_for(&side.queue.fence()).unwrap();
         queue(&hub, &b.queue).wait_for(&queue(&hub, &a.queue).fence()).unwrap();
         side.step(&buffer, Step::nth(1)).unwrap();
@@ -122,10 +122,10 @@ fn our_maps_are_not_the_owners() {
         let mem = a.words(&[7; N]);
         let buffer = wrapped(&hub, &mem);
         let map = buffer.map().unwrap();
-        // Mapped by us, so a second wrap is no trouble, and its readers go together with the map.
+        // The map is ours, so a second wrap is allowed, and its readers coexist with the map.
         let again = wrapped(&hub, &mem);
         assert_same(&again.map().unwrap(), &map, &a.platform);
-        // Nor can the owner's work be told of while somebody looks.
+        // The owner's work cannot be reported while a map is held.
         let owners = queue(&hub, &a.queue);
         let refused = buffer.written_until(&owners.fence());
         assert!(matches!(refused, Err(Error::Busy { .. })), "{}: {refused:?}", a.platform);
@@ -141,7 +141,7 @@ fn flags_of_the_owner_are_kept_to() {
     let hub = hub();
     for a in owners() {
         let side = Side::open(&context(&hub, &a).device()).unwrap();
-        // SAFETY: over no memory.
+        // SAFETY: no host pointer.
         let read_only = unsafe { a.buffer(CL_MEM_READ_ONLY, 4 * N, std::ptr::null_mut()) };
         let buffer = wrapped(&hub, &read_only);
         let refused = side.step(&buffer, Step::nth(1));
@@ -153,7 +153,7 @@ fn flags_of_the_owner_are_kept_to() {
             continue; // It has no flags for the host.
         }
         let flags = CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS;
-        // SAFETY: over no memory.
+        // SAFETY: no host pointer.
         let no_host = unsafe { a.buffer(flags, 4 * N, std::ptr::null_mut()) };
         let buffer = wrapped(&hub, &no_host);
         for refused in [buffer.to_vec().map(drop), buffer.map().map(drop), buffer.write(&[1; N])] {
@@ -176,7 +176,7 @@ fn regions_of_a_part_are_refused_and_of_a_whole_allowed() {
         let part = a.sub_buffer(&mem, CL_MEM_READ_WRITE, 0, 8192);
         let (whole, window) = (wrapped(&hub, &mem), wrapped(&hub, &part));
         assert!(whole.sub_buffer(..1024, Access::Read).is_ok(), "{}", a.platform);
-        // OpenCL has no sub-buffers of sub-buffers; a refusal says so, and is not the driver's.
+        // OpenCL has no sub-buffers of sub-buffers; onebuf refuses them itself, not by a driver's error.
         if let Err(error) = window.sub_buffer(..1024, Access::Read) {
             assert!(!matches!(error, Error::Driver { .. }), "{}: {error}", a.platform);
         }
@@ -192,7 +192,7 @@ fn device_entries_are_given_back() {
     let refused = loop {
         assert!(siblings.len() < 100, "device entries have an end");
         let sibling = a.sibling();
-        // SAFETY: class A has a reference.
+        // SAFETY: class A holds a reference.
         match unsafe { hub.foreign_context(sibling.context.raw()) } {
             Ok(context) => siblings.push((sibling, context)),
             Err(error) => break (sibling, error),
@@ -228,7 +228,7 @@ fn given_up_memory_is_the_callers() {
         side.step(&buffer, Step::nth(1)).unwrap();
         step_model(&mut model, Step::nth(1));
         let raw = buffer.into_cl_mem(&device).unwrap();
-        // SAFETY: one reference, which is the caller's.
+        // SAFETY: one reference, which the caller owns now.
         let mem = unsafe { Own::new(ClMem(raw)) };
         drop((side, device, hub));
         a.step(&a.queue, &mem, N, Step::nth(2), &[]);
@@ -251,7 +251,7 @@ fn a_second_wrap_for_more_devices_is_told_what_to_do() {
         assert!(what.contains(other.id()), "{what}");
         drop(narrow);
         let wide = wrap(&hub, &mem).shared_with([&other]).build().unwrap();
-        // For fewer there is no need to ask again.
+        // A wrap for fewer devices needs nothing new.
         assert_same(&wrapped(&hub, &mem).to_vec().unwrap(), &[4; N], &a.platform);
         drop(wide);
         assert_restored(&before, || a.reference_counts(&[&mem], &[]), &a.platform);
@@ -289,7 +289,7 @@ fn fences_of_another_hub() {
         a.step(&a.queue, &mem, N, Step::nth(1), &[]);
         step_model(&mut model, Step::nth(1));
         let fence = theirs.fence();
-        // Waited for, or refused; never taken for one of ours.
+        // The fence is waited for or refused, and never mistaken for one of this hub's.
         match wrap(&one, &mem).after(&fence).build() {
             Ok(buffer) => assert_same(&buffer.to_vec().unwrap(), &model, &a.platform),
             Err(error) => assert!(
@@ -312,7 +312,7 @@ fn memory_of_our_own_context_comes_back_as_ours() {
         let mut model = random_words(8, N);
         made.write(&model).unwrap();
         let raw = made.into_cl_mem(&side.device).unwrap();
-        // SAFETY: one reference, which is ours now.
+        // SAFETY: one reference, which we own now.
         let mem = unsafe { Own::new(ClMem(raw)) };
         let buffer = wrapped(&hub, &mem);
         assert_eq!(hub.queue_for(&buffer).unwrap().device().id(), side.device.id());

@@ -1,4 +1,4 @@
-//! Whichever of our driver calls fails, class A's objects have the references that they had, and still work.
+//! Whichever of our driver calls fails, class A's objects keep their reference counts, and still work.
 
 use super::{SECONDS, alone, context, queue};
 use onebuf::{Error, Hub, Probe};
@@ -20,7 +20,7 @@ fn hub(probe: &Arc<Probe>) -> Hub {
     builder.timeout(std::time::Duration::from_secs(5)).build().expect("the host")
 }
 
-/// Nothing of ours is left; a driver's thread may be late.
+/// Asserts that nothing of ours is left; a driver's thread may be late.
 #[track_caller]
 fn assert_settled(probe: &Probe, what: &str) {
     let start = Instant::now();
@@ -37,7 +37,7 @@ fn sweep(a: &ClassA) {
     let before = counts();
     let (mut outcomes, mut previous, mut repeated, mut n) = (BTreeMap::new(), "", 0, 0);
     loop {
-        // A wait asks many times in a row: of those, some.
+        // A wait polls many times in a row; only some of these calls are tried.
         n += if repeated > 2 { 5 } else { 1 };
         let (probe, code) = (Probe::new(), CODES[n as usize % CODES.len()]);
         let hub = hub(&probe);
@@ -89,7 +89,7 @@ fn a_visit_leaves_no_trace() {
         let hub = hub(&probe);
         for round in 0..3 {
             visit(&hub, &handed).unwrap_or_else(|e| panic!("{}: {e}", a.platform));
-            // The hub lives on, and has nothing of class A's.
+            // The hub is alive, and holds nothing of class A's.
             assert_restored(&before, counts, &format!("{} {round}", a.platform));
         }
         let held = (context(&hub, &a), queue(&hub, &a.queue));

@@ -1,5 +1,5 @@
-//! clFFT and CLBlast at work on class A's memory, and onebuf in between: on the same bytes, in the same context and
-//! on another platform.
+//! clFFT and CLBlast on class A's memory, with onebuf in between: on the same bytes, in the same context and on
+//! another platform.
 
 use super::{
     SECONDS, alone, context, hub, owners, queue,
@@ -14,23 +14,23 @@ use onebuf_conformance::{
 };
 use onebuf_sys::opencl::{ClEvent, ClMem, ClQueue};
 
-/// As many points as every driver's compiler lets clFFT have.
+/// The most points for which every driver's compiler builds clFFT's kernels.
 const POINTS: usize = 1 << 16;
 
-/// A device of another platform than class A's; the host where there is none.
+/// A device of another platform than class A's, or the host if there is none.
 fn elsewhere(hub: &Hub, a: &ClassA) -> Device {
     let other = |device: &Device| device.info().platform != a.platform;
     hub.select("opencl").into_iter().find(other).unwrap_or_else(|| hub.host())
 }
 
-/// Transforms, turns here and there, transforms back: all that class A does is the two transforms.
+/// Transforms, works on both devices, transforms back; class A does only the two transforms.
 fn there_and_back(library: &ClFft, a: &ClassA, hub: &Hub) {
     const I: Complex32 = Complex32::new(0.0, 1.0);
     let x = samples(1, POINTS);
     let mem = a.words(bits(&x));
     let plan = library.plan(a, &a.queue, POINTS);
     let transformed = plan.forward(a.queue.get(), mem.get(), &[]);
-    // SAFETY: class A has a reference, and uses the memory again only after `hand_to`.
+    // SAFETY: class A holds a reference, and uses the memory again only after `hand_to`.
     let (fence, builder) =
         unsafe { (hub.wrap_event(transformed.raw()).unwrap(), hub.wrap_buffer(mem.raw())) };
     let second = elsewhere(hub, a);
@@ -70,14 +70,14 @@ fn clfft_to_a_second_platform_and_back() {
     }
 }
 
-/// The same, with memory of the second platform's own: there and back are copies that are asked for.
+/// As `there_and_back`, with separate memory on the second platform: both transfers are requested copies.
 fn over_a_bridge(library: &ClFft, a: &ClassA, hub: &Hub) {
     let by = Complex32::new(0.0, -2.0);
     let x = samples(7, POINTS);
     let mem = a.words(bits(&x));
     let plan = library.plan(a, &a.queue, POINTS);
     let transformed = plan.forward(a.queue.get(), mem.get(), &[]);
-    // SAFETY: class A has a reference, and uses the memory again only after `hand_to`.
+    // SAFETY: class A holds a reference, and uses the memory again only after `hand_to`.
     let spectrum: Buffer<Complex32> = unsafe {
         let fence = hub.wrap_event(transformed.raw()).unwrap();
         hub.wrap_buffer(mem.raw()).after(&fence).build().unwrap()
@@ -118,11 +118,11 @@ fn clfft_on_our_queue_and_our_memory() {
         let hub = hub();
         let device = context(&hub, &a).device();
         let x = samples(2, POINTS);
-        // Memory that onebuf made, in class A's context.
+        // Memory that onebuf allocated in class A's context.
         let buffer = hub.buffer::<Complex32>(POINTS).shared_with([&device]).init(&x[..]);
         let buffer = buffer.memory_kind(onebuf::MemoryKind::Device).build().unwrap();
         let here = Turner::on(&device);
-        // SAFETY: the queue is alive as long as `here`; one reference more is given back by `Own`.
+        // SAFETY: the queue is alive as long as `here`; `Own` releases the extra reference.
         let ours = unsafe { retained(ClQueue(here.queue.raw() as *mut _)) };
         let plan = library.plan(&a, &ours, POINTS);
         here.turn(&buffer, Complex32::new(2.0, 0.0));
@@ -136,12 +136,12 @@ fn clfft_on_our_queue_and_our_memory() {
     }
 }
 
-/// A further reference to what somebody else holds.
+/// Returns a further reference to a queue that another part owns.
 ///
 /// # Safety
-/// It is alive.
+/// The queue is alive.
 unsafe fn retained(queue: ClQueue) -> Own<ClQueue> {
-    // SAFETY: never dropped, so the reference that it stands for stays with its owner.
+    // SAFETY: never dropped, so the owner's reference is not released.
     let borrowed = std::mem::ManuallyDrop::new(unsafe { Own::new(queue) });
     Own::clone(&borrowed)
 }
@@ -149,7 +149,7 @@ unsafe fn retained(queue: ClQueue) -> Own<ClQueue> {
 const ROWS: usize = 100;
 
 fn matrix(hub: &Hub, mem: &Own<ClMem>) -> Buffer<f32> {
-    // SAFETY: class A has a reference, and uses the memory only through CLBlast as these tests say.
+    // SAFETY: class A holds a reference, and uses the memory only through CLBlast, as these tests show.
     unsafe { hub.wrap_buffer(mem.raw()) }.len(ROWS * ROWS).build().unwrap()
 }
 
@@ -164,9 +164,9 @@ fn clblast_on_class_as_queue_and_then_on_ours() {
         let [x_mem, y_mem, z_mem] = &mems;
         let before = a.reference_counts(&[x_mem, y_mem, z_mem], &[]);
         {
-            // Class A multiplies on its own queue; we are given the event.
+            // Class A multiplies on its own queue, and passes the event.
             let done = library.sgemm(a.queue.get(), ROWS, mems.each_ref().map(Own::get));
-            // SAFETY: class A has a reference.
+            // SAFETY: class A holds a reference.
             let done = unsafe { hub.wrap_event(done.raw()) }.unwrap();
             let [a_x, a_y, a_z] = mems.each_ref().map(|mem| matrix(&hub, mem));
             a_z.written_until(&done).unwrap();
@@ -175,7 +175,7 @@ fn clblast_on_class_as_queue_and_then_on_ours() {
             let z = product(&x, &y, ROWS);
             assert_same(&a_z.to_vec().unwrap(), &z, &a.platform);
             assert_ne!(z, x, "the control");
-            // Then it multiplies for us: our queue, our views.
+            // Then CLBlast multiplies with our queue and our views.
             let ours = hub.queue_for(&a_z).unwrap();
             let views = (a_x.read_on(&ours).unwrap(), a_z.read_on(&ours).unwrap());
             let to = a_y.write_on(&ours).unwrap();
@@ -189,7 +189,7 @@ fn clblast_on_class_as_queue_and_then_on_ours() {
             let apart = seen.iter().zip(&expected).map(|(a, b)| (a - b).abs());
             assert!(apart.fold(0.0, f32::max) <= largest * 1e-5, "{}", a.platform);
             a.wait(&[event.get()]);
-            // And class A goes on with what we have written.
+            // Class A continues with what we wrote.
             a_y.hand_to(&queue(&hub, &a.queue)).unwrap();
             library.saxpy(a.queue.get(), ROWS * ROWS, 1.0, x_mem.get(), y_mem.get());
             let after = a.read(&a.queue, y_mem, ROWS * ROWS);
@@ -197,7 +197,7 @@ fn clblast_on_class_as_queue_and_then_on_ours() {
             assert_same(bytemuck::cast_slice(&after), &sum, &a.platform);
         }
         drop(hub);
-        // CLBlast keeps programs, and drivers count those: only buffers are nobody else's.
+        // CLBlast caches programs, which hold references; only the counts of buffers are exact.
         let now = || a.reference_counts(&[x_mem, y_mem, z_mem], &[]).buffers;
         let start = std::time::Instant::now();
         while now() != before.buffers {
@@ -217,7 +217,7 @@ fn complex_axpy_on_wrapped_memory() {
         let (x, y) = (whole(5), whole(6));
         let (x_mem, y_mem) = (a.words(&x), a.words(&y));
         let before = a.reference_counts(&[&x_mem, &y_mem], &[]);
-        // SAFETY: class A has references, and does nothing meanwhile.
+        // SAFETY: class A holds references, and does nothing meanwhile.
         let (bx, buffer) = unsafe {
             let x: Buffer<Complex32> = hub.wrap_buffer(x_mem.raw()).build().unwrap();
             (x, hub.wrap_buffer::<Complex32>(y_mem.raw()).build().unwrap())

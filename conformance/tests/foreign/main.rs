@@ -1,5 +1,5 @@
-//! Objects that onebuf did not make: "class A" has a context, queues and buffers of its own, onebuf is handed
-//! them, and both must see the same bytes in the right order. clFFT and CLBlast are class A's, too.
+//! Foreign objects: "class A" has its own context, queues and buffers and passes them to onebuf; both must
+//! see the same bytes in the right order. clFFT and CLBlast work for class A.
 
 mod contents;
 mod errors;
@@ -30,21 +30,21 @@ use std::{
 const REQUIRED: [&str; 3] = ["Portable Computing Language", "rusticl", "Clover"];
 const SECONDS: Duration = Duration::from_secs(30);
 
-/// One test at a time, and an end for each: drivers of one process are not all sound when two of them start
-/// in two threads, and counts of references are those of nobody else's work.
+/// One test at a time, with a time limit: drivers in one process are not all thread-safe at start-up, and
+/// reference counts must not include other tests' work.
 pub struct Alone(
     #[allow(dead_code, reason = "held until the end")] MutexGuard<'static, ()>,
     #[allow(dead_code, reason = "held until the end")] Watchdog,
 );
 
-/// Waits for its turn.
+/// Waits until no other test runs.
 pub fn alone(what: &'static str) -> Alone {
     static ONE: Mutex<()> = Mutex::new(());
     let turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     Alone(turn, Watchdog::new(what, Duration::from_secs(300)))
 }
 
-/// Class A on every platform there is; a platform that should be there and is not is a skip.
+/// Class A on every platform; a required platform that is missing is a skip.
 pub fn owners() -> Vec<ClassA> {
     let owners = ClassA::all();
     for platform in REQUIRED {
@@ -55,7 +55,7 @@ pub fn owners() -> Vec<ClassA> {
     owners
 }
 
-/// A hub of its own for each test: it knows no verdicts.
+/// A new hub for each test, without verdicts.
 pub fn hub() -> Hub {
     onebuf::builder()
         .without(["vulkan", "gl"])
@@ -70,28 +70,28 @@ pub fn twin(hub: &Hub, a: &ClassA) -> Device {
     hub.device(&a.platform).unwrap_or_else(|e| panic!("{}: {e}", a.platform))
 }
 
-/// Class A's context, registered.
+/// Registers class A's context.
 pub fn context(hub: &Hub, a: &ClassA) -> ForeignContext {
-    // SAFETY: class A has a reference.
+    // SAFETY: class A holds a reference.
     unsafe { hub.foreign_context(a.context.raw()) }
         .unwrap_or_else(|e| panic!("{}: {e}", a.platform))
 }
 
-/// Class A's memory as words.
+/// Wraps class A's memory as words.
 pub fn wrap<'h>(hub: &'h Hub, mem: &Own<ClMem>) -> WrapBuilder<'h, u32> {
-    // SAFETY: class A has a reference, and these tests use the memory only as guards and fences allow.
+    // SAFETY: class A holds a reference, and these tests use the memory only as guards and fences allow.
     unsafe { hub.wrap_buffer(mem.raw()) }
 }
 
-/// The same, built.
+/// As `wrap`, and builds the buffer.
 #[track_caller]
 pub fn wrapped(hub: &Hub, mem: &Own<ClMem>) -> Buffer<u32> {
     wrap(hub, mem).build().expect("a live buffer that nobody has mapped")
 }
 
-/// Class A's queue as one of ours.
+/// Wraps class A's queue.
 #[track_caller]
 pub fn queue(hub: &Hub, queue: &Own<ClQueue>) -> Queue {
-    // SAFETY: class A has a reference.
+    // SAFETY: class A holds a reference.
     unsafe { hub.wrap_queue(queue.raw()) }.expect("a live queue")
 }

@@ -1,5 +1,5 @@
-//! One foreign context with two devices. PoCL shows two when it is told to, which is for a process to choose at its
-//! start: so this runs in one of its own.
+//! One foreign context with two devices. PoCL shows two only if an environment variable says so at its start, so
+//! this runs in a separate process.
 
 use super::{alone, context, hub, queue, twin, wrap, wrapped};
 use onebuf::{CopyPolicy, ForeignBufferInfo};
@@ -22,7 +22,7 @@ fn two_devices_of_one_foreign_context() {
     let this = std::env::current_exe().expect("this test's path");
     let mut child = Command::new(this);
     child.args(["--exact", "many_devices::child", "--nocapture"]);
-    // Other devices of PoCL's are in `relay.rs`.
+    // Other PoCL devices are tested in `relay.rs`.
     child.env("POCL_DEVICES", "pthread pthread").env(CHILD, "1");
     let output = child.output().expect("the test program starts again");
     let said =
@@ -31,7 +31,7 @@ fn two_devices_of_one_foreign_context() {
     if said[1].contains(ONE) {
         return absent("two devices of PoCL", "this version of it shows one, whatever it is told");
     }
-    // Not skipped, nor another test.
+    // The child really ran this test.
     assert!(said[1].contains("two devices took turns"), "{}{}", said[0], said[1]);
 }
 
@@ -51,7 +51,7 @@ fn child() {
     a.finish(&second);
     step_model(&mut model, Step::nth(0));
     let before = a.reference_counts(&[&mem], &[]);
-    // SAFETY: class A has a reference.
+    // SAFETY: class A holds a reference.
     let info = unsafe { ForeignBufferInfo::query(&hub, mem.raw()) }.unwrap();
     assert_eq!(info.devices.len(), 2, "{info}");
     {
@@ -60,7 +60,7 @@ fn child() {
         assert_eq!(devices.len(), 2);
         assert_ne!(devices[0].id(), devices[1].id());
         let sides: Vec<_> = devices.iter().map(|device| Side::open(device).unwrap()).collect();
-        // Memory of a context is of all its devices: no copy, and no plan, is needed.
+        // Memory of a context belongs to all its devices: no copy and no plan is needed.
         let buffer = wrap(&hub, &mem).copies(CopyPolicy::Forbid).build().unwrap();
         for n in 1..9 {
             sides[n as usize % 2].step(&buffer, Step::nth(n)).unwrap();
@@ -76,7 +76,7 @@ fn child() {
         step_model(&mut model, Step::nth(21));
         assert_eq!(hub.ledger().implied_bytes(), 0);
         assert_same(&buffer.to_vec().unwrap(), &model, "both devices");
-        // A part that one device writes while the other writes the rest.
+        // One device writes a part while the other writes another part.
         let halves = [0, 4096].map(|at| a.sub_buffer(&mem, 1, at, 4096));
         let parts = halves.each_ref().map(|half| wrapped(&hub, half));
         sides[0].step(&parts[0], Step::nth(30)).unwrap();
@@ -84,7 +84,7 @@ fn child() {
         step_model(&mut model[..1024], Step::nth(30));
         step_model(&mut model[1024..2048], Step::nth(31));
         assert_same(&buffer.to_vec().unwrap(), &model, "a part each");
-        // The same chip in the hub's own context is another device.
+        // The same chip in the hub's own context is a different device.
         assert!(devices.iter().all(|device| device.id() != twin(&hub, &a).id()));
     }
     assert_same(&a.read(&a.queue, &mem, N), &model, "class A");

@@ -1,5 +1,5 @@
-//! Who waits for whom. Work that is held up shows what waits for it without a clock; where nothing waits, the
-//! controls show that it would be seen.
+//! Who waits for whom. Held work shows what waits for it, without a clock. If nothing waits, controls show that a wait
+//! would be detected.
 
 use super::{SECONDS, alone, context, hub, owners, queue, wrap, wrapped};
 use onebuf::{Buffer, Error, Fence, Hub, prelude::*};
@@ -18,12 +18,12 @@ const N: usize = 4096;
 
 /// Class A's event as a fence.
 fn fence(hub: &Hub, event: &Own<ClEvent>) -> Fence {
-    // SAFETY: class A has a reference.
+    // SAFETY: class A holds a reference.
     unsafe { hub.wrap_event(event.raw()) }.expect("a live event")
 }
 
-/// Work of class A that is caught running: more and more of it until it is. `None` where the driver
-/// does everything inside of the call.
+/// Enqueues increasing amounts of class A's work until some is still running. `None` if the driver does everything
+/// inside the call.
 fn caught(a: &ClassA, mem: &Own<ClMem>, model: &mut [u32]) -> Option<Own<ClEvent>> {
     for launches in [1, 4, 16] {
         let mut last = None;
@@ -48,7 +48,7 @@ fn ours_waits_for_the_owners_queue() {
         let side = Side::open(&context(&hub, &a).device()).unwrap();
         let mut model = random_words(1, N);
         let mem = a.words(&model);
-        // The kernels are built and have run before it counts.
+        // The kernels are built and run once beforehand.
         side.step(&wrapped(&hub, &mem), Step::nth(0)).unwrap();
         step_model(&mut model, Step::nth(0));
         let owners = queue(&hub, &a.queue);
@@ -91,14 +91,14 @@ fn a_fence_of_the_owners_work_is_not_early() {
             let Some(event) = caught(&a, &mem, &mut model) else { continue 'owners };
             let (position, of_event) = (owners.fence(), fence(&hub, &event));
             let done = [position.is_done().unwrap(), of_event.is_done().unwrap()];
-            // Asked after: what is not complete now was not complete then.
+            // Checked afterwards: work that is incomplete now was incomplete before.
             early += u32::from(!a.is_complete(&event));
             assert!(!done.contains(&true) || a.is_complete(&event), "{}: early", a.platform);
             position.wait(SECONDS).unwrap();
             of_event.wait(SECONDS).unwrap();
             assert!(a.is_complete(&event), "{}", a.platform);
         }
-        // Whoever asks rusticl of a kernel that has begun is answered when it is over.
+        // A query of a running kernel returns only when it ends, on rusticl.
         let told_late = a.platform.contains("rusticl");
         assert!(told_late, "{}: the work was always over before it could be asked", a.platform);
         println!("skip: early questions on {}: it answers when the work is over", a.platform);
@@ -138,7 +138,7 @@ fn the_owners_queue_waits_for_ours() {
     }
 }
 
-/// Sync methods that drivers of this kind cannot have: clover maps and copies while its queue still waits for the host.
+/// Whether the driver supports this test: clover maps and copies while its queue still waits for the host.
 fn waits_for_the_host(a: &ClassA) -> bool {
     if a.platform == "Clover" {
         note("skip: user events on clover: its queues do not wait for them in transfers");
@@ -147,14 +147,14 @@ fn waits_for_the_host(a: &ClassA) -> bool {
     true
 }
 
-/// A hub that does not wait for long: the thread itself waits where a driver's queues cannot.
+/// A hub with a short timeout: if a driver's queues cannot wait, the thread itself waits.
 fn impatient() -> Hub {
     let hub = onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default());
     hub.timeout(Duration::from_secs(2)).build().unwrap()
 }
 
-/// Class A's kernel waits for class A; without telling us, we would read too early. Whether our queue
-/// waited, and not this thread.
+/// Class A's kernel waits for a user event; unless told, we would read too early. Returns whether our queue waited, and
+/// not this thread.
 fn held_by_the_owner(a: &ClassA, hub: &Hub, tell: impl Fn(&Buffer<u32>, &Own<ClEvent>)) -> bool {
     let before = random_words(4, N);
     let (mem, host_signal) = (a.words(&before), a.user_event());
@@ -163,11 +163,11 @@ fn held_by_the_owner(a: &ClassA, hub: &Hub, tell: impl Fn(&Buffer<u32>, &Own<ClE
     a.flush(&a.queue);
     let mut model = before.clone();
     step_model(&mut model, Step::nth(1));
-    // The control: nobody told us, so nothing is waited for, and the old contents are seen.
+    // The control: we were not told of the work, so nothing is waited for, and the old contents are visible.
     assert_same(&buffer.to_vec().unwrap(), &before, &format!("{}: the control", a.platform));
     tell(&buffer, &event);
     let pending = buffer.read_async(.., vec![0; N]);
-    // A driver that cannot wait for the host says so by waiting itself: then nothing was enqueued.
+    // If a driver cannot wait for the host, the call itself waits and times out: nothing was enqueued.
     let mut pending = match pending {
         Ok(pending) => pending,
         Err(Error::Timeout { .. }) => {
@@ -183,7 +183,7 @@ fn held_by_the_owner(a: &ClassA, hub: &Hub, tell: impl Fn(&Buffer<u32>, &Own<ClE
     true
 }
 
-/// PoCL's queues wait for the host, so there the waiting itself is seen.
+/// PoCL's queues wait for the host, so there the wait must be visible.
 fn must_be_seen(a: &ClassA, seen: bool) {
     assert!(seen || !a.platform.starts_with("Portable"), "{}: nothing was held up", a.platform);
 }
@@ -251,7 +251,7 @@ fn the_owners_queue_is_held_up_by_ours() {
         buffer.hand_to(&owners).unwrap();
         let after = a.step(&a.queue, &mem, N, Step::nth(2), &[]);
         a.flush(&a.queue);
-        // The control: a queue that was told nothing goes on.
+        // The control: a queue that was not told continues.
         a.step(&beside, &other, N, Step::nth(3), &[]);
         step_model(&mut other_model, Step::nth(3));
         assert_same(&a.read(&beside, &other, N), &other_model, &a.platform);
@@ -263,7 +263,7 @@ fn the_owners_queue_is_held_up_by_ours() {
     }
 }
 
-/// Work of ours that does not end keeps the memory, and whoever wraps it again is not let in to meet it.
+/// Our work that does not end keeps the memory alive, and a new wrap of it times out.
 #[test]
 fn memory_with_work_that_does_not_end_is_kept() {
     let _alone = alone("work without an end");
@@ -368,7 +368,7 @@ fn a_user_event_of_ours_holds_the_owner_up() {
         reached.wait(SECONDS).unwrap();
         step_model(&mut model, Step::nth(1));
         assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
-        // Dropped without, it is told, and nobody waits for ever.
+        // If it is dropped instead, waiters get an error and do not wait forever.
         let dropped = context.user_event().unwrap();
         let never = dropped.fence();
         drop(dropped);
@@ -391,7 +391,7 @@ fn events_that_are_given_away_live_on() {
         step_model(&mut model, Step::nth(1));
         let events = side.queue.fence().cl_events().unwrap();
         let owned = events.into_iter().map(|event| event.into_raw().unwrap());
-        // SAFETY: each is a reference that is ours to release.
+        // SAFETY: each is a reference that we own.
         let owned: Vec<Own<ClEvent>> = owned.map(|raw| unsafe { Own::new(ClEvent(raw)) }).collect();
         drop((buffer, side, hub));
         let list: Vec<_> = owned.iter().map(Own::get).collect();
@@ -426,7 +426,7 @@ fn owners_queues_in_no_order() {
                 buffer.written_until(&all).unwrap();
                 side.step(buffer, Step::nth(round)).unwrap();
                 step_model(model, Step::nth(round));
-                // Our own launches on their queue have only the order that we give them.
+                // Our own launches on the owner's out-of-order queue have only the order that we give them.
                 let view = buffer.write_on(&owners).unwrap();
                 let arguments = onebuf::args![view, 0u32, N as u32, 3u32, round];
                 owners.launch(side.kernel(), [N], arguments).unwrap();
@@ -441,7 +441,7 @@ fn owners_queues_in_no_order() {
     }
 }
 
-/// Nothing but a hand-over orders an out-of-order queue behind us.
+/// Only a hand-over orders an out-of-order queue after our work.
 #[test]
 fn owners_queues_in_no_order_wait_for_ours() {
     let _alone = alone("out-of-order owners that wait");
@@ -474,7 +474,7 @@ fn owners_queues_in_no_order_wait_for_ours() {
     }
 }
 
-/// What the tests above hold the work against is right itself.
+/// Checks the model that the tests above compare with.
 #[test]
 fn the_model_of_many_rounds_is_that_of_one_many_times() {
     for rounds in [0, 1, 2, 3, 7, 100, 4097] {

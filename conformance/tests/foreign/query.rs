@@ -1,4 +1,4 @@
-//! Every answer about a foreign object is what class A knows of it.
+//! Every query of a foreign object returns what class A knows about it.
 
 use super::{alone, context, hub, owners, twin};
 use onebuf::{
@@ -23,7 +23,7 @@ use std::{
 
 const BYTES: usize = 5000 * 4;
 
-/// Memory of the application's, aligned as every driver likes it.
+/// The application's memory, aligned as every driver requires.
 struct Pages(NonNull<u8>);
 
 const LAYOUT: Layout = match Layout::from_size_align(BYTES, 4096) {
@@ -33,7 +33,7 @@ const LAYOUT: Layout = match Layout::from_size_align(BYTES, 4096) {
 
 impl Pages {
     fn new() -> Self {
-        // SAFETY: not of length zero.
+        // SAFETY: the layout is not empty.
         Self(NonNull::new(unsafe { std::alloc::alloc_zeroed(LAYOUT) }).expect("memory"))
     }
 }
@@ -46,11 +46,11 @@ impl Drop for Pages {
 }
 
 fn ask(hub: &Hub, mem: &Own<ClMem>) -> ForeignBufferInfo {
-    // SAFETY: class A has a reference.
+    // SAFETY: class A holds a reference.
     unsafe { ForeignBufferInfo::query(hub, mem.raw()) }.expect("a live buffer")
 }
 
-/// All answers about one buffer that class A made with these flags.
+/// Checks all answers about one buffer that class A created with these flags.
 fn check_buffer(hub: &Hub, a: &ClassA, mem: &Own<ClMem>, flags: u64, over: Option<usize>) {
     let (info, what) = (ask(hub, mem), format!("{} {flags:#x}", a.platform));
     assert_eq!(info.bytes, BYTES, "{what}");
@@ -107,7 +107,7 @@ fn buffers_are_what_class_a_made() {
             }
             let host = [CL_MEM_HOST_READ_ONLY, CL_MEM_HOST_WRITE_ONLY, CL_MEM_HOST_NO_ACCESS];
             for host in host.into_iter().filter(|_| knows_host) {
-                // SAFETY: over no memory.
+                // SAFETY: no host pointer.
                 let mem = unsafe { a.buffer(access | host, BYTES, null_mut()) };
                 check_buffer(&hub, &a, &mem, access | host, None);
             }
@@ -120,7 +120,7 @@ fn a_part_knows_its_whole() {
     let _alone = alone("queries of sub-buffers");
     let hub = hub();
     for a in owners() {
-        // SAFETY: over no memory.
+        // SAFETY: no host pointer.
         let whole = unsafe { a.buffer(CL_MEM_READ_WRITE, BYTES, null_mut()) };
         let align = ask(&hub, &whole).align_bytes;
         let part = a.sub_buffer(&whole, CL_MEM_READ_ONLY, 2 * align, 400);
@@ -135,7 +135,7 @@ fn a_part_knows_its_whole() {
     }
 }
 
-/// Mesa's drivers say zero of every object.
+/// Whether the driver counts maps; Mesa's drivers report zero for every object.
 pub fn counts_maps(a: &ClassA) -> bool {
     !["rusticl", "Clover"].contains(&a.platform.as_str())
 }
@@ -163,7 +163,7 @@ fn contexts_are_what_class_a_made() {
     let _alone = alone("queries of contexts");
     let hub = hub();
     for a in owners() {
-        // SAFETY: class A has a reference.
+        // SAFETY: class A holds a reference.
         let info = unsafe { ForeignContextInfo::query(&hub, a.context.raw()) }.unwrap();
         assert_eq!(info.devices, [twin(&hub, &a).id()]);
         assert_eq!((info.device_count, info.reference_count), (1, a.context.count()));
@@ -187,7 +187,7 @@ fn queues_are_what_class_a_made() {
                 assert_ne!(properties, 0, "{}", a.platform);
                 continue;
             };
-            // SAFETY: class A has a reference.
+            // SAFETY: class A holds a reference.
             let info = unsafe { ForeignQueueInfo::query(&hub, queue.raw()) }.unwrap();
             let out = properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0;
             let order = if out { QueueOrder::OutOfOrder } else { QueueOrder::InOrder };
@@ -234,7 +234,7 @@ fn an_image_is_no_buffer() {
     for a in owners() {
         let Some(image) = a.image() else { continue };
         let before = image.count();
-        // SAFETY: class A has a reference.
+        // SAFETY: class A holds a reference.
         let (asked, built) = unsafe {
             (
                 ForeignBufferInfo::query(&hub, image.raw()),

@@ -1,4 +1,4 @@
-//! Class A alone, without onebuf: what fails here is the driver's.
+//! Class A alone, without onebuf: a failure here is the driver's.
 
 use super::{
     alone, owners,
@@ -11,7 +11,7 @@ use onebuf_conformance::{
     note, random_words, step_model,
 };
 
-/// The bits of numbers, which is what class A's transfers move.
+/// The bits of numbers, which class A's transfers copy.
 pub fn bits(x: &[impl bytemuck::Pod]) -> &[u32] {
     bytemuck::cast_slice(x)
 }

@@ -1,15 +1,15 @@
-//! What clFFT and CLBlast compute, on the CPU, in double precision.
+//! References for clFFT and CLBlast, computed on the CPU in double precision.
 
 use onebuf::Complex32;
 
-/// Samples of all sizes around one.
+/// Samples between -1 and 1.
 pub fn samples(seed: u64, n: usize) -> Vec<Complex32> {
     let words = onebuf_conformance::random_words(seed, 2 * n);
     let real = |word: u32| word as f32 / (1u64 << 31) as f32 - 1.0;
     words.chunks(2).map(|pair| Complex32::new(real(pair[0]), real(pair[1]))).collect()
 }
 
-/// The transform of a power of two points, not normalised: halves, then a butterfly.
+/// The transform of a power of two points, not normalised, by recursive halving.
 pub fn fft(x: &[Complex32]) -> Vec<Complex32> {
     let wide: Vec<_> = x.iter().map(|x| (f64::from(x.re), f64::from(x.im))).collect();
     halves(&wide).into_iter().map(|(re, im)| Complex32::new(re as f32, im as f32)).collect()
@@ -41,21 +41,21 @@ pub fn product(a: &[f32], b: &[f32], n: usize) -> Vec<f32> {
     (0..n * n).map(at).collect()
 }
 
-/// Whole numbers small enough for every product and sum of them to be exact.
+/// Whole numbers small enough that every product and sum of them is exact.
 pub fn small_numbers(seed: u64, n: usize) -> Vec<f32> {
     onebuf_conformance::random_words(seed, n).into_iter().map(|word| (word % 16) as f32).collect()
 }
 
-/// The largest distance, over the largest number expected.
+/// The largest distance, divided by the largest expected number.
 pub fn relative_error(seen: &[Complex32], expected: &[Complex32]) -> f32 {
     assert_eq!(seen.len(), expected.len());
     let largest = expected.iter().map(|x| x.norm()).fold(0.0, f32::max);
     let apart = seen.iter().zip(expected).map(|(a, b)| (a - b).norm());
-    // `f32::max` would drop what is not a number.
+    // `f32::max` would ignore NaN.
     apart.fold(0.0, |most: f32, d| if d <= most { most } else { d }) / largest
 }
 
-/// What single precision may lose in a transform; a sample out of place is a thousand times more.
+/// The largest acceptable error of a single-precision transform; a misplaced sample is a thousand times more.
 pub const FFT_ERROR: f32 = 1e-5;
 
 #[test]

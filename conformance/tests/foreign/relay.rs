@@ -1,9 +1,9 @@
 //! Two devices of one foreign context and a third of another platform, one after the other on one memory: class A transforms
-//! on an out-of-order queue of the first, onebuf turns the spectrum on the third, class A transforms back on an in-order queue
-//! of the second.
+//! on an out-of-order queue of the first, onebuf multiplies the spectrum on the third, class A transforms back on an in-order
+//! queue of the second.
 //!
-//! PoCL's devices are chosen by a variable that it reads at its start, so each choice is a process of its own. Its device
-//! `basic` hangs in the driver when a command has to wait; a process that hangs is ended, and the test fails.
+//! PoCL reads the variable that selects its devices at its start, so each selection is a separate process. Its device `basic`
+//! hangs in the driver if a command has to wait; a process that hangs is killed, and the test fails.
 
 use super::{
     REQUIRED, alone, hub, queue,
@@ -27,17 +27,17 @@ use std::{
 };
 
 const POCL: &str = REQUIRED[0];
-/// In the environment of a child: how the two devices are ordered in the context.
+/// In a child's environment: the order of the two devices in the context.
 const CHILD: &str = "ONEBUF_TEST_RELAY";
 const ONE: &str = "no two devices";
 const ROUNDS: usize = 20;
-/// A part of so many is aligned as every platform wants it.
+/// A sub-buffer of this length is aligned as every platform requires.
 const POINTS: usize = 512;
 const I: Complex32 = Complex32::new(0.0, 1.0);
 /// A child needs a few seconds, most of them for compilers.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// One process for each pair of devices. The order in the variable says nothing: `basic` is always PoCL's first.
+/// One process for each pair of devices. The order in the variable does not matter: `basic` is always PoCL's first.
 #[test]
 fn two_threaded_devices() {
     relay("pthread pthread", "forwards");
@@ -75,7 +75,7 @@ fn relay(devices: &str, order: &str) {
     assert_eq!(relays, 8, "{devices}: whole and part, in place and not, by two platforms\n{said}");
 }
 
-/// Runs this test program once more, for so long at most; gives its end, unless it had to be ended, and what it said.
+/// Runs this test program again with a time limit; returns its exit status, unless it was killed, and its output.
 fn run(devices: &str, order: &str) -> (Option<ExitStatus>, String) {
     let said = std::env::temp_dir().join(format!("onebuf-relay-{}-{order}", std::process::id()));
     let file = File::create(&said).expect("a file for what the child says");
@@ -124,13 +124,13 @@ fn child() {
     }
 }
 
-/// What class A has.
+/// Class A's objects.
 struct Relay<'t> {
     a: &'t ClassA,
     queues: [Own<ClQueue>; 2],
     plans: [Plan<'t>; 2],
     whole: Own<ClMem>,
-    /// What is transformed, and the numbers in it.
+    /// The memory that is transformed, and its numbers.
     mem: Own<ClMem>,
     x: Vec<Complex32>,
 }
@@ -161,13 +161,13 @@ impl<'t> Relay<'t> {
             let error = relative_error(&seen, &turned);
             assert!(error < FFT_ERROR, "{error} in round {round} by {third}");
         }
-        // Nothing is wrapped any more: whatever else lives keeps nothing of class A's memory.
+        // Nothing is wrapped any more, and no other object holds class A's memory.
         self.assert_restored(&before, "with a kernel that had it last");
         drop((turner, third, hub));
         self.assert_restored(&before, "at the end");
     }
 
-    /// Of the whole and of what is transformed.
+    /// The reference counts of the whole buffer and of the transformed part.
     fn references(&self) -> Vec<u32> {
         self.a.reference_counts(&[&self.whole, &self.mem], &[]).buffers
     }
@@ -184,11 +184,11 @@ impl<'t> Relay<'t> {
         }
     }
 
-    /// Class A waits for nothing but its own read.
+    /// One round, in which class A waits only for its own read.
     fn round(&self, hub: &Hub, by: &Turner, in_place: bool, round: usize) -> Vec<Complex32> {
         let [first, second] = &self.queues;
         let done = self.plans[0].forward(first.get(), self.mem.get(), &[]);
-        // SAFETY: class A has references, and uses the memory again only after `hand_to`.
+        // SAFETY: class A holds references, and uses the memory again only after `hand_to`.
         let (done, builder) = unsafe {
             (hub.wrap_event(done.raw()).unwrap(), hub.wrap_buffer::<Complex32>(self.mem.raw()))
         };
@@ -197,7 +197,7 @@ impl<'t> Relay<'t> {
         let spectrum: Buffer<Complex32> = builder.build().unwrap();
         by.turn(&spectrum, I);
         spectrum.hand_to(&queue(hub, second)).unwrap();
-        // Given back before class A goes on, or behind it.
+        // Dropped before class A continues, or afterwards.
         let kept = (round % 2 == 1).then_some(spectrum);
         self.plans[1].backward(second.get(), self.mem.get(), &[]);
         drop(kept);

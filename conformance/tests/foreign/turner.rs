@@ -1,4 +1,4 @@
-//! A kernel of onebuf's between two transforms of class A's.
+//! A kernel of onebuf between two of class A's transforms.
 
 use onebuf::{Access, Buffer, Complex32, Device, Kernel, Queue, Result, Signature, Source, args};
 
@@ -22,7 +22,7 @@ fn turn(device: &Device) -> Result<Kernel> {
     unsafe { device.program(&source)?.kernel("turn", signature) }
 }
 
-/// A device's queue, and the kernel that turns the numbers in a buffer.
+/// A device's queue, and a kernel that multiplies the numbers in a buffer.
 pub struct Turner {
     pub queue: Queue,
     kernel: Kernel,

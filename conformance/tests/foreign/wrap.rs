@@ -1,4 +1,4 @@
-//! Whose the memory is while it is wrapped: references, claims, guards, threads.
+//! Ownership of wrapped memory: references, claims, guards, threads.
 
 use super::{alone, context, hub, owners, queue, twin, wrap, wrapped};
 use onebuf::{Access, Buffer, Error, Result, prelude::*};
@@ -34,7 +34,7 @@ fn a_wrapped_buffer_outlives_its_owner() {
         drop((mem, more));
         let side = Side::open(&context(&hub, &a).device()).unwrap();
         drop(a);
-        // Neither the memory nor the context is anybody else's now.
+        // Only this test holds references to the memory and the context now.
         side.step(&buffer, Step::nth(2)).unwrap();
         let mut model = model;
         step_model(&mut model, Step::nth(2));
@@ -83,7 +83,7 @@ fn a_claim_is_settled_once_and_after_our_work() {
         let (settled, done) = (calls.clone(), Arc::new(AtomicU32::new(0)));
         let all_done = done.clone();
         let kept = mem.clone();
-        // A failed wrap takes nothing over.
+        // A failed wrap takes no ownership.
         let other = calls.clone();
         let refused = wrap(&hub, &mem).len(N + 1).owned(move |_| {
             other.fetch_add(100, Ordering::SeqCst);
@@ -132,7 +132,7 @@ fn elements_are_counted() {
             let Err(Error::InvalidArgument(why)) = refused else { panic!("{wrong}: {refused:?}") };
             assert!(why.contains(&format!("{wrong}")) && why.contains("3000"), "{why}");
         }
-        // SAFETY: class A has a reference.
+        // SAFETY: class A holds a reference.
         let as_others = unsafe {
             let refused = hub.wrap_buffer::<[u32; 7]>(mem.raw()).build().map(drop);
             assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
@@ -165,7 +165,7 @@ fn two_wraps_of_one_object_exclude_each_other() {
         drop(two.read_on(&side.queue).expect("readers go together"));
         assert!(is_busy(two.write_on(&side.queue)), "{}", a.platform);
         drop(reading);
-        // Each is ordered after the other's work, on whatever queue.
+        // Each is ordered after the other's work, on any queue.
         let other = Side::open(&side.device).unwrap();
         for n in 0..6 {
             let (side, buffer) = if n % 2 == 0 { (&side, &one) } else { (&other, &two) };
@@ -220,7 +220,7 @@ fn a_whole_and_its_parts_exclude_each_other() {
     }
 }
 
-/// `x + 1 + i`: steps that may come in any order.
+/// `x + 1 + i`: steps that commute.
 const COUNT: Step = Step { mul: 1, add: 1 };
 
 fn insist(side: &Side, buffer: &Buffer<u32>) {
@@ -284,12 +284,12 @@ fn dropping_the_last_wrap_waits_for_our_work() {
             side.step(&buffer, Step::nth(n)).unwrap();
             step_model(&mut model, Step::nth(n));
             drop(buffer);
-            // No call of ours from here on: the owner goes on as it likes.
+            // No further calls of ours: the owner continues on its own.
             a.step(&a.queue, &mem, N, Step::nth(n + 10), &[]);
             step_model(&mut model, Step::nth(n + 10));
         }
         assert_same(&a.read(&a.queue, &mem, N), &model, &a.platform);
-        // A part of the buffer alone is enough to keep it wrapped.
+        // A region alone keeps the buffer wrapped.
         let part = wrapped(&hub, &mem);
         let region = part.sub_buffer(..1024, Access::Read).unwrap();
         assert_same(&region.map().unwrap(), &model[..1024], &a.platform);

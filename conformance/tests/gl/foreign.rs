@@ -1,4 +1,4 @@
-//! An OpenGL context of somebody else's: the test plays the owner with the raw calls, on its own thread.
+//! A foreign OpenGL context: the test plays the owner with raw calls, on its own thread.
 
 use super::{N, alone, builder, gl_of};
 use onebuf::{
@@ -27,7 +27,7 @@ const ATTRIBUTES: [i32; 7] = [
 ];
 const TARGET: u32 = consts::COPY_WRITE_BUFFER;
 
-/// The owner's context, current on the thread that made it.
+/// The owner's context, current on the thread that created it.
 pub(super) struct Owner {
     probe: Arc<Probe>,
     gl: Gl,
@@ -36,14 +36,14 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// `None`, after a printed skip, where there is no such display.
+    /// `None`, after a printed skip, if there is no such display.
     pub fn new() -> Option<Owner> {
         let probe = Probe::new();
         let gl = Gl::load(None, Some(probe.clone()))
             .inspect_err(|why| absent("OpenGL", &why.to_string()))
             .ok()?;
         let none = ptr::null_mut();
-        // SAFETY: as the specification has it: a display, a context, and that current on this thread.
+        // SAFETY: as specified: a display, a context, and the context current on this thread.
         let made = unsafe {
             display(&gl).and_then(|display| {
                 gl.egl_bind_api(consts::EGL_OPENGL_API)?;
@@ -58,10 +58,10 @@ impl Owner {
         Some(Owner { probe, gl, display, context })
     }
 
-    /// A buffer with these words in it; by `glBufferStorage` with those flags, or without one.
+    /// Creates a buffer with these words, by `glBufferStorage` with those flags, or by `glBufferData`.
     pub fn make(&self, words: &[u32], storage: Option<u32>) -> u32 {
         let (bytes, at) = (size_of_val(words) as isize, words.as_ptr().cast());
-        // SAFETY: the context is current; the words are copied.
+        // SAFETY: the context is current; the call copies the words.
         unsafe {
             let name = self.gl.create_buffer().unwrap();
             self.gl.bind_buffer(TARGET, name).unwrap();
@@ -73,10 +73,10 @@ impl Owner {
         }
     }
 
-    /// The words as the owner's context sees them.
+    /// Reads the words in the owner's context.
     pub fn words(&self, name: u32, words: usize) -> Vec<u32> {
         let mut read = vec![0; words];
-        // SAFETY: the context is current; as many bytes as there is room for.
+        // SAFETY: the context is current, and `read` has room for the bytes.
         unsafe {
             self.gl.bind_buffer(TARGET, name).unwrap();
             let at = read.as_mut_ptr().cast();
@@ -86,13 +86,13 @@ impl Owner {
     }
 
     pub fn delete(&self, name: u32) {
-        // SAFETY: nobody uses it any more; the context is current.
+        // SAFETY: nothing uses the buffer any more, and the context is current.
         unsafe { self.gl.delete_buffer(name).unwrap() };
     }
 
     pub fn end(self, names: &[u32]) {
         names.iter().for_each(|name| self.delete(*name));
-        // SAFETY: everything that used it is gone; the context is current, and destroyed once.
+        // SAFETY: everything that used the context is gone; it is current, and destroyed once.
         unsafe {
             let none = ptr::null_mut();
             self.gl.egl_make_current(self.display, none, none, EglContext::NULL).unwrap();
@@ -102,10 +102,10 @@ impl Owner {
     }
 }
 
-/// Mesa's display without a surface, or that of the first device.
+/// Mesa's surfaceless display, or that of the first device.
 fn display(gl: &Gl) -> std::result::Result<EglDisplay, GlRefused> {
     let (none, mut device, mut count) = (ptr::null_mut(), EglDevice::NULL, 0);
-    // SAFETY: a device that EGL named, or none; no attributes; room for what is asked for.
+    // SAFETY: a device from EGL or none; no attributes; room for the results.
     unsafe {
         let opened = |platform, native| {
             let display = gl.egl_platform_display(platform, native, ptr::null())?;
@@ -124,13 +124,13 @@ fn registered(probe: Option<&Arc<Probe>>) -> Option<(Owner, Hub, ForeignGl)> {
     let hub = builder.build().unwrap();
     gl_of(&hub)?;
     let owner = Owner::new()?;
-    // SAFETY: the owner's context lives until the test's end.
+    // SAFETY: the owner's context lives until the end of the test.
     let context = unsafe { hub.foreign_gl() }.unwrap();
     Some((owner, hub, context))
 }
 
 fn wrap(hub: &Hub, context: &ForeignGl, name: u32) -> Result<Buffer<u32>> {
-    // SAFETY: the owner keeps it until the test's end, and leaves it alone while it is wrapped.
+    // SAFETY: the owner keeps the buffer until the end of the test, and does not use it while it is wrapped.
     unsafe { hub.wrap_gl_buffer::<u32>(context, name) }.build()
 }
 
@@ -144,18 +144,18 @@ void main() {
 }
 ";
 
-/// A step in the owner's own context, on this thread.
+/// Runs a step in the owner's context, on this thread.
 fn step_here(queue: &GlQueue, buffer: &Buffer<u32>, step: Step) -> Result<()> {
     let program = queue.device().program(&Source::glsl("step", STEP))?;
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
     let signature = signature.value::<u32>().value::<u32>().value::<u32>();
-    // SAFETY: the text touches `p[i]` for `i < n`, which is the buffer's length.
+    // SAFETY: the kernel touches `p[i]` for `i < n`, which is the buffer's length.
     let kernel = unsafe { program.kernel("step", signature)? };
     let (n, view) = (buffer.len() as u32, queue.write(buffer)?);
     queue.launch(&kernel, [buffer.len().next_multiple_of(64)], args![view, n, step.mul, step.add])
 }
 
-/// The owner's own calls, its context as a queue, ours that shares with it and another thread take turns on one buffer.
+/// The owner's own calls, its context as a queue, our sharing context and another thread take turns on one buffer.
 #[test]
 fn foreign_buffers_are_used_in_place() {
     let _alone = alone();
@@ -190,7 +190,7 @@ fn foreign_buffers_are_used_in_place() {
         step_model(&mut model, step);
         step_here(&here, &buffer, Step::nth(78)).unwrap();
         step_model(&mut model, Step::nth(78));
-        // Another thread looks at what this one's context did.
+        // Another thread reads what this thread's context wrote.
         let seen = thread::scope(|scope| scope.spawn(|| side.look(&buffer)).join().unwrap());
         assert_same(&seen.unwrap(), &model, "from another thread");
         buffer.write(&random_words(5, N)).unwrap();
@@ -204,7 +204,7 @@ fn foreign_buffers_are_used_in_place() {
     owner.end(&names);
 }
 
-/// Its queue is for one thread, its device for all; what is current elsewhere is nobody's.
+/// The queue is bound to one thread, the device to none; a context that is not current is refused.
 #[test]
 fn a_context_stays_on_its_thread() {
     let _alone = alone();
@@ -217,7 +217,7 @@ fn a_context_stays_on_its_thread() {
     let smuggled = onebuf::Queue::clone(&here);
     thread::scope(|scope| {
         let elsewhere = scope.spawn(|| {
-            // SAFETY: there is none.
+            // SAFETY: no context is current on this thread.
             let none = unsafe { hub.foreign_gl() }.unwrap_err();
             assert!(none.to_string().contains("make yours current"), "{none}");
             let refused = context.queue().unwrap_err();
@@ -228,7 +228,7 @@ fn a_context_stays_on_its_thread() {
         });
         assert_eq!(elsewhere.join().unwrap(), random_words(1, N));
     });
-    // SAFETY: the owner's display; then none of its contexts is current here.
+    // SAFETY: the owner's display; afterwards none of its contexts is current here.
     let current = |context| unsafe {
         owner
             .gl
@@ -256,11 +256,11 @@ fn wrong_buffers_are_told_and_owned_ones_go_once() {
     }
     // SAFETY: as for `wrap`.
     let wide = unsafe { hub.wrap_gl_buffer::<[u32; 4]>(&context, odd) }.build().unwrap_err();
-    assert!(wide.to_string().contains("4 bytes as elements"), "{wide}");
+    assert!(wide.to_string().contains("4 bytes are not a whole number"), "{wide}");
     // SAFETY: as for `wrap`.
     let short = unsafe { hub.wrap_gl_buffer::<u32>(&context, name) }.len(7).build().unwrap_err();
-    assert!(short.to_string().contains("7 elements"), "{short}");
-    // SAFETY: the context is current, the buffer bound by `make` last, and unmapped below.
+    assert!(short.to_string().contains("elements, not 7"), "{short}");
+    // SAFETY: the context is current, and the map ends below.
     unsafe {
         owner.gl.bind_buffer(TARGET, name).unwrap();
         owner.gl.map_buffer(TARGET, 0, 64, consts::MAP_READ_BIT).unwrap();

@@ -1,12 +1,12 @@
-//! OpenGL and another API that wait for each other by semaphores: over the stubs, with a fake device of the same chip that makes
-//! the semaphores; and over real drivers where they are.
+//! OpenGL and another API wait for each other by semaphores: with the stubs and a fake device of the same chip that creates the
+//! semaphores, and with real drivers if available.
 
 use super::{N, alone, gl_of, share::on_its_chip};
 use onebuf::{
     Device, Error, Hub, HubBuilder, Probe, RouteKind, SyncMethod,
     fake::{FakeConfig, Sharing},
     hal::PhysicalId,
-    topology::{State, Verdict},
+    topology::{Verdict, VerdictState},
 };
 use onebuf_conformance::{
     Side, Step, assert_same, gl_stub, note, random_words, shared, step_model,
@@ -17,9 +17,9 @@ use std::{
 };
 
 const SECONDS: Duration = Duration::from_secs(30);
-/// Longer than the stub of OpenGL blocks its thread, and much longer than anything else here takes.
+/// Longer than the OpenGL stub blocks its thread, and much longer than anything else here.
 const LATE: (&str, &str) = ("ONEBUF_CUDA_STUB_DELAY_US", "900000");
-/// How long a kernel of CUDA's takes, and a bit less.
+/// The time of a CUDA kernel, and slightly less.
 const DELAY: (&str, &str) = ("ONEBUF_CUDA_STUB_DELAY_US", "20000");
 const WORK: Duration = Duration::from_millis(19);
 
@@ -41,14 +41,14 @@ fn a_driver_without_the_extension_is_waited_for() {
     over_the_stubs("without", &[("ONEBUF_GL_STUB", "plain")]);
 }
 
-/// Each call of the extension's, every time: the thread waits instead, and nothing is left.
+/// Each call of the extension fails every time: the thread waits instead, and nothing leaks.
 #[test]
 fn calls_that_fail_are_replaced_by_waits() {
     let _alone = alone();
     over_the_stubs("failing", &[DELAY]);
 }
 
-/// The control: a signal that never comes ends the wait with an error that says so, after the time that was given.
+/// The control: if the signal never comes, the wait ends with a timeout error after its limit.
 #[test]
 fn a_signal_that_never_comes_is_a_timeout() {
     let _alone = alone();
@@ -65,7 +65,7 @@ fn builder() -> HubBuilder {
     onebuf::builder().without(["opencl", "hip", "vulkan"]).timeout(SECONDS)
 }
 
-/// The two devices of a hub in which the doctor has found that semaphores join them.
+/// The two devices of a hub with verdicts that semaphores join them.
 fn judged(probe: &Arc<Probe>) -> (Hub, [Device; 2]) {
     let declared = builder().verdicts(Default::default()).build().unwrap();
     let gl = declared.device("gl").unwrap();
@@ -80,7 +80,7 @@ fn judged(probe: &Arc<Probe>) -> (Hub, [Device; 2]) {
     };
     let (topology, mut verdicts) = (declared.topology(), onebuf::Verdicts::default());
     let sync = Some(SyncMethod::Semaphore);
-    let verdict = Verdict { state: State::Proven, sync, ..Verdict::default() };
+    let verdict = Verdict { state: VerdictState::Proven, sync, ..Verdict::default() };
     for route in topology.routes().iter().filter(|route| route.from != route.to) {
         let [from, to] = [route.from, route.to].map(|device| topology.node(device));
         verdicts.insert(from, to, route.kind, verdict.clone());
@@ -91,7 +91,7 @@ fn judged(probe: &Arc<Probe>) -> (Hub, [Device; 2]) {
     (hub, devices)
 }
 
-/// Gives each device work, and has the other wait for it: by which methods.
+/// Gives each device work, and has the other wait for it; returns the sync methods.
 fn wait_for_each_other(hub: &Hub, devices: &[Device; 2]) -> [SyncMethod; 2] {
     let sides = devices.each_ref().map(|device| Side::open(device).unwrap());
     let buffers = devices.each_ref().map(|device| {
@@ -185,7 +185,7 @@ fn lost() {
     let said = error.to_string();
     assert!(said.contains("timed out after") && said.contains("work on stub GPU"), "{said}");
     assert!(start.elapsed() < 10 * limit, "{:?}", start.elapsed());
-    // What OpenGL did is done; only its signal is missing. The stream waits for ever.
+    // OpenGL's work is done; only its signal is missing. The stream waits forever.
     gl.queue.finish().unwrap();
     std::mem::forget((buffer, gl, cuda, fence, hub));
 }
@@ -204,7 +204,7 @@ fn late() {
     fence.wait(SECONDS).unwrap();
 }
 
-/// Devices of one chip that share memory by a descriptor take turns, and nothing waits between the turns.
+/// Devices of one chip that share memory by a descriptor take turns, without a wait between the turns.
 #[test]
 fn real_drivers_wait_on_the_device() {
     let _alone = alone();
@@ -247,7 +247,8 @@ fn real_drivers_wait_on_the_device() {
     }
 }
 
-/// OpenGL, and whatever else on its chip sees one memory by descriptors, in turns: any two of them may follow each other.
+/// OpenGL and every other API of its chip that shares one memory by descriptors take turns; any two of them may follow each
+/// other.
 #[test]
 fn every_api_of_a_real_chip_takes_its_turn() {
     let _alone = alone();
@@ -276,7 +277,7 @@ fn every_api_of_a_real_chip_takes_its_turn() {
     for turn in 0..240 {
         sides[at].step(&buffer, Step::nth(turn)).unwrap();
         used.push(buffer.fence().unwrap().sync_method());
-        // Each follows each, itself excepted.
+        // Each follows every other one.
         at = (at + 1 + turn as usize / sides.len() % (sides.len() - 1)) % sides.len();
     }
     (0..240).for_each(|turn| step_model(&mut model, Step::nth(turn)));

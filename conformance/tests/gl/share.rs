@@ -1,24 +1,24 @@
-//! Buffers of OpenGL's that CUDA and HIP share by calls of their own (OpenCL: `share_opencl.rs`). Over the stub, which copies behind those calls as some
-//! drivers do; and over a real driver where there is one.
+//! OpenGL buffers that CUDA and HIP share by their own calls (OpenCL: `share_opencl.rs`). With the stub, which copies inside
+//! those calls as some drivers do; and with a real driver if available.
 
 use super::{HELPER, N, alone, foreign::Owner, gl_of};
 use onebuf::{
     Buffer, CopyPolicy, Error, Hub, HubBuilder, MemoryKind, Probe, RouteKind, SyncMethod,
     doctor::Doctor,
     prelude::*,
-    topology::{Route, State},
+    topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
     Side, Step, assert_same, kinds, note, pages_apart, play, random_words, shared, step_model,
 };
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
-/// OpenGL, and CUDA and HIP as the environment has them.
+/// OpenGL, with CUDA and HIP as set in the environment.
 fn builder() -> HubBuilder {
     onebuf::builder().without(["opencl", "vulkan"]).timeout(Duration::from_secs(30))
 }
 
-/// A side each of OpenGL and of what shares its buffers; none where nothing does.
+/// One side for OpenGL and one for a device that shares its buffers; `None` if there is none.
 pub(super) fn sides(hub: &Hub) -> Option<(Side, Side)> {
     let gl = gl_of(hub)?;
     let shares = |route: &&Route| route.from == gl.index() && route.kind == RouteKind::ApiShare;
@@ -27,12 +27,12 @@ pub(super) fn sides(hub: &Hub) -> Option<(Side, Side)> {
     Some((Side::open(&gl).unwrap(), Side::open(&other).unwrap()))
 }
 
-/// Runs a test again over the stub as that API, on the chip that OpenGL is on.
+/// Runs a test again with the stub as that API, on OpenGL's chip.
 fn over_the_stub(test: &str, api: &str) {
     on_its_chip(&format!("share::{test}"), api, "", &[]);
 }
 
-/// The same with OpenCL's stub in that part.
+/// As `over_the_stub`, with OpenCL's stub in the mode `part`.
 pub(super) fn on_its_chip(test: &str, api: &str, part: &str, more: &[(&str, &str)]) {
     let hub = onebuf::builder().without(["opencl", "cuda", "hip", "vulkan"]);
     let hub = hub.verdicts(Default::default()).build().unwrap();
@@ -46,7 +46,7 @@ pub(super) fn on_its_chip(test: &str, api: &str, part: &str, more: &[(&str, &str
     play(test, api, part, &[&chip, more].concat());
 }
 
-/// The two take turns, and each sees all that the other did, element by element.
+/// The two take turns, and each sees every element that the other wrote.
 pub(super) fn take_turns(gl: &Side, other: &Side, buffer: &Buffer<u32>, model: &mut [u32]) {
     for (n, side) in (0..).zip([gl, other, gl, other, other, gl, gl]) {
         let (step, before) = (Step::nth(n), model.to_vec());
@@ -54,10 +54,10 @@ pub(super) fn take_turns(gl: &Side, other: &Side, buffer: &Buffer<u32>, model: &
         step_model(model, step);
         let look = if std::ptr::eq(side, gl) { other } else { gl };
         assert_same(&look.look(buffer).unwrap(), model, "by a sharing call");
-        // The control: had the step not come over, every page would tell.
+        // The control: if the step had not arrived, every page would differ.
         assert_eq!(pages_apart(&before, model).len(), model.len().div_ceil(1024));
     }
-    // Both read, and then one writes.
+    // Both read, then one writes.
     let reads = (buffer.read_on(&gl.queue).unwrap(), buffer.read_on(&other.queue).unwrap());
     assert!(matches!(buffer.write_on(&other.queue), Err(Error::Busy { .. })));
     drop(reads);
@@ -79,19 +79,19 @@ pub(super) fn they_share(hub: &Hub, gl: &Side, other: &Side) {
         "what is not proven to be free counts as a copy"
     );
     drop(buffer);
-    // Nobody has said that it copies nothing.
+    // The route is not proven to be free of copies.
     let forbidden = hub.buffer::<u32>(N).shared_with([&gl.device, &other.device]);
     let forbidden = forbidden.allocate_on(&gl.device).route(RouteKind::ApiShare);
     let refused = forbidden.copies(CopyPolicy::Forbid).build();
     assert!(refused.is_err(), "{refused:?}");
 }
 
-/// A buffer of somebody else's context, in place, with what shares it.
+/// A buffer of a foreign context, in place, shared with `other`.
 fn they_share_a_strangers(hub: &Hub, other: &Side) {
     let Some(owner) = Owner::new() else { return };
     let mut model = random_words(6, N);
     let name = owner.make(&model, None);
-    // SAFETY: the owner's context and its buffer live until the end, and it leaves the buffer alone meanwhile.
+    // SAFETY: the owner's context and its buffer live until the end, and the owner does not use the buffer meanwhile.
     let context = unsafe { hub.foreign_gl() }.unwrap();
     let gl = Side::open(&context.device()).unwrap();
     // SAFETY: as above.
@@ -130,7 +130,7 @@ fn cuda_and_hip_share_buffers_of_opengl() {
     over_the_stub("shared_by_calls", "HIP");
 }
 
-/// The stub's calls copy: the doctor proves the bytes, and finds the copies by their time.
+/// The stub's calls copy: the doctor proves the contents, and detects the copies by their time.
 #[test]
 #[ignore = "for the process that has the stub"]
 fn proven_and_found_to_copy() {
@@ -138,15 +138,15 @@ fn proven_and_found_to_copy() {
         tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
     let hub = builder().cache(cache.path()).build().unwrap();
     let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(60));
-    // As far as every byte is checked.
+    // Up to the size to which every byte is checked.
     let doctor = doctor.reach(64 << 20).fresh(true);
     let wanted = |route: &Route| route.kind == RouteKind::ApiShare;
-    // A busy machine hides what grows, now and then.
+    // A busy machine sometimes hides the growth with size.
     let found_to_copy = |_| {
         let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
         let verdict = &report.routes.iter().find(|route| wanted(route)).unwrap().verdict;
         note(&format!("{:?}, {:?}: {}", verdict.state, verdict.zero_copy, verdict.why));
-        assert_eq!(verdict.state, State::Proven, "{verdict:?}");
+        assert_eq!(verdict.state, VerdictState::Proven, "{verdict:?}");
         verdict.zero_copy == Some(false)
     };
     assert!((0..3).any(found_to_copy), "the copies were not found");
@@ -162,7 +162,7 @@ fn a_driver_that_copies_behind_its_calls_is_found_out() {
     over_the_stub("proven_and_found_to_copy", "CUDA");
 }
 
-/// The same on whatever is here; the doctor says what the real driver does.
+/// Shares with the real devices of this machine; the doctor reports what the driver does.
 #[test]
 fn a_real_driver_shares_them() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! Buffers of OpenGL's that OpenCL shares (`cl_khr_gl_sharing`). Over the stub, which reaches OpenGL's buffers by a context of
-//! its own and copies behind the calls; and over a real driver where there is one.
+//! OpenGL buffers that OpenCL shares (`cl_khr_gl_sharing`). With the stub, which accesses OpenGL's buffers through its own
+//! context and copies inside the calls; and with a real driver if available.
 
 use super::{
     HELPER, N, alone,
@@ -11,7 +11,7 @@ use onebuf::{
     Error, Hub, HubBuilder, Probe, RouteKind,
     doctor::Doctor,
     prelude::*,
-    topology::{Route, State, Verdict},
+    topology::{Route, Verdict, VerdictState},
 };
 use onebuf_conformance::{Side, Step, assert_same, note, random_words, step_model};
 use std::{fs, os::unix::fs::PermissionsExt, sync::Arc, time::Duration};
@@ -22,7 +22,7 @@ fn builder() -> HubBuilder {
     builder.timeout(Duration::from_secs(30))
 }
 
-/// Runs a test again over the stub in that part, whose commands take their time: who does not wait for them finds nothing.
+/// Runs a test again with the stub in that mode. Its commands are slow, so a missing wait is visible.
 fn over_the_stub(test: &str, part: &str) {
     let late = [("ONEBUF_STUB_DELAY_US", "300")];
     on_its_chip(&format!("share_opencl::{test}"), "CUDA", part, &late);
@@ -40,7 +40,7 @@ fn shared_by_calls() {
     let (gl, opencl) = sides(&hub).unwrap();
     assert_eq!(opencl.device.info().api.0, "opencl");
     they_share(&hub, &gl, &opencl);
-    // OpenCL comes first, to what OpenGL was only just given.
+    // OpenCL is the first user, right after OpenGL received the contents.
     let mut model = random_words(4, N);
     let builder =
         hub.buffer::<u32>(N).shared_with([&gl.device, &opencl.device]).allocate_on(&gl.device);
@@ -50,10 +50,10 @@ fn shared_by_calls() {
     step_model(&mut model, Step::nth(3));
     assert_same(&filled.to_vec().unwrap(), &model, "what OpenCL made of the first contents");
     drop(filled);
-    // Somebody else's comes too late: OpenCL's context was made with ours.
+    // A foreign context is too late: OpenCL's context was created with the hub's OpenGL context.
     let owner = Owner::new().unwrap();
     let name = owner.make(&random_words(3, N), None);
-    // SAFETY: the owner's context and its buffer live until the end, and it leaves the buffer alone meanwhile.
+    // SAFETY: the owner's context and its buffer live until the end, and the owner does not use the buffer meanwhile.
     let context = unsafe { hub.foreign_gl() }.unwrap();
     // SAFETY: as above.
     let wrap = unsafe { hub.wrap_gl_buffer::<u32>(&context, name) };
@@ -65,7 +65,7 @@ fn shared_by_calls() {
     assert!(probe.live().is_empty(), "{:?}", probe.live());
 }
 
-/// A context of somebody else's that was registered before OpenCL's was made.
+/// A foreign context that was registered before OpenCL's was created.
 #[test]
 #[ignore = "for the process that has the stub"]
 fn a_strangers_is_shared() {
@@ -85,7 +85,7 @@ fn a_strangers_is_shared() {
     };
     let buffer = wrap().build().unwrap();
     take_turns(&gl, &opencl, &buffer, &mut model);
-    // OpenCL has it last, to write and to read: either way it is the owner's again at once.
+    // OpenCL is the last user, writing and reading: either way, the owner gets the buffer back immediately.
     opencl.step(&buffer, Step::nth(7)).unwrap();
     step_model(&mut model, Step::nth(7));
     drop(buffer);
@@ -94,19 +94,19 @@ fn a_strangers_is_shared() {
     drop(buffer.read_on(&opencl.queue).unwrap());
     drop(buffer);
     owner.delete(name);
-    // Ours is none that OpenCL's was made with.
+    // The hub's own OpenGL context is not the one that OpenCL's was created with.
     let own = gl_of(&hub).unwrap();
     let ours = hub.buffer::<u32>(N).shared_with([&own, &opencl.device]).allocate_on(&own);
     let refused = ours.route(RouteKind::ApiShare).trust_declared(true).build();
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
-    // Theirs may go before OpenCL's does.
+    // The foreign context may be dropped before OpenCL's.
     drop((gl, context));
     owner.end(&[]);
     drop((opencl, own, hub));
     assert!(probe.live().is_empty(), "{:?}", probe.live());
 }
 
-/// AMD's OpenCL names a bus and OpenGL a UUID: only the sharing calls say that both are one chip.
+/// AMD's OpenCL reports a PCI address and OpenGL a UUID: only the sharing calls show that both are one chip.
 #[test]
 #[ignore = "for the process that has the stub"]
 fn the_driver_says_which_chip() {
@@ -118,7 +118,7 @@ fn the_driver_says_which_chip() {
     they_share(&hub, &gl, &opencl);
 }
 
-/// A driver that takes no context of OpenGL's: OpenCL works as ever, and whoever wants to share is told why not.
+/// A driver that accepts no OpenGL context: OpenCL still works, and a request to share returns the reason.
 #[test]
 #[ignore = "for the process that has the stub"]
 fn refused_by_the_driver() {
@@ -143,7 +143,7 @@ fn opencl_shares_buffers_of_opengl() {
     over_the_stub("refused_on_another_device", "graphics,elsewhere");
 }
 
-/// OpenGL's context is on none of the platform's devices, whatever the UUIDs say.
+/// OpenGL's context is on none of the platform's devices, although the UUIDs match.
 #[test]
 #[ignore = "for the process that has the stub"]
 fn refused_on_another_device() {
@@ -152,16 +152,16 @@ fn refused_on_another_device() {
     let asked = hub.buffer::<u32>(N).shared_with([&gl.device, &opencl.device]);
     let asked = asked.allocate_on(&gl.device).route(RouteKind::ApiShare).trust_declared(true);
     let why = asked.build().unwrap_err().to_string();
-    assert!(why.contains("a context of OpenGL's on the same device"), "{why}");
+    assert!(why.contains("an OpenGL context on the same device"), "{why}");
 }
 
-/// What the doctor finds of the route, in a cache of its own.
+/// Returns the doctor's verdict on the route, in a new cache.
 fn doctors_verdict() -> (tempfile::TempDir, Verdict) {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
     let hub = builder().cache(cache.path()).build().unwrap();
     let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(60));
-    // As far as every byte is checked.
+    // Up to the size to which every byte is checked.
     let doctor = doctor.reach(64 << 20);
     let to_opencl = |route: &Route| hub.devices()[route.to.get()].info().api.0 == "opencl";
     let wanted = |route: &Route| route.kind == RouteKind::ApiShare && to_opencl(route);
@@ -171,26 +171,26 @@ fn doctors_verdict() -> (tempfile::TempDir, Verdict) {
     (cache, verdict)
 }
 
-/// The stub's calls copy: the doctor proves the bytes, and finds the copies by their time.
+/// The stub's calls copy: the doctor proves the contents, and detects the copies by their time.
 #[test]
 #[ignore = "for the process that has the stub"]
 fn proven_and_found_to_copy() {
-    // A busy machine hides what grows, now and then.
+    // A busy machine sometimes hides the growth with size.
     let mut found = (0..3).map(|_| doctors_verdict());
     let copies = found.find(|(_, verdict)| verdict.zero_copy == Some(false));
     let (cache, verdict) = copies.expect("the copies were not found");
-    assert_eq!(verdict.state, State::Proven, "{verdict:?}");
+    assert_eq!(verdict.state, VerdictState::Proven, "{verdict:?}");
     let hub = builder().cache(cache.path()).build().unwrap();
     let (gl, opencl) = sides(&hub).unwrap();
     they_share(&hub, &gl, &opencl);
 }
 
-/// One that takes every call and hands nothing over; from then on OpenCL's contexts are made without OpenGL's.
+/// A driver that accepts every call and hands nothing over; afterwards OpenCL's contexts are created without OpenGL's.
 #[test]
 #[ignore = "for the process that has the stub"]
 fn refuted() {
     let (cache, verdict) = doctors_verdict();
-    assert_eq!(verdict.state, State::Refuted, "{verdict:?}");
+    assert_eq!(verdict.state, VerdictState::Refuted, "{verdict:?}");
     let probe = Probe::new();
     let hub = builder().cache(cache.path()).probe(probe.clone()).build().unwrap();
     probe.reset();
@@ -206,7 +206,7 @@ fn the_doctor_tells_drivers_apart() {
     over_the_stub("refuted", "graphics,separate");
 }
 
-/// The same on whatever is here.
+/// Shares with the real devices of this machine.
 #[test]
 fn a_real_driver_shares_them() {
     let _alone = alone();

@@ -1,16 +1,16 @@
-//! Launches of every kernel of the corpus.
+//! Launches of every kernel in the corpus.
 
 use onebuf::Grid;
 use onebuf::bytemuck::{self, Pod};
 use onebuf_conformance::Random;
 
-/// An argument that both devices can be given.
+/// An argument that can be passed on both devices.
 #[derive(Clone, Debug)]
 pub enum Given {
     /// A buffer with these contents.
     Buffer(Vec<u8>),
     Value(Vec<u8>),
-    /// Local memory of so many bytes.
+    /// Local memory with this number of bytes.
     Local(usize),
 }
 
@@ -36,7 +36,7 @@ fn buffer<T: Pod>(contents: &[T]) -> Given {
     Given::Buffer(bytemuck::cast_slice(contents).to_vec())
 }
 
-/// Bytes of which no two stretches are alike.
+/// Pseudo-random bytes.
 fn bytes(n: usize) -> Given {
     let mut random = Random::new(n as u64);
     Given::Buffer((0..n).map(|_| random.word() as u8).collect())
@@ -79,7 +79,7 @@ pub fn all() -> Vec<Case> {
     .concat()
 }
 
-/// In 1 to 3 dimensions, from zero on and not.
+/// In 1 to 3 dimensions, with and without an offset.
 fn index() -> Vec<Case> {
     let grids = [
         (Grid::from([96]).local([32]), [96, 1, 1]),
@@ -142,7 +142,7 @@ fn local() -> Vec<Case> {
     cases
 }
 
-/// As the C compiler lays `outer` out: 96 bytes.
+/// `outer` in the C compiler's layout: 96 bytes.
 fn outer(n: u8) -> Vec<u8> {
     let mut bytes = vec![0; 96];
     bytes[0] = n.wrapping_mul(37) | 1;
@@ -291,7 +291,7 @@ fn groups() -> Vec<Case> {
     let groups = |kernel, grid, args| case("groups", kernel, grid, args);
     vec![
         groups("groups_required", Grid::from([128, 16]).local([32, 2]), vec![bytes(128 * 16 * 4)]),
-        // The size is the kernel's own.
+        // The group size comes from the kernel.
         groups("groups_required", Grid::from([128, 16]), vec![bytes(128 * 16 * 4)]),
         groups("groups_hinted", line(64), vec![buffer(&floats(4 * N))]),
         groups(

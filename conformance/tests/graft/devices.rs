@@ -1,4 +1,4 @@
-//! What is refused because of the devices, which needs no GPU.
+//! Refusals that depend on the devices, for which no GPU is needed.
 
 use onebuf::{Error, Hub, Source, prelude::*};
 use onebuf_conformance::{absent, class_a::ClassA, cuda_stub, one_api};
@@ -6,7 +6,7 @@ use std::{ptr, time::Duration};
 
 const TEXT: &str = "kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }";
 
-/// Whatever OpenCL there is, and a stub for CUDA.
+/// The available OpenCL devices, and a stub for CUDA.
 fn hub() -> Option<Hub> {
     let library = cuda_stub()?.to_string_lossy().into_owned();
     let builder = onebuf::builder()
@@ -61,7 +61,7 @@ fn a_foreign_program_must_be_one() {
         return absent("Portable Computing Language", "no device of this platform");
     };
     let references = app.program.count();
-    // SAFETY: the application's, and alive.
+    // SAFETY: the program is the application's, and alive.
     let refused = unsafe { hub.graft_foreign(app.program.raw(), &cuda) };
     assert!(refused.unwrap_err().to_string().contains("whose programs are PTX"));
     assert_eq!(app.program.count(), references);

@@ -1,4 +1,4 @@
-//! Texts that no compiler wrote: never a panic, and never an accepted text with something of OpenCL's left in it.
+//! Mutated texts: never a panic, and never an accepted text with OpenCL constructs left in it.
 
 use crate::{GRAFTED, REFUSED};
 use onebuf::graft::rewrite;
@@ -6,7 +6,7 @@ use onebuf_conformance::Random;
 
 const ROUNDS: usize = 1500;
 
-/// Pieces that mean something somewhere.
+/// Fragments with a meaning in PTX.
 const PIECES: [&str; 24] = [
     "{",
     "}",
@@ -67,7 +67,7 @@ fn broken_texts_are_refused_or_rewritten_whole() {
         accepted += 1;
         let code: String =
             text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
-        // In a comment that goes over lines, or in a string, it does no harm.
+        // In a multi-line comment or a string it is harmless.
         if !broken.contains("/*") && !broken.contains('"') {
             assert!(!code.contains("%envreg"), "{name}, round {round}\n{broken}");
         }

@@ -1,8 +1,8 @@
-//! The same kernels natively and grafted, where one GPU is seen by OpenCL and by CUDA: every byte of every buffer
-//! must be the same afterwards.
+//! The kernels natively and grafted, on a GPU that both OpenCL and CUDA see: every byte of every buffer must be
+//! the same afterwards.
 //!
 //! # Safety
-//! The kernels are those of the corpus, launched on buffers that were made for them.
+//! The kernels are those of the corpus, launched with buffers that were made for them.
 
 use crate::cases::{self, Case, Given};
 use onebuf::{
@@ -38,7 +38,7 @@ pub fn text(file: &str) -> &'static str {
     TEXTS.iter().find(|(name, _)| *name == file).expect("a file of the corpus").1
 }
 
-/// A GPU as OpenCL and as CUDA see it; nothing, after a printed skip, where there is none.
+/// A GPU as an OpenCL and a CUDA device; `None`, after a printed skip, if there is none.
 fn pair() -> Option<(Device, Device)> {
     let builder = onebuf::builder()
         .without(["vulkan", "gl"])
@@ -66,9 +66,9 @@ fn signature(case: &Case) -> Signature {
     if case.offset { declared.offsets() } else { declared }
 }
 
-/// What the buffers hold after a launch.
+/// Launches a case and returns the contents of its buffers.
 pub fn run(device: &Device, program: &Program, case: &Case) -> Result<Vec<Vec<u8>>> {
-    // SAFETY: the case's buffers are as large as its kernel wants them.
+    // SAFETY: the case's buffers are as large as its kernel requires.
     let kernel = unsafe { program.kernel(case.kernel, signature(case)) }?;
     let queue = device.queue()?;
     let mut buffers = Vec::new();
@@ -90,7 +90,7 @@ pub fn run(device: &Device, program: &Program, case: &Case) -> Result<Vec<Vec<u8
     buffers.iter().map(|buffer| buffer.to_vec()).collect()
 }
 
-/// Every case under these options; how many were compared, and what was refused and why.
+/// Runs every case with these options; returns how many were compared, and the refused ones with their reasons.
 fn compare(options: &str) -> Option<(usize, BTreeMap<&'static str, String>)> {
     let (cl, cuda) = pair()?;
     let (mut compared, mut refused) = (0, BTreeMap::new());
@@ -145,7 +145,7 @@ fn kernels_compute_the_same() {
     }
 }
 
-/// Functions stay functions then, and read what only a kernel can be told.
+/// Without inlining, functions use values that only the kernel itself receives.
 #[test]
 fn without_the_optimizer_launches_begin_at_zero() {
     let _alone = one_api();
@@ -155,7 +155,7 @@ fn without_the_optimizer_launches_begin_at_zero() {
     assert!(compared > 40, "{compared}");
 }
 
-/// The comparison is worth what it catches: a launch from elsewhere is another result.
+/// The control: another launch offset gives another result, so the comparison can fail.
 #[test]
 fn another_offset_is_another_result() {
     let _alone = one_api();
@@ -212,18 +212,18 @@ fn a_graft_is_remembered_on_disk() {
     assert_eq!([origin(), origin()], [Origin::Built, Origin::Disk]);
 }
 
-/// A program that somebody else built, of which we have only the handle.
+/// A program that another part built, of which we have only the handle.
 #[test]
 fn a_foreign_program_is_grafted() {
     const WORDS: usize = 10_000;
     let _alone = one_api();
     let Some((cl, cuda)) = pair() else { return };
     let app = ClassA::of(&cl.info().platform).expect("it was there before");
-    // SAFETY: the application's, and alive.
+    // SAFETY: the program is the application's, and alive.
     let program = unsafe { cuda.hub().graft_foreign(app.program.raw(), &cuda) }.unwrap();
     let takes = Signature::new().buffer::<u32>(Access::ReadWrite);
     let takes = takes.value::<u32>().value::<u32>().value::<u32>();
-    // SAFETY: it touches the first n words.
+    // SAFETY: the kernel touches the first n words.
     let kernel = unsafe { program.kernel("a_step", takes) }.unwrap();
     let (mut model, step) = (random_words(4, WORDS), Step::nth(3));
     let words = cuda.hub().buffer::<u32>(WORDS).shared_with([&cuda]).build().unwrap();

@@ -1,9 +1,9 @@
-//! OpenCL kernels in CUDA's streams: what the rewriter makes of NVIDIA's PTX, anywhere, and whether that computes
-//! the same, bit by bit, where there is a GPU that both APIs see.
+//! OpenCL kernels in CUDA's streams: how the rewriter changes NVIDIA's PTX, on any machine, and whether the result is
+//! identical bit by bit, on a GPU that both APIs see.
 //!
-//! The same for HIP is in `amd`, without a GPU, and in `spirv`, on a HIP runtime that is built on OpenCL, where there is one.
+//! For HIP: `amd`, without a GPU, and `spirv`, on a HIP runtime built on OpenCL if available.
 //!
-//! `conformance/graft` has the kernels, and beside them what NVIDIA's driver 580.159 made of them for an H200.
+//! `conformance/graft` has the kernels, and the PTX that NVIDIA's driver 580.159 made of them for an H200.
 
 mod amd;
 mod cases;
@@ -14,14 +14,14 @@ mod spirv;
 mod stages;
 mod text;
 
-/// Kernels and what their compiler made of them; the names of the latter end as their options do.
+/// Kernels and their PTX; a suffix of the name stands for the compiler's options.
 macro_rules! corpus {
     ($($name:literal),* $(,)?) => {
         [$(($name, include_str!(concat!("../../graft/", $name, ".ptx")))),*]
     };
 }
 
-/// All that can be grafted.
+/// The programs that can be grafted.
 const GRAFTED: [(&str, &str); 13] = corpus![
     "atomics",
     "calls",
@@ -38,6 +38,6 @@ const GRAFTED: [(&str, &str); 13] = corpus![
     "values",
 ];
 
-/// All that cannot.
+/// The programs that cannot be grafted.
 const REFUSED: [(&str, &str); 4] =
     corpus!["index.opt0", "refused_image", "refused_printf", "refused_sampler"];

@@ -1,5 +1,5 @@
-//! The same kernels natively and grafted on a HIP runtime that is built on OpenCL, as SPIR-V. A compiler makes that here, where
-//! there is one: `ONEBUF_CLANG` and `ONEBUF_LLVM_SPIRV`, or `clang` and `llvm-spirv` in the path.
+//! The kernels natively and, as SPIR-V, grafted to a HIP runtime built on OpenCL. They are compiled here if possible, with
+//! `ONEBUF_CLANG` and `ONEBUF_LLVM_SPIRV`, or `clang` and `llvm-spirv` in the path.
 
 use crate::{
     cases::{self, Given},
@@ -9,7 +9,7 @@ use onebuf::{Device, Error, Program, ProgramCache, Result, Source};
 use onebuf_conformance::{Watchdog, assert_same, note, one_api};
 use std::{collections::BTreeMap, env, fs, process::Command, time::Duration};
 
-/// OpenCL's device, and HIP's that is built on it.
+/// An OpenCL device, and the HIP device built on it.
 fn pair() -> Option<(Device, Device)> {
     let builder = onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default());
     let builder = builder.program_cache(ProgramCache::Memory);
@@ -18,7 +18,7 @@ fn pair() -> Option<(Device, Device)> {
     hub.select("hip").into_iter().find_map(both)
 }
 
-/// A file of the corpus as a module; nothing where there is no compiler.
+/// A file of the corpus as a module; `None` without a compiler.
 fn compile(file: &str) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().expect("a folder");
     let [text_at, code_at, module_at] =

@@ -1,12 +1,12 @@
-//! Pipelines that graft by themselves: OpenCL's stages in the queue of the CUDA stage beside them. Over stubs of both, of
-//! which each computes in memory of its own, and on a GPU where there is one.
+//! Pipelines that graft automatically: OpenCL stages run in the queue of the neighbouring CUDA stage. With stubs of both, each
+//! computing in its own memory, and on a GPU if there is one.
 
 use onebuf::{
     Access, Buffer, Device, Grid, Hub, HubBuilder, Kernel, ProgramCache, Queue, Result, RouteKind,
     Signature, Source, args,
     doctor::Verdicts,
     pipeline::{Builder, Filled, Graft, Pipeline, Report, StageReport, Work},
-    topology::{State, Verdict},
+    topology::{Verdict, VerdictState},
     trace::{Event, HubBuilderTraceExt, HubTraceExt, What},
 };
 use onebuf_conformance::{
@@ -17,7 +17,7 @@ use std::{fs, time::Duration};
 const N: usize = 3000;
 const FRAMES: u64 = 16;
 
-/// As `Side` has it, by a name that may be grafted.
+/// The kernel of `Side`, under a name that the graft accepts.
 const TEXT: &str = "
 kernel void advance(global uint *p, uint first, uint n, uint mul, uint add) {
     uint i = (uint)get_global_id(0);
@@ -25,7 +25,7 @@ kernel void advance(global uint *p, uint first, uint n, uint mul, uint add) {
 }
 ";
 
-/// What NVIDIA's compiler would make of the kernel, as far as it matters here: the stub computes by its name.
+/// The relevant parts of what NVIDIA's compiler makes of the kernel; the stub computes by the kernel's name.
 const STEP: &str = "//
 .version 8.8
 .target sm_90, texmode_independent
@@ -46,7 +46,7 @@ const STEP: &str = "//
 /// A program that cannot be grafted.
 const PRINTF: &str = include_str!("../../graft/refused_printf.ptx");
 
-/// The stubs read their parts when they are loaded, so each test is played in a process of its own.
+/// Runs a test in a separate process, because the stubs read their mode when they are loaded.
 fn played(test: &str, binary: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("binary");
@@ -81,7 +81,7 @@ fn builder() -> HubBuilder {
     builder.timeout(Duration::from_secs(60))
 }
 
-/// One chip, as OpenCL and as CUDA see it.
+/// One chip, as an OpenCL and a CUDA device.
 fn pair(hub: &Hub) -> Option<[Device; 2]> {
     let cuda = hub.select("cuda");
     let twice = |cl: &Device| {
@@ -91,12 +91,13 @@ fn pair(hub: &Hub) -> Option<[Device; 2]> {
     hub.select("opencl").iter().find_map(twice)
 }
 
-/// A hub that records, with that verdict of grafting. Of CUDA's memory in OpenCL it is said that nothing is copied: so it is on
-/// a GPU, and by the stubs.
-fn judged(graft: State) -> Option<Hub> {
+/// A hub with a tracer and that verdict on grafting. Its verdicts say that CUDA's memory is shared with OpenCL without a copy,
+/// which is true on a GPU and with the stubs.
+fn judged(graft: VerdictState) -> Option<Hub> {
     let hub = builder().verdicts(Default::default()).build().unwrap();
     let (topology, mut verdicts) = (hub.topology(), Verdicts::default());
-    let proven = Verdict { state: State::Proven, zero_copy: Some(true), ..Verdict::default() };
+    let proven =
+        Verdict { state: VerdictState::Proven, zero_copy: Some(true), ..Verdict::default() };
     for route in topology.routes().iter().filter(|route| route.kind == RouteKind::OpaqueFd) {
         let [from, to] = [route.from, route.to].map(|device| topology.node(device));
         verdicts.insert(from, to, route.kind, proven.clone());
@@ -120,12 +121,12 @@ impl Sides {
         let words = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>();
         let words = words.value::<u32>().value::<u32>().value::<u32>();
         let program = cl.program(&Source::opencl_c(TEXT)).unwrap();
-        // SAFETY: every launch here is on the first words of a buffer that has as many.
+        // SAFETY: every launch here uses the first words of a buffer that has as many.
         let cl = unsafe { program.kernel("advance", words) }.unwrap();
         Self { hub, cl, cuda: Side::open(&cuda).unwrap() }
     }
 
-    /// So many frames through these stages, which are `count` steps. Every element of every frame is checked.
+    /// Runs `FRAMES` frames through these stages, which do `count` steps. Every element of every frame is checked.
     fn run<'s>(&'s self, count: u32, stages: impl FnOnce(Stages<'s>) -> Stages<'s>) -> Ran {
         let trace = self.hub.trace().unwrap();
         trace.clear();
@@ -151,7 +152,7 @@ impl Sides {
         Ran { report, explained, events: trace.events() }
     }
 
-    /// OpenCL's stage, then CUDA's.
+    /// An OpenCL stage, then a CUDA stage.
     fn two<'s>(&'s self, stages: Stages<'s>) -> Stages<'s> {
         self.cuda(self.cl(stages, 1), 2)
     }
@@ -168,7 +169,7 @@ impl Sides {
 
 type Stages<'s> = Builder<'s, Buffer<u32>>;
 
-/// One step of a frame, in whatever queue the stage has.
+/// One step of a frame, in the stage's queue.
 fn step(kernel: &Kernel, nth: u32) -> impl FnMut(Work<'_, Buffer<u32>>) -> Result<()> + Send + '_ {
     let Step { mul, add } = Step::nth(nth);
     move |work| {
@@ -190,7 +191,7 @@ impl Ran {
         (device, graft.clone())
     }
 
-    /// How often a buffer went from one device to another, neither of which is the host.
+    /// How often a buffer went from one device to another, without the host.
     fn crossings(&self) -> usize {
         let between = |event: &&Event| {
             let both = [Some(event.device), event.from].map(|d| d.map_or(0, |d| d.get()));
@@ -199,7 +200,7 @@ impl Ran {
         self.events.iter().filter(between).count()
     }
 
-    /// In how many queues kernels were launched.
+    /// The number of queues in which kernels were launched.
     fn queues(&self) -> usize {
         let launches = self.events.iter().filter(|event| event.what == What::Launch);
         let mut queues: Vec<_> = launches.map(|event| (event.device, event.queue)).collect();
@@ -240,15 +241,15 @@ impl Ran {
 #[test]
 #[ignore = "played with the stubs"]
 fn moved() {
-    let sides = Sides::of(judged(State::Proven).unwrap());
+    let sides = Sides::of(judged(VerdictState::Proven).unwrap());
     sides.run(2, |stages| sides.two(stages)).assert_moved(&[0]);
     sides.run(2, |stages| sides.two(stages).one_thread()).assert_moved(&[0]);
-    // Behind its neighbour, on both of its sides, and through one that moved itself.
+    // After its neighbour, on both sides of it, and next to a stage that moved itself.
     sides.run(2, |all| sides.cl(sides.cuda(all, 1), 2)).assert_moved(&[1]);
     sides.run(3, |all| sides.cl(sides.cuda(sides.cl(all, 1), 2), 3)).assert_moved(&[0, 2]);
     let four = |all| sides.cl(sides.cuda(sides.cl(sides.cl(all, 1), 2), 3), 4);
     sides.run(4, four).assert_moved(&[0, 1, 3]);
-    // Nothing to move to.
+    // There is no stage to move to.
     let alone = sides.run(2, |all| sides.cl(sides.cl(all, 1), 2));
     assert_eq!((alone.stage(0).1, alone.stage(1).1), (None, None));
     assert!(alone.events.iter().all(|event| event.what != What::Graft));
@@ -257,12 +258,12 @@ fn moved() {
 #[test]
 #[ignore = "played with the stubs"]
 fn not_moved() {
-    let sides = Sides::of(judged(State::Proven).unwrap());
+    let sides = Sides::of(judged(VerdictState::Proven).unwrap());
     sides.run(2, |stages| sides.two(stages).no_graft()).assert_native("turned off");
     let silent = sides
         .run(2, |stages| sides.cuda(stages.stage("cl", sides.cl.device(), step(&sides.cl, 1)), 2));
     silent.assert_native("does not say which kernels");
-    let refuted = Sides::of(judged(State::Refuted).unwrap());
+    let refuted = Sides::of(judged(VerdictState::Refuted).unwrap());
     refuted.run(2, |stages| refuted.two(stages)).assert_native("refuted: by this test");
     let unproven =
         Sides::of(builder().verdicts(Default::default()).trace(1 << 16).build().unwrap());
@@ -276,7 +277,7 @@ fn not_moved() {
 #[test]
 #[ignore = "played with the stubs"]
 fn refused() {
-    let sides = Sides::of(judged(State::Proven).unwrap());
+    let sides = Sides::of(judged(VerdictState::Proven).unwrap());
     let ran = sides.run(2, |stages| sides.two(stages));
     ran.assert_native("`printf` is not grafted");
     ran.assert_native("line ");
@@ -285,7 +286,7 @@ fn refused() {
 #[test]
 #[ignore = "played with the stubs"]
 fn kernels() {
-    let sides = Sides::of(judged(State::Proven).unwrap());
+    let sides = Sides::of(judged(VerdictState::Proven).unwrap());
     let buffer = sides.hub.buffer::<u32>(N);
     let buffer = buffer.shared_with([sides.cl.device(), &sides.cuda.device]).build().unwrap();
     let (mut model, kernel) = (random_words(7, N), &sides.cl);
@@ -311,12 +312,12 @@ fn kernels() {
     assert_same(&buffer.to_vec().unwrap(), &model, "by turns");
 }
 
-/// The same on a real chip: OpenCL's compiler, CUDA's stream.
+/// The pipelines on a real chip: OpenCL's compiler, CUDA's stream.
 #[test]
 fn on_a_gpu_nothing_is_handed_over() {
     let _alone = one_api();
     let _watchdog = Watchdog::new("a pipeline that grafts", Duration::from_secs(240));
-    let Some(hub) = judged(State::Proven) else {
+    let Some(hub) = judged(VerdictState::Proven) else {
         return note("skip: no GPU that both OpenCL and CUDA see");
     };
     let sides = Sides::of(hub);

@@ -1,4 +1,4 @@
-//! The rewriter on what a real compiler wrote.
+//! The rewriter on a real compiler's output.
 
 use crate::{GRAFTED, REFUSED};
 use onebuf::graft::rewrite;
@@ -16,7 +16,7 @@ fn nothing_of_opencls_own_is_left() {
     }
 }
 
-/// The first lines say how each kernel takes its arguments.
+/// The first lines describe the arguments of each kernel.
 #[test]
 fn kernels_say_what_they_take() {
     let says = |name: &str, line: &str| {
@@ -34,14 +34,14 @@ fn kernels_say_what_they_take() {
     says("groups", "groups_required memory offset:1 offset:0 group:32:2:1");
     says("values", "values_none");
     says("values", "values_struct memory value:96 value:1 offset:0");
-    // Not inlined, so that nobody can tell the functions where the launch begins.
+    // Not inlined, so the functions cannot receive the launch offset.
     says("local.opt0", "local_one memory memory local:16 from-zero");
 }
 
 #[test]
 fn what_is_not_the_same_there_is_refused_with_its_line() {
     let why = [
-        ("index.opt0", "`get_work_dim` inside of a function"),
+        ("index.opt0", "`get_work_dim` inside a function"),
         ("refused_image", "images and samplers are not grafted"),
         ("refused_printf", "`printf` is not grafted"),
         ("refused_sampler", "images and samplers are not grafted"),
@@ -53,7 +53,7 @@ fn what_is_not_the_same_there_is_refused_with_its_line() {
     }
 }
 
-/// Constants change their place only where they must.
+/// Constants move to another address space only if necessary.
 #[test]
 fn tables_stay_constant_without_constant_arguments() {
     let numbers = GRAFTED.iter().find(|(name, _)| *name == "numbers").expect("one of them").1;
@@ -66,7 +66,7 @@ fn tables_stay_constant_without_constant_arguments() {
     assert_eq!(count(&text, "ld.global.nc."), 8);
 }
 
-/// NVIDIA's assembler takes it: `ONEBUF_PTXAS` names one, else the one in the path.
+/// NVIDIA's assembler accepts the text: `ONEBUF_PTXAS`, or the one in the path.
 #[test]
 fn the_assembler_takes_it() {
     let ptxas = std::env::var("ONEBUF_PTXAS").unwrap_or_else(|_| "ptxas".into());

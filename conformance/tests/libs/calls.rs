@@ -1,4 +1,4 @@
-//! What the libraries are asked, word for word; their handles; and devices that have none.
+//! The exact calls of the libraries, their handles, and devices without libraries.
 
 use super::{each, journal};
 use onebuf::{
@@ -157,10 +157,10 @@ fn a_queue_has_one_handle_and_destroys_it_once() {
         }
         assert_eq!(probe.live()["blas"], 2);
         let [first, second] = queues;
-        // While its work is under way, which the stub would not forgive.
+        // Dropped with work in flight, which the stub would not tolerate if the handle were destroyed.
         product(&first, &Gemm::new(2, 2, 2), [&a, &b, &c]).unwrap();
         drop(first);
-        // The buffers were used on the queue, and may keep it until the next one has taken them.
+        // The buffers were used on the queue, and may keep it until another queue uses them.
         product(&second, &Gemm::new(2, 2, 2), [&a, &b, &c]).unwrap();
         drop((a, b, c, second));
         assert_eq!(probe.live().get("blas"), None, "{:?}", probe.live());

@@ -1,4 +1,4 @@
-//! Everything again with each call failing in turn: nothing is lost, nothing hangs, and the next try works.
+//! Everything again with each call failing in turn: nothing leaks, nothing hangs, and the next run works.
 
 use super::{each, journal, stubbed};
 use onebuf::{
@@ -9,7 +9,7 @@ use onebuf_conformance::note;
 
 const N: usize = 20;
 
-/// Every call that there is.
+/// Uses every call of the libraries.
 fn life(device: &Device) -> Result<()> {
     let make = |len: usize| device.hub().buffer::<Complex32>(len).shared_with([device]).build();
     let (x, y, z) = (make(N * N)?, make(N * N)?, make(N * N)?);
@@ -31,7 +31,7 @@ fn life(device: &Device) -> Result<()> {
     z.to_vec().map(drop)
 }
 
-/// What `life` asks of the libraries.
+/// The library calls that `life` makes.
 const CALLS: [&[&str]; 2] = [
     &[
         "cublasCreate_v2",
@@ -89,7 +89,7 @@ fn a_call_that_fails_is_named_and_the_next_life_works() {
     });
 }
 
-/// Drivers' calls as well, in whatever order waiting brings them.
+/// Driver calls fail too, in whatever order waits bring them.
 #[test]
 fn lives_whose_calls_fail() {
     each(|api, builder| {
@@ -100,7 +100,7 @@ fn lives_whose_calls_fail() {
             let builder = stubbed(api).expect("it was there before").probe(probe.clone());
             let hub = builder.build().unwrap();
             let device = hub.device(api).unwrap();
-            // Numbers that no library and no driver takes for the end of a context.
+            // Codes that no library or driver treats as the end of a context.
             probe.fail_nth(n, [3, 8, 14][n as usize % 3]);
             let outcome = life(&device);
             let Some(call) = probe.failed() else {
@@ -115,7 +115,7 @@ fn lives_whose_calls_fail() {
             }
             drop((device, hub));
             assert!(probe.live().is_empty(), "{what}: {:?} left", probe.live());
-            journal(); // nobody reads it here, and it has an end
+            journal(); // discarded, because the stub's journal is limited
             n += 1;
         }
         note(&format!("{api}: {n} calls swept"));

@@ -1,5 +1,5 @@
-//! Libraries on views: over the stub that plays CUDA's and ROCm's, and over the real ones where there is a GPU. What they
-//! compute is held against the CPU's side, which has tests of its own.
+//! Libraries on views: with the stub of CUDA's and ROCm's libraries, and with the real ones on a GPU. Results are
+//! compared with the CPU implementation, which has its own tests.
 
 mod calls;
 mod faults;
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// A hub that has the stub's two devices as those of one API, with that API's libraries.
+/// A hub with the stub's two devices as devices of one API, with that API's libraries.
 fn stubbed(api: &str) -> Option<HubBuilder> {
     let library = cuda_stub()?.to_string_lossy().into_owned();
     let builder =
@@ -31,22 +31,22 @@ fn stubbed(api: &str) -> Option<HubBuilder> {
     Some(own.into_iter().fold(builder, |builder, own| builder.math_library(own, &library)))
 }
 
-/// A test over both APIs.
+/// Runs a test with both APIs.
 fn each(test: impl Fn(&str, HubBuilder)) {
     let _alone = one_api();
     let _watchdog = Watchdog::new("the stub's libraries", Duration::from_secs(240));
     for api in ["cuda", "hip"] {
         let Some(builder) = stubbed(api) else { return };
-        journal(); // what tests before have left
+        journal(); // discards what earlier tests left
         test(api, builder);
     }
 }
 
-/// What the stub's libraries were asked since the last time, a line for each call.
+/// Returns the calls of the stub's libraries since the last time, one line each.
 fn journal() -> Vec<String> {
     let library = cuda_stub().expect("it was there before");
     let mut text = vec![0u8; 1 << 16];
-    // SAFETY: the stub, whose function writes a string of at most so many bytes.
+    // SAFETY: the stub's function writes a string of at most that many bytes.
     let text = unsafe {
         let stub = libloading::Library::new(library).unwrap();
         let log = stub.get::<unsafe extern "C" fn(*mut c_char, usize)>(c"onebuf_stub_log").unwrap();

@@ -1,4 +1,4 @@
-//! Every call on a device gives what it gives on the host.
+//! Every call computes on a device what it computes on the host.
 
 use super::each;
 use onebuf::{
@@ -58,7 +58,7 @@ impl<'a> Pair<'a> {
         Ok(Pair { hub, device, queues: [device.queue()?, hub.host().queue()?] })
     }
 
-    /// The same contents on both, in memory of their own.
+    /// Buffers with the same contents on both, in separate memory.
     fn twice<T: Checked>(&self, contents: &[T]) -> Result<[Buffer<T>; 2]> {
         let make = |device: &Device| {
             let buffer = self.hub.buffer::<T>(contents.len()).shared_with([device]).build()?;
@@ -127,7 +127,7 @@ fn systems<T: Checked>(device: &Device, seed: u64, largest: usize) -> Result<()>
         let (n, columns) = (largest - round, 2 + round);
         let (ld, ldb) = (n + round, n + round % 2);
         let mut matrix = random::<T>(seed, ld * n);
-        // A strong diagonal: both sides' roundings stay small.
+        // A dominant diagonal keeps rounding errors small on both sides.
         (0..n).for_each(|i| matrix[i * (ld + 1)] = T::of(n as f64, i as f64));
         let (a, b) = (pair.twice(&matrix)?, pair.twice(&random::<T>(seed + 1, ldb * columns))?);
         let inverse = pair.twice(&vec![T::of(3.0, 4.0); n * n])?;
@@ -155,7 +155,7 @@ fn singular(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A transform on one queue, a product on a second one of the same device: the view waits for the transform.
+/// A transform on one queue, a product on a second queue of the same device: the view waits for the transform.
 fn two_queues(device: &Device, len: usize) -> Result<()> {
     let (hub, first, second) = (device.hub(), device.queue()?, device.queue()?);
     let make = |len: usize| hub.buffer::<Complex32>(len).shared_with([device]).build();
@@ -206,7 +206,7 @@ fn the_stub_computes_what_the_host_does() {
     });
 }
 
-/// Real libraries on a real GPU, where both are here.
+/// Real libraries on a real GPU, if both are available.
 #[test]
 fn real_libraries_compute_what_the_host_does() {
     let _alone = one_api();

@@ -1,8 +1,8 @@
-//! The same with memory of a device, which goes to the other process by a descriptor: over the stubs of CUDA, HIP and
-//! OpenCL, whose memory is really shared; and on what is really there.
+//! Device memory in two processes, passed by a descriptor: with the stubs of CUDA, HIP and OpenCL, whose memory is
+//! really shared, and with the real devices of this machine.
 //!
-//! The stubs read their parts when they are loaded, so each test is this program again, with them; and that one starts
-//! the second process.
+//! The stubs read their mode when they are loaded, so each test starts this program again with the stubs, and that
+//! process starts the second one.
 
 use super::{
     Hands, N, ON_DEVICE, SOON, Second, Stage, alone, assert_found_out, open_fds, own_rounds,
@@ -12,7 +12,7 @@ use onebuf::{Buffer, Error, Hub, MemoryKind, Pool, peer::Offer};
 use onebuf_conformance::note;
 use std::{fs, thread, time::Duration};
 
-/// Of the stubs' first device.
+/// The UUID of the stubs' first device.
 pub const UUID: &str = "01112131-4151-6171-8191-a1b1c1d1e1f1";
 const ANOTHER_CHIP: &str = "deadbeef000000000000000000000000";
 const NO_IMPORT: &str = "cuImportExternalMemory:801";
@@ -59,12 +59,12 @@ fn a_driver_that_takes_its_own_memory_only_as_its_own() {
     play("as_its_own", "CUDA", "imports,cached", &[]);
 }
 
-/// The device that has the memory.
+/// The device that owns the memory.
 pub fn home(hub: &Hub) -> onebuf::Device {
     hub.device("cuda:0").or_else(|_| hub.device("hip:0")).expect("a stub")
 }
 
-/// Exportable memory that the hands' device and its home see.
+/// Exportable memory for the hands' device and its home.
 fn buffer(hub: &Hub, home: &onebuf::Device, hands: &Hands) -> Buffer<u32> {
     let builder = hands.builder(hub.buffer::<u32>(N)).shared_with([home]);
     let buffer = builder.memory_kind(MemoryKind::Exportable).allocate_on(home).build().unwrap();
@@ -101,7 +101,7 @@ fn both_sides() {
     let _alone = alone();
     let hub = whole_hub();
     let home = home(&hub);
-    // Over OpenCL, too: by an alias of the owner's memory, and as the client's home.
+    // With OpenCL too: as an alias of the owner's memory, and as the client's home.
     for mine in [home.id(), "opencl:0"] {
         for theirs in [home.id(), "opencl:0"] {
             rounds_with(&hub, &home, &on_device(mine), &on_device(theirs));
@@ -109,7 +109,7 @@ fn both_sides() {
     }
 }
 
-/// The control: a second process that looks at other memory finds every page wrong, and so does the owner.
+/// The control: a second process with separate memory finds every page wrong, and so does the owner.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn apart() {
@@ -132,7 +132,7 @@ fn killed() {
     }
 }
 
-/// Peers that are killed in the middle of writing: each is told at once, and the buffer lives on.
+/// Peers are killed while they write: the owner gets an error immediately, and the buffer stays usable.
 fn dies(hub: &Hub, home: &onebuf::Device, theirs: &str, times: usize) {
     let (stage, hands) = (Stage::new(), Hands::open(hub, &on_device(home.id())).unwrap());
     let buffer = buffer(hub, home, &hands);
@@ -158,13 +158,13 @@ fn dies(hub: &Hub, home: &onebuf::Device, theirs: &str, times: usize) {
     assert!(fds.iter().all(|&count| count == fds[1]), "fds leak: {fds:?}");
 }
 
-/// A second process with another environment.
+/// Starts a second process with further environment variables.
 pub fn spawn(stage: &Stage, device: &str, environment: &[(&str, &str)]) -> Second {
     let mut command = stage.command("rounds", &on_device(device));
     Second(command.envs(environment.iter().copied()).spawn().expect("it starts"))
 }
 
-/// What a second process says that cannot attach; the owner is told, and serves the next.
+/// Returns the error of a second process that cannot attach. The owner gets an error and can serve the next.
 pub fn refused(offer: &mut Offer<'_, u32>, mut second: Second) -> String {
     let error = offer.accept(SOON).map(drop).unwrap_err();
     assert!(matches!(error, Error::PeerLost { .. }), "{error}");
@@ -187,7 +187,7 @@ fn refusals() {
         let why = refused(&mut offer, spawn(&stage, "host", &with));
         assert!(why.contains(UUID) && why.contains("opaque_fd of cuda:0"), "{why}");
     }
-    // The owner does not choose which driver takes its descriptor.
+    // The owner does not choose the driver that imports its descriptor.
     let why = refused(&mut offer, spawn(&stage, "host", &[]));
     assert!(why.contains(UUID) && why.contains("one of cuda:0, opencl:0"), "{why}");
     let both = format!("{NO_IMPORT},cuMemImportFromShareableHandle:801");
@@ -195,7 +195,7 @@ fn refusals() {
     assert!(why.contains("cuda:0 does not import its memory"), "{why}");
     assert!(why.contains("cuImportExternalMemory"), "the first refusal is told: {why}");
 
-    // Elements of another size, as with pages.
+    // Elements of another size, as with host pages.
     let path = stage.socket().to_str().unwrap().to_owned();
     let other = thread::spawn(move || {
         onebuf::peer::Attach::to(path).open::<u64>(&whole_hub(), |w| w).map(drop).unwrap_err()
@@ -203,7 +203,7 @@ fn refusals() {
     assert!(matches!(offer.accept(SOON).map(drop), Err(Error::InvalidArgument(_))));
     assert!(matches!(other.join().unwrap(), Error::InvalidArgument(_)));
 
-    // What is left is an owner that serves.
+    // The owner can still serve.
     let mut second = stage.spawn("rounds", &on_device("cuda:0"));
     let mut visit = offer.accept(SOON).unwrap();
     assert_eq!(own_rounds(&hands, &mut visit, 1).unwrap(), 0);
@@ -225,7 +225,7 @@ fn not_offered(hub: &Hub, home: &onebuf::Device) {
     }
 }
 
-/// What the driver does not import as others' memory it imports as its own: told by the calls that the stub saw.
+/// Memory that the driver does not import as external memory is imported as its own, as the stub's record of calls shows.
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn as_its_own() {
@@ -250,7 +250,7 @@ fn as_its_own() {
     );
 }
 
-/// On the GPUs of this machine that export their memory, by each device of the same chip that imports it.
+/// On real GPUs that export their memory, with each device of the same chip that imports it.
 #[test]
 fn real_device_memory_in_two_processes() {
     let _alone = alone();

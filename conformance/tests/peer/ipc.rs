@@ -1,5 +1,5 @@
-//! The same with a device's plain memory, which goes to the other process by a handle of its API: over the stubs of CUDA
-//! and HIP; and on what is really there.
+//! Plain device memory in two processes, passed by an IPC handle of its API: with the stubs of CUDA and HIP, and with
+//! the real devices of this machine.
 
 use super::{
     ACROSS, Hands, SOON, Stage, alone, assert_found_out,
@@ -13,7 +13,7 @@ use onebuf::{
 use onebuf_conformance::note;
 use std::{fs, thread, time::Duration};
 
-/// 4 MiB: whole blocks, as handles are for.
+/// 4 MiB: whole blocks, which IPC handles require.
 const N: usize = 1 << 20;
 
 fn play(test: &str, environment: &[(&str, &str)]) {
@@ -32,7 +32,7 @@ fn late_work_is_waited_for() {
     play("both_sides", &[("ONEBUF_CUDA_STUB_DELAY_US", "500")]);
 }
 
-/// The second process works on another GPU: it has a copy, which goes from one to the other.
+/// The second process uses another GPU: it has a replica, copied between the GPUs.
 #[test]
 fn another_gpu_gets_peer_copies() {
     play("across", &[]);
@@ -54,7 +54,7 @@ fn what_cannot_be_is_told() {
     play("refusals", &[]);
 }
 
-/// Plain memory that its home sees.
+/// Plain memory for its home.
 fn buffer(hub: &Hub, home: &onebuf::Device) -> Buffer<u32> {
     let builder = hub.buffer::<u32>(N).shared_with([home]).memory_kind(MemoryKind::Device);
     builder.allocate_on(home).build().unwrap()
@@ -131,7 +131,7 @@ fn killed() {
     dies(&hub, &home(&hub), 4);
 }
 
-/// Peers that are killed in the middle of writing: each is told at once, and the buffer lives on.
+/// Peers are killed while they write: the owner gets an error immediately, and the buffer stays usable.
 fn dies(hub: &Hub, home: &onebuf::Device, times: usize) {
     let (stage, hands) = (Stage::new(), Hands::open(hub, &on_device(home.id())).unwrap());
     let buffer = buffer(hub, home);
@@ -166,22 +166,22 @@ fn refusals() {
     let hands = Hands::open(&hub, &on_device(home.id())).unwrap();
     let buffer = buffer(&hub, &home);
     let mut offer = offer(&buffer, &stage);
-    // Nobody there has such a device.
+    // The second process has no such device.
     let off = [("ONEBUF_CUDA_LIB", "none"), ("ONEBUF_HIP_LIB", "none")];
     let why = refused(&mut offer, spawn(&stage, "host", &off));
     assert!(why.contains(UUID) && why.contains(&format!("{api}_ipc of {}", home.id())), "{why}");
-    // The driver there does not open it.
+    // Its driver does not open the handle.
     let fails = ("ONEBUF_CUDA_STUB_FAIL", "cuIpcOpenMemHandle_v2:201,hipIpcOpenMemHandle:201");
     let why = refused(&mut offer, spawn(&stage, home.id(), &[fails]));
     assert!(
         why.contains("does not import its memory") && why.contains("IpcOpenMemHandle"),
         "{why}"
     );
-    // Nor does it tell how long it is.
+    // Its driver does not report the size.
     let fails = ("ONEBUF_CUDA_STUB_FAIL", "cuMemGetAddressRange_v2:1,hipMemGetAddressRange:1");
     let why = refused(&mut offer, spawn(&stage, home.id(), &[fails]));
     assert!(why.contains("GetAddressRange"), "{why}");
-    // This very process.
+    // The same process.
     let path = stage.socket().to_str().unwrap().to_owned();
     let here = thread::spawn(move || {
         Attach::to(path).open::<u32>(&whole_hub(), |builder| builder).map(drop).unwrap_err()
@@ -191,7 +191,7 @@ fn refusals() {
     assert!(matches!(here, Error::Unsupported { .. }), "{here}");
     assert!(here.to_string().contains("the one that exported it"), "{here}");
 
-    // What is left is an owner that serves.
+    // The owner can still serve.
     let mut second = stage.spawn("rounds", &on_device(home.id()));
     let mut visit = offer.accept(SOON).unwrap();
     assert_eq!(own_rounds(&hands, &mut visit, 1).unwrap(), 0);
@@ -201,7 +201,7 @@ fn refusals() {
     not_offered(&hub, &home);
 }
 
-/// What would show others' memory.
+/// Buffers whose handle would expose other memory are not offered.
 fn not_offered(hub: &Hub, home: &onebuf::Device) {
     let stage = Stage::new();
     let builder = |n| hub.buffer::<u32>(n).shared_with([home]).memory_kind(MemoryKind::Device);
@@ -215,7 +215,7 @@ fn not_offered(hub: &Hub, home: &onebuf::Device) {
     }
 }
 
-/// On the GPUs of this machine whose plain memory has handles.
+/// On real GPUs whose plain memory has IPC handles.
 #[test]
 fn real_plain_memory_in_two_processes() {
     let _alone = alone();

@@ -1,6 +1,6 @@
-//! One buffer, two processes: every page from both sides, and what is left when one of them dies.
+//! One buffer, two processes: every page from both sides, and the state after one of them dies.
 //!
-//! The second process is this test program again, told by its environment which part to play.
+//! The second process is this test program again; its environment selects the part to play.
 
 mod device;
 mod ipc;
@@ -23,15 +23,15 @@ use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A part to play, the socket, and the device of the second process.
+/// The part to play, the socket, and the device of the second process.
 const PART: &str = "ONEBUF_TEST_PEER";
 const SOCKET: &str = "ONEBUF_TEST_SOCKET";
 const DEVICE: &str = "ONEBUF_TEST_DEVICE";
 
-/// 16 MiB and a little: whole pages, and a last one that is not.
+/// 16 MiB and a little: whole pages, and a partial last one.
 const N: usize = (4 << 20) + 300;
 
-/// Fds are counted, so one test at a time.
+/// One test at a time, because descriptors are counted.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -45,7 +45,7 @@ fn hub() -> Hub {
     builder.without(["cuda", "hip"]).copies(CopyPolicy::Allow).build().expect("the host")
 }
 
-/// With every API, for device memory.
+/// A hub with every API, for device memory.
 fn whole_hub() -> Hub {
     let builder = onebuf::builder()
         .without(["vulkan", "gl"])
@@ -58,28 +58,28 @@ fn open_fds() -> usize {
     fs::read_dir("/proc/self/fd").expect("this process").count()
 }
 
-/// What both sides know: every word is different in every round.
+/// The pattern that both sides compute: every word differs in every round.
 fn pattern(session: u64, round: u64, n: usize) -> Vec<u32> {
     let seed =
         (session as u32).wrapping_mul(0x9e37_79b9) ^ (round as u32).wrapping_mul(0x85eb_ca6b);
     (0..n as u32).map(|i| (i ^ seed).wrapping_mul(0x2c1b_3c6d)).collect()
 }
 
-/// One process's way to write the buffer and to look at it: the host's, or a device's own.
+/// How one process writes and reads the buffer: by the host, or by a device.
 struct Hands {
     side: Option<Side>,
-    /// How the device sees the pages: in place, or as a copy of its own. None for device memory.
+    /// The device's route to the pages: in place, or a replica. `None` for device memory.
     route: Option<RouteKind>,
     on_device: bool,
-    /// Those of which one takes the owner's memory, where the side's own has a copy: it has to be named, too.
+    /// Candidates to import the owner's memory if the side's own device has a replica; they must be named too.
     takes: Vec<onebuf::Device>,
 }
 
-/// Behind the name of a device that is to have a copy of its own.
+/// Suffix of a device name: the device gets a replica.
 const STAGED: &str = "+staged";
-/// Behind the name of one that is to see a device's memory, and copy nothing.
+/// Suffix of a device name: the device accesses device memory without a copy.
 const ON_DEVICE: &str = "+device";
-/// Behind the name of one that is to have a copy of another device's memory.
+/// Suffix of a device name: the device gets a replica of another device's memory.
 const ACROSS: &str = "+across";
 
 impl Hands {
@@ -111,7 +111,7 @@ impl Hands {
         }
     }
 
-    /// The device sees the buffer as it should, or the test would say nothing of it.
+    /// Asserts that the device accesses the buffer by the intended route.
     fn assert_route(&self, buffer: &Buffer<u32>) {
         let plan = buffer.plan();
         let on_device = matches!(plan.memory_kind, MemoryKind::Exportable | MemoryKind::Device);
@@ -124,7 +124,7 @@ impl Hands {
         }
     }
 
-    /// By a kernel where there is a device: `x * mul + add + i` of what the host wrote first.
+    /// Writes by a kernel if there is a device: `x * mul + add + i` of what the host wrote first.
     fn write(&self, buffer: &Buffer<u32>, session: u64, round: u64) -> Result<()> {
         buffer.write(&pattern(session, round, buffer.len()))?;
         match &self.side {
@@ -137,7 +137,7 @@ impl Hands {
         }
     }
 
-    /// How many pages are not what the other process wrote, as this side's device sees them.
+    /// Counts the pages that differ from what the other process wrote, as this side's device sees them.
     fn wrong_pages(&self, buffer: &Buffer<u32>, session: u64, round: u64) -> Result<usize> {
         let mut want = pattern(session, round, buffer.len());
         step_model(&mut want, Step::nth(round as u32));
@@ -149,7 +149,7 @@ impl Hands {
     }
 }
 
-/// The second process: not a test, unless it is told to be one.
+/// The second process: not a test, unless the environment selects a part.
 #[test]
 fn second_process() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -179,7 +179,7 @@ fn play(part: &str, socket: &str, device: &str) -> Result<()> {
             println!("\ncopied: {}", hub.ledger().implied_bytes());
             Ok(())
         }
-        // Looks at a buffer of its own instead: what must be found out.
+        // Uses a separate buffer instead, which must be detected.
         "apart" => {
             let own = hub.buffer::<u32>(attached.buffer().len());
             let own = own.shared_with(hands.side.iter().map(|side| &side.device)).build()?;
@@ -200,7 +200,7 @@ fn play(part: &str, socket: &str, device: &str) -> Result<()> {
     }
 }
 
-/// Checks and writes until the owner has had enough.
+/// Checks and writes until the owner leaves.
 fn rounds(hands: &Hands, mut attached: Attached<u32>) -> Result<()> {
     let mut wrong = 0;
     loop {
@@ -245,15 +245,15 @@ impl Stage {
     }
 }
 
-/// The other process; killed when the test is over.
+/// The other process; killed at the end of the test.
 struct Second(Child);
 
 impl Second {
-    /// What it says in a line that begins so.
+    /// Returns the rest of its output line with that beginning.
     fn says(&mut self, beginning: &str) -> String {
         let out = self.0.stdout.as_mut().expect("piped");
         let mut heard = String::new();
-        // Not a byte more than the line: what comes after it is for the next question.
+        // Reads not a byte beyond the line, because the rest is for the next call.
         for line in BufReader::with_capacity(1, out).lines().map_while(|line| line.ok()) {
             if let Some(rest) = line.strip_prefix(beginning) {
                 return rest.trim().to_owned();
@@ -277,7 +277,7 @@ impl Drop for Second {
     }
 }
 
-/// A buffer as the owner's device wants it, in host pages.
+/// A buffer in host pages, with the owner's device.
 fn buffer(hub: &Hub, hands: &Hands) -> Buffer<u32> {
     let builder = hands.builder(hub.buffer::<u32>(N));
     let builder = builder.memory_kind(onebuf::MemoryKind::HostPages).allocate_on(&hub.host());
@@ -286,7 +286,7 @@ fn buffer(hub: &Hub, hands: &Hands) -> Buffer<u32> {
     buffer
 }
 
-/// The owner's rounds; gives how many pages were wrong.
+/// The owner's rounds; returns the number of wrong pages.
 fn own_rounds(hands: &Hands, visit: &mut Visit<'_, '_, u32>, many: usize) -> Result<usize> {
     let mut wrong = 0;
     for _ in 0..many {
@@ -299,7 +299,7 @@ fn own_rounds(hands: &Hands, visit: &mut Visit<'_, '_, u32>, many: usize) -> Res
     Ok(wrong)
 }
 
-/// Who takes part: the host, and PoCL where it is, in place and with copies.
+/// The participants: the host, and PoCL if available, in place and with replicas.
 fn devices(hub: &Hub) -> Vec<String> {
     let pocl = hub.select("Portable Computing Language");
     if pocl.is_empty() {
@@ -329,7 +329,7 @@ fn every_page_from_both_sides() {
     }
 }
 
-/// The control: a second process that looks at other memory finds every page wrong, and so does the owner.
+/// The control: a second process with separate memory finds every page wrong, and so does the owner.
 #[test]
 fn two_memories_are_found_out() {
     let _alone = alone();
@@ -338,7 +338,7 @@ fn two_memories_are_found_out() {
     assert_found_out(&stage, &hands, &buffer(&hub, &hands), "host");
 }
 
-/// A second process that looks at other memory finds every page wrong, and so does the owner.
+/// Asserts that both processes find every page wrong if the second one uses separate memory.
 fn assert_found_out(stage: &Stage, hands: &Hands, buffer: &Buffer<u32>, theirs: &str) {
     let mut offer = Offer::open(buffer, stage.socket().to_str().unwrap()).unwrap();
     let mut second = stage.spawn("apart", theirs);
@@ -349,7 +349,7 @@ fn assert_found_out(stage: &Stage, hands: &Hands, buffer: &Buffer<u32>, theirs: 
     assert_eq!(second.says("wrong pages:"), pages.to_string());
 }
 
-/// Two offers would each have a peer whose turn it is.
+/// With two offers, two peers could have their turn at once.
 #[test]
 fn a_buffer_is_offered_once() {
     let _alone = alone();
@@ -379,12 +379,12 @@ fn a_killed_peer_is_lost_and_the_buffer_lives_on() {
             assert_eq!(second.says("writing"), "");
             assert!(matches!(buffer.to_vec(), Err(Error::Busy { .. })));
             second.kill();
-            // Not `Timeout`: whoever waits is told at once.
+            // Not `Timeout`: the waiter gets the error immediately.
             let error = visit.wait(Duration::from_secs(10)).unwrap_err();
             assert!(matches!(error, Error::PeerLost { .. }), "{error}");
             assert!(!visit.has_left());
             drop(visit);
-            // Some of it may be the peer's, but every word is one that somebody wrote.
+            // Some words may be the peer's, but each is one that either side wrote.
             let all = buffer.to_vec().unwrap();
             assert!(all.iter().all(|&word| word == 7 || word == u32::MAX), "round {round}");
             hands.write(&buffer, 1, 2).unwrap();
@@ -430,12 +430,12 @@ fn many_peers_one_after_another() {
     assert!(fds.iter().all(|&count| count == fds[1]), "fds leak: {fds:?}");
 }
 
-/// Needs root, to be two users.
+/// Needs root, to run as two users.
 #[test]
 fn another_user_is_refused_unless_allowed() {
     let _alone = alone();
     const NOBODY: u32 = 65534;
-    // The owner of a file that this process makes is this process.
+    // The owner of a new file is this process's user.
     let mine = fs::metadata(Stage::new().folder.path()).map(|meta| {
         use std::os::unix::fs::MetadataExt;
         meta.uid()
@@ -446,14 +446,14 @@ fn another_user_is_refused_unless_allowed() {
     let (hub, stage) = (hub(), Stage::new());
     let hands = Hands::open(&hub, "host").unwrap();
     let buffer = hub.buffer::<u32>(5000).build().unwrap();
-    // The program must be one that the other user may run.
+    // The other user must be allowed to run the program.
     let program = stage.folder.path().join("second");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let spawn = |trust: &str| {
         let open = |path: PathBuf, mode| {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
-        // Closed when it was checked, opened now: what is left is the check of the user.
+        // The folder was private when it was checked and is opened now, so that only the check of the user is left.
         open(stage.folder.path().into(), 0o711);
         open(stage.socket(), 0o777);
         open(program.clone(), 0o755);
@@ -480,7 +480,7 @@ fn another_user_is_refused_unless_allowed() {
 
     close();
     let mut offer = Offer::open(&buffer, stage.socket().to_str().unwrap()).unwrap();
-    // And the other way round: it does not trust an owner of another user either.
+    // In the other direction: the client does not trust an owner of another user either.
     let mut second = spawn("1");
     assert!(second.says("error:").contains("user 0"));
     offer = offer.allow_uid(NOBODY);

@@ -1,4 +1,4 @@
-//! Statistics, to the byte.
+//! Pool statistics, to the byte.
 
 use crate::host;
 use onebuf::{
@@ -27,8 +27,7 @@ fn a_scripted_sequence() {
     (wanted.hits, wanted.misses, wanted.made, wanted.lost) = (2, 4, 4, 1);
     (wanted.live_buffers, wanted.live_bytes) = (1, BYTES);
     (wanted.peak_live_bytes, wanted.peak_held_bytes) = (6 * BYTES, 6 * BYTES);
-    // The one that was detached, and the third of those prepared: when the large one came, 6 and a sixteenth
-    // were allowed.
+    // The detached buffer, and the third prepared one: when the large one was requested, 6 and a sixteenth were allowed.
     wanted.freed = 2;
     (wanted.idle_buffers, wanted.idle_bytes) = (1, 4 * BYTES);
     wanted.idle_by_memory_kind = BTreeMap::from([(MemoryKind::HostPages, 4 * BYTES)]);
@@ -45,7 +44,7 @@ fn a_scripted_sequence() {
     assert_eq!(pool.trim(0), 0);
 }
 
-/// What could not be had leaves no trace: neither bytes in use, nor a peak that would let the pool grow.
+/// A failed request leaves no trace: neither bytes in use, nor a peak that would let the pool grow.
 #[test]
 fn failed_wishes_are_not_counted() {
     let hub = host();
@@ -56,13 +55,13 @@ fn failed_wishes_are_not_counted() {
     let found = pool.statistics();
     assert_eq!((found.misses, found.live_buffers, found.live_bytes), (1, 0, 0));
     assert_eq!((found.peak_live_bytes, found.peak_held_bytes), (BYTES, BYTES));
-    // The limit is free again.
+    // The limit is available again.
     let all: Vec<_> = (0..4).map(|_| pool.get(&hub.buffer::<u32>(N)).unwrap()).collect();
     assert_eq!(pool.statistics().live_bytes, 4 * BYTES);
     drop(all);
 }
 
-/// Supplies that round up below those that count: what is counted is what was made.
+/// Layers that round up below layers that count: what is counted is what was allocated.
 #[test]
 fn stacks_in_another_order() {
     let hub = host();
@@ -75,7 +74,7 @@ fn stacks_in_another_order() {
     assert_eq!((found.live_bytes, found.idle_bytes, found.hits), (0, 1024, 1));
     for _ in 0..10 {
         let two = [limit.get(&request).unwrap(), limit.get(&request).unwrap()];
-        // A third of 1000 bytes would do; of 1024 it would not.
+        // A third one of 1000 bytes would fit; one of 1024 does not.
         limit.get(&request).unwrap_err();
         drop(two);
     }

@@ -1,5 +1,5 @@
-//! Pools: lives one after the other in the same memory, on every pair (on every device: `src/cases/lives.rs`); the rules about what
-//! never comes back; limits, waiting, statistics; stacks of anybody's; and how much memory is lost to them.
+//! Pools: successive uses of the same memory, on every pair (on every device: `src/cases/lives.rs`); buffers that never return;
+//! limits, waiting, statistics; custom stacks; and how much memory pools waste.
 
 mod account;
 mod order;
@@ -12,14 +12,14 @@ mod trace;
 use onebuf::{Hub, fake::FakeConfig};
 use std::time::Duration;
 
-/// A hub of the host and one fake device.
+/// A hub with the host and one fake device.
 fn hub(fake: FakeConfig, timeout: Duration) -> Hub {
     let builder =
         onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Default::default());
     builder.fake(fake).timeout(timeout).build().unwrap()
 }
 
-/// The host alone.
+/// A hub with the host alone.
 fn host() -> Hub {
     onebuf::builder()
         .without(["opencl", "vulkan", "gl"])

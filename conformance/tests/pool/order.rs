@@ -1,4 +1,4 @@
-//! What is waited for: work of earlier lives, and work before a guard that did nothing.
+//! What is waited for: work of earlier uses, and work before a guard that launched nothing.
 
 use crate::hub;
 use onebuf::{
@@ -10,7 +10,7 @@ use std::time::Duration;
 const LATE: Duration = Duration::from_millis(20);
 const SOON: Duration = Duration::from_secs(20);
 
-/// A device whose every command is late.
+/// A hub whose fake device delays every command.
 fn late() -> Hub {
     hub(FakeConfig { delay: Delay::Fixed(LATE), ..FakeConfig::default() }, SOON)
 }
@@ -24,7 +24,7 @@ fn bump(hub: &Hub) -> Kernel {
     });
     let program = hub.device("fake:0").unwrap().program(&source).unwrap();
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
-    // SAFETY: `NativeArgs` keeps the function in bounds and to its access.
+    // SAFETY: `NativeArgs` keeps the function in bounds and to its declared access.
     unsafe { program.kernel("bump", signature) }.unwrap()
 }
 
@@ -33,8 +33,7 @@ fn queue(hub: &Hub, order: QueueOrder) -> Queue {
     hub.device("fake:0").unwrap().queue_with(spec).unwrap()
 }
 
-/// A view of an out-of-order queue that nothing was launched on waited for nothing: whoever comes next
-/// still has to wait for what came before it.
+/// A view on an out-of-order queue without launches waited for nothing: the next user must still wait for earlier work.
 #[test]
 fn a_guard_without_launches_hides_no_work() {
     let hub = late();
@@ -58,8 +57,8 @@ fn a_guard_without_launches_hides_no_work() {
     }
 }
 
-/// A longer life left work behind the end of the next one. That one's hand-over is of the whole memory, and
-/// has to wait for it: the fake device says `RACE` or `PROTOCOL` otherwise.
+/// A longer use left work behind the end of the next one. The next hand-over covers the whole memory and
+/// must wait for that work; otherwise the fake device reports `RACE` or `PROTOCOL`.
 #[test]
 fn hand_overs_wait_for_work_behind_the_end() {
     let hub = late();
@@ -79,7 +78,7 @@ fn hand_overs_wait_for_work_behind_the_end() {
     }
     drop(tail);
     drop(long);
-    let short = pool.get(&request(15_000)).unwrap(); // ends in front of that tail
+    let short = pool.get(&request(15_000)).unwrap(); // ends before that tail
     assert_eq!(pool.statistics().made, 1);
     first.launch(&kernel, [1], args![short.write_on(&first).unwrap()]).unwrap();
     short.map_mut().unwrap().fill(7);
@@ -92,7 +91,7 @@ fn hand_overs_wait_for_work_behind_the_end() {
     assert!(long[15_360..].iter().all(|&x| x == 6), "the first life's tail: {}", long[15_360]);
 }
 
-/// Nothing waits when a buffer comes back; the next user is behind what the last left running.
+/// Returning a buffer waits for nothing; the next user is ordered after pending work.
 #[test]
 fn the_next_user_is_behind_the_last() {
     let hub = late();

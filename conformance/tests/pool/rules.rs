@@ -1,4 +1,4 @@
-//! What never comes back, what a limit refuses, and that nothing is left in whatever order lives end.
+//! Buffers that never return, requests that a limit refuses, and that nothing leaks in any order of drops.
 
 use crate::{host, hub};
 use onebuf::{
@@ -16,12 +16,12 @@ const N: usize = 1024;
 const BYTES: u64 = 4096;
 const SOON: Duration = Duration::from_secs(20);
 
-/// Live, idle, lost.
+/// Numbers of live, idle and lost buffers.
 fn held(statistics: &PoolStatistics) -> [u64; 3] {
     [statistics.live_buffers, statistics.idle_buffers, statistics.lost]
 }
 
-/// A door that kernels wait at.
+/// A gate that kernels wait at.
 #[derive(Clone, Default)]
 struct Door(Arc<(Mutex<bool>, Condvar)>);
 
@@ -37,7 +37,7 @@ impl Door {
     }
 }
 
-/// Work that does not end: the first who waits for it runs out of time, and then the memory is nobody's.
+/// Work that does not end: the first wait for it times out, and the memory is then never reused.
 #[test]
 fn a_buffer_whose_wait_ran_out_never_returns() {
     let hub = hub(FakeConfig::default(), Duration::from_millis(50));
@@ -51,14 +51,14 @@ fn a_buffer_whose_wait_ran_out_never_returns() {
     });
     let program = device.program(&source).unwrap();
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
-    // SAFETY: `NativeArgs` keeps the function in bounds and to its access.
+    // SAFETY: `NativeArgs` keeps the function in bounds and to its declared access.
     let stuck = unsafe { program.kernel("stuck", signature) }.unwrap();
     let (queue, pool) = (device.queue().unwrap(), Pool::new(&hub));
     let request = hub.buffer::<u32>(N).shared_with([&device]);
 
     let first = pool.get(&request).unwrap();
     queue.launch(&stuck, [1], args![first.write_on(&queue).unwrap()]).unwrap();
-    drop(first); // at once: nothing waits here
+    drop(first); // immediately: nothing waits here
     assert_eq!(held(&pool.statistics()), [0, 1, 0]);
     let second = pool.get(&request).unwrap();
     let late = second.to_vec().unwrap_err();
@@ -100,7 +100,7 @@ fn forgotten_guards_on_every_device() {
             drop(buffer);
             let what = format!("{} {what}", side.device);
             assert_eq!(held(&pool.statistics()), [0, 0, lost], "{what}");
-            // The next one is another memory, and works.
+            // The next buffer has other memory, and works.
             let next = pool.get(&request.clone().init(vec![5; N])).unwrap();
             side.step(&next, Step { mul: 1, add: 0 }).unwrap();
             assert_eq!(next.to_vec().unwrap()[..3], [5, 6, 7], "{what}");
@@ -141,19 +141,19 @@ fn the_limit_is_told_and_counts_what_is_idle() {
     assert_eq!(pool.statistics().limit_bytes, Some(4 * BYTES));
     drop(all);
     assert_eq!(held(&pool.statistics()), [0, 4, 0]);
-    // Another size: what is idle makes room for it.
+    // Another size: idle buffers are freed to make room.
     let large = pool.get(&request(4 * N)).unwrap();
     assert_eq!(held(&pool.statistics()), [1, 0, 0]);
     let full = pool.get_within(&request(N), Duration::ZERO).unwrap_err();
     assert!(matches!(full, Error::OutOfMemory { .. }), "{full}");
-    // More than there can ever be: nobody waits for that.
+    // More than the limit: it is refused without waiting.
     let never = pool.get_within(&request(5 * N), Duration::MAX).unwrap_err();
     assert!(matches!(never, Error::OutOfMemory { limit: Some(16_384), .. }), "{never}");
     drop(large);
     drop(pool.get_within(&request(4 * N), Duration::ZERO).unwrap());
 }
 
-/// A wish of the largest size is refused like any other, whatever it is rounded up to.
+/// A request of the largest size is refused like any other, whatever it is rounded up to.
 #[test]
 fn sizes_that_nobody_has() {
     let machine = machine();
@@ -177,7 +177,7 @@ fn requests_that_are_not_for_this_pool() {
     assert!(matches!(pool.get(&hub.buffer::<u32>(0)), Err(Error::InvalidArgument(_))));
     let mut memory = vec![0_u64; 64];
     let pointer = std::ptr::NonNull::new(memory.as_mut_ptr()).unwrap();
-    // SAFETY: the wish is refused; nothing uses the memory.
+    // SAFETY: the request is refused, so nothing uses the memory.
     let own = unsafe { hub.buffer::<u64>(64).host_memory(pointer, Arc::new(())) };
     assert!(matches!(pool.get(&own), Err(Error::InvalidArgument(_))));
     assert_eq!(pool.statistics(), PoolStatistics::default());
@@ -203,7 +203,7 @@ fn alignment_to_lines_and_pages() {
     assert!(pool.statistics().hits >= 3 * machine.sides.len() as u64);
 }
 
-/// Pool, hub and buffers end in every order, with a buffer idle and one in use; nothing is left then.
+/// Pool, hub and buffers are dropped in every order, with one buffer idle and one in use; nothing is left.
 #[test]
 fn nothing_is_left_in_whatever_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {

@@ -3,7 +3,7 @@
 use onebuf::{
     BufferBuilder, CopyPolicy, Error, HubBuilder, MemoryKind, Pool, RouteKind, SyncMethod,
     doctor::Verdicts,
-    topology::{State, Verdict},
+    topology::{Verdict, VerdictState},
 };
 use onebuf_conformance::{
     Machine, Side, Step, assert_same, fakes, kinds, machine, pairs, random_words, step_model,
@@ -16,7 +16,7 @@ fn request<'i>(from: &'i Side, to: &Side) -> BufferBuilder<'i, u32> {
     request.allocate_on(&from.device)
 }
 
-/// Some lives, each with turns of both devices, checked.
+/// Several uses, each with turns of both devices, checked.
 fn lives(pool: &Pool, request: &BufferBuilder<'_, u32>, from: &Side, to: &Side, count: u64) {
     for life in 0..count {
         let mut model = random_words(life, N);
@@ -40,8 +40,8 @@ fn every_route_of_every_pair() {
             let request =
                 request(from, to).route(kind).sync(SyncMethod::HostWait).trust_declared(true);
             match pool.prepare(&request, 1) {
-                // The driver's map is not aligned as the other driver needs it.
-                Err(Error::Unsupported { needs, .. }) if needs.contains("aligned") => continue,
+                // The driver's mapping is not aligned as the other driver requires.
+                Err(Error::Unsupported { needs, .. }) if needs.contains("align") => continue,
                 prepared => prepared.unwrap(),
             }
             lives(&pool, &request, from, to, 3);
@@ -51,12 +51,12 @@ fn every_route_of_every_pair() {
     }
 }
 
-/// A hub of the same devices on which every route that is not staged is said to copy nothing.
+/// A hub with the same devices and a verdict that every route that is not staged is free of copies.
 fn trusted(machine: &Machine) -> Machine {
     let topology = machine.hub.topology();
     let sync = Some(SyncMethod::HostWait);
     let proven =
-        Verdict { state: State::Proven, zero_copy: Some(true), sync, ..Verdict::default() };
+        Verdict { state: VerdictState::Proven, zero_copy: Some(true), sync, ..Verdict::default() };
     let mut verdicts = Verdicts::default();
     for route in topology.routes().iter().filter(|r| r.kind != RouteKind::Staged) {
         let ends = [route.from, route.to].map(|device| topology.node(device));
@@ -71,7 +71,7 @@ fn trusted(machine: &Machine) -> Machine {
     )
 }
 
-/// Where that is the truth: PoCL, and a fake device that uses the host's pages.
+/// For devices on which that verdict is true: PoCL, and a fake device that uses host pages.
 #[test]
 fn trusted_routes_imply_nothing_over_many_lives() {
     let base = machine();
@@ -90,14 +90,14 @@ fn trusted_routes_imply_nothing_over_many_lives() {
         assert_eq!(implied(), 0, "{}: {}", side.device, machine.hub.ledger());
         assert_eq!(pool.statistics().made, 1, "{}", side.device);
     }
-    // The negative control: the ledger sees what is staged.
+    // The negative control: the ledger counts staged copies.
     let side = machine.sides.iter().find(honest).unwrap();
     let pool = Pool::new(&machine.hub);
     lives(&pool, &request(host, side).route(RouteKind::Staged), host, side, 2);
     assert!(implied() >= 2 * 4 * N as u64, "{}", machine.hub.ledger());
 }
 
-/// A driver that copies at a hand-over copies the whole allocation, and so the ledger says.
+/// A driver that copies at a hand-over copies the whole allocation, and the ledger counts that.
 #[test]
 fn hidden_copies_are_counted_whole() {
     let builder =
@@ -108,7 +108,7 @@ fn hidden_copies_are_counted_whole() {
     let request = request(host, fake).route(RouteKind::HostPointer).trust_declared(true);
     let buffer = pool.get(&request).unwrap();
     let before = machine.hub.ledger().implied_bytes();
-    // Taken away from the fake device, and brought back.
+    // Taken from the fake device, and returned to it.
     host.step(&buffer, Step::nth(1)).unwrap();
     fake.step(&buffer, Step::nth(2)).unwrap();
     let class = onebuf::pool::SizeClasses::<onebuf::pool::Fresh>::class_of(N * 4) as u64;

@@ -1,4 +1,4 @@
-//! Supplies of one's own: in the middle of a stack, keeping blocks, and wrong ones.
+//! Custom memory resources: in the middle of a stack, keeping blocks, and incorrect ones.
 
 use crate::host;
 use onebuf::{
@@ -13,7 +13,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// Counts what passes.
+/// Counts what passes through it.
 struct Passing<S> {
     below: S,
     taken: Arc<AtomicU64>,
@@ -58,7 +58,7 @@ fn a_resource_in_the_middle_sees_what_passes() {
     assert_eq!(seen(), [5120, 5120], "closing frees");
 }
 
-/// Keeps one block and gives it to whoever comes: shorter wishes are fine, longer ones are not.
+/// Keeps one block and returns it for any request: correct for shorter requests, wrong for longer ones.
 #[derive(Default)]
 struct AnyBlock {
     below: Fresh,
@@ -111,7 +111,7 @@ fn a_block_that_is_too_small_is_refused() {
     assert_eq!(pool.statistics().made, 3, "a detached block is not reusable");
 }
 
-/// Small and large ones from two bottoms, whose numbers are the same.
+/// Small and large blocks from two bottom layers that use the same numbers.
 struct Fork(Fresh, Fresh);
 
 impl Fork {

@@ -16,13 +16,13 @@ fn sum(words: &[u32]) -> u64 {
     words.iter().fold(0, |sum, &word| sum.rotate_left(7) ^ u64::from(word))
 }
 
-/// Random sizes, a kernel in each life, and its sum checked; buffers stay for a while.
+/// Random sizes, a kernel in each use, and its sum checked; some buffers are kept for a while.
 #[test]
 fn stress_on_every_device() {
     let machine = machine();
     let _watchdog = Watchdog::new("pool stress", Duration::from_secs(300));
     for side in &machine.sides {
-        // Mesa's drivers crash now and then when many threads use one queue.
+        // Mesa's drivers sometimes crash if many threads use one queue.
         let mesa = ["rusticl", "Clover"].contains(&side.device.info().platform.as_str());
         let threads = if mesa { 1 } else { THREADS };
         let pool = &Pool::new(&machine.hub);
@@ -54,7 +54,7 @@ fn stress_on_every_device() {
     }
 }
 
-/// One buffer for eight threads that all wait for it: each gets its share, and it is never in two hands.
+/// Eight threads wait for one buffer: each gets its share, and no two hold it at once.
 #[test]
 fn everybody_who_waits_is_served() {
     let hub = host();
@@ -80,7 +80,7 @@ fn everybody_who_waits_is_served() {
     assert_eq!(pool.statistics().made, 1);
 }
 
-/// Those who do not wait, and those who trim, make room for those who do: no return is missed.
+/// Threads that do not wait or that trim make room for waiting threads: no return is missed.
 #[test]
 fn gets_and_trims_do_not_strand_those_who_wait() {
     let hub = host();

@@ -1,5 +1,4 @@
-//! How much more memory a pool holds than its program uses, over a trace that is the same bit by bit
-//! wherever it runs.
+//! How much more memory a pool holds than its program uses, with a trace that is identical on every machine.
 
 use crate::host;
 use onebuf::{
@@ -9,7 +8,7 @@ use onebuf::{
 use onebuf_conformance::{Random, note};
 use std::collections::BTreeMap;
 
-/// What a program does next: a buffer of so many bytes for so many steps.
+/// One use in the trace: a buffer of `bytes` bytes for `steps` steps.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     bytes: usize,
@@ -19,11 +18,11 @@ struct Life {
 const STEPS: usize = 20_000;
 const SMALLEST: usize = 4 << 10;
 const LARGEST: usize = 64 << 20;
-/// After so many steps the mix of sizes changes.
+/// The mix of sizes changes after this number of steps.
 const PHASE: usize = 2_500;
 
-/// The trace: sizes by a power law whose middle moves from phase to phase; bursts of many buffers at once;
-/// one in two hundred lives long. `lives[step]` begins at that step.
+/// The trace: sizes by a power law whose centre moves from phase to phase, bursts of many buffers at once,
+/// and one in two hundred buffers is long-lived. `lives[step]` begins at that step.
 fn trace(seed: u64) -> Vec<Vec<Life>> {
     let mut random = Random::new(seed);
     (0..STEPS).map(|step| begin(&mut random, step)).collect()
@@ -35,8 +34,8 @@ fn begin(random: &mut Random, step: usize) -> Vec<Life> {
     (0..count).map(|_| Life { bytes: size(random, step), steps: span(random, burst) }).collect()
 }
 
-/// Each doubling is half as likely as the one before, from a size on that depends on the phase; anything
-/// between two powers of two.
+/// Each doubling is half as likely as the one before, starting at a size that depends on the phase;
+/// uniform between two powers of two.
 fn size(random: &mut Random, step: usize) -> usize {
     let shift = [0, 4, 1, 7, 2, 5, 0, 9][step / PHASE % 8];
     let doublings = shift + (random.word().trailing_zeros() as usize).min(14);
@@ -52,7 +51,7 @@ fn span(random: &mut Random, burst: bool) -> usize {
     }
 }
 
-/// A number that no other trace has.
+/// A hash of the trace.
 fn fingerprint(trace: &[Vec<Life>]) -> u64 {
     let lives = trace.iter().flatten();
     lives.fold(0xcbf2_9ce4_8422_2325, |sum: u64, life| {
@@ -61,7 +60,7 @@ fn fingerprint(trace: &[Vec<Life>]) -> u64 {
     })
 }
 
-/// Runs it, and calls back with the buffers' sizes as they begin and end.
+/// Runs the trace, and calls `begin` and `end` for each buffer.
 fn play<B>(trace: &[Vec<Life>], mut begin: impl FnMut(usize) -> B, mut end: impl FnMut(B)) {
     let mut ends: BTreeMap<usize, Vec<B>> = BTreeMap::new();
     for (step, lives) in trace.iter().enumerate() {
@@ -73,7 +72,7 @@ fn play<B>(trace: &[Vec<Life>], mut begin: impl FnMut(usize) -> B, mut end: impl
     ends.into_values().flatten().for_each(&mut end);
 }
 
-/// What lists without the rule would hold: of each class the most that were ever in use.
+/// What free lists without the trimming rule would hold: of each class the most that were ever in use.
 fn untrimmed(trace: &[Vec<Life>]) -> f64 {
     #[derive(Default)]
     struct Count {
@@ -103,7 +102,7 @@ fn untrimmed(trace: &[Vec<Life>]) -> f64 {
     held as f64 / count.peak as f64 - 1.0
 }
 
-/// Memory of the host is not touched until somebody writes: gigabytes cost nothing here.
+/// Untouched host memory is not resident, so gigabytes cost nothing here.
 #[test]
 fn fragmentation_stays_below_a_tenth() {
     let trace = trace(2024);

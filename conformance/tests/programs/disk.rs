@@ -1,4 +1,4 @@
-//! What one process leaves on disk for the next.
+//! What one process stores on disk for the next.
 
 use super::*;
 use onebuf::{Origin, ProgramCache};
@@ -6,7 +6,7 @@ use onebuf_conformance::{Watchdog, note, stub};
 use std::{fs, path::PathBuf};
 use tempfile::{TempDir, tempdir};
 
-/// The one kernel that the stub driver knows.
+/// The only kernel that the stub driver implements.
 const STEP: &str = "kernel void onebuf_step(global uint *p, uint first, uint n, uint mul, uint add) \
     { uint i = get_global_id(0); if (i < n) p[first + i] = p[first + i] * mul + add + i; }";
 
@@ -42,7 +42,7 @@ fn the_next_process_loads_what_this_one_built() {
         let [built, loaded, found] = [&built, &loaded, &remembered].map(Program::build_time);
         note(&format!("{name}: built in {built:?}, loaded in {loaded:?}, found in {found:?}"));
         assert_eq!(again.program(&text()).unwrap().origin(), Origin::Memory, "{name}");
-        // Another text, other options: another program. Each is found again by the other hub.
+        // Another text or other options are another program. The other hub finds each of them.
         for other in [Source::opencl_c(format!("{TEXT}\n")), text().with_options("-DX=1")] {
             assert_eq!(again.program(&other).unwrap().origin(), Origin::Built, "{name}");
             let loaded = device.program(&other).unwrap();
@@ -97,7 +97,7 @@ fn memory_and_off_write_nothing() {
     assert!(files(&cache).is_empty());
 }
 
-/// Neither a folder that cannot be written nor one that others can write to is an error of the build.
+/// A folder that cannot be written, or that other users can write, is not an error of the build.
 #[test]
 fn a_folder_that_cannot_be_used_costs_only_time() {
     use std::os::unix::fs::PermissionsExt;
@@ -120,7 +120,7 @@ fn a_folder_that_cannot_be_used_costs_only_time() {
     assert_eq!(fs::read_dir(open).unwrap().count(), 0);
 }
 
-/// Headers are not in the key, so what includes them is compiled each time.
+/// Headers are not part of the key, so programs that include them are compiled each time.
 #[test]
 fn a_changed_header_is_seen() {
     let _watchdog = Watchdog::new("headers", LIMIT);
@@ -149,7 +149,7 @@ fn a_changed_header_is_seen() {
     assert!(files(&cache).is_empty(), "{:?}", files(&cache));
 }
 
-/// PoCL 4.0 and newer never set the variables of a program that was asked for its binary, as it is for the next process.
+/// PoCL 4.0 and newer never initialise the variables of a program whose binary was queried, as caching does.
 #[test]
 fn variables_begin_as_the_text_says() {
     let _watchdog = Watchdog::new("variables", LIMIT);
@@ -164,14 +164,14 @@ fn variables_begin_as_the_text_says() {
             let name = &device.info().platform;
             match device.program(&source) {
                 Ok(program) => assert_eq!(run(&program, "f", None).unwrap(), expected, "{name}"),
-                // OpenCL 3.0 leaves it to the driver whether there are such variables.
+                // In OpenCL 3.0 such variables are optional.
                 Err(_) => note(&format!("skip: {name}: no variables of programs")),
             }
         }
     }
 }
 
-/// A hub on a stub driver at some path.
+/// A device of the stub driver at that path.
 fn stubbed(library: &Path, cache: &Path) -> Device {
     let hub = builder(cache).library("opencl", library.to_string_lossy()).build().unwrap();
     hub.device("opencl:0").unwrap()
@@ -194,7 +194,7 @@ fn another_driver_file_makes_another_program() {
     assert_eq!(files(&cache).len(), 2);
 }
 
-/// The file is whole and of the right key, yet the driver does not want what is in it.
+/// The file is intact and has the right key, but the driver refuses the binary in it.
 #[test]
 fn a_binary_that_the_driver_refuses_is_compiled_again_and_replaced() {
     let _alone = alone();
@@ -210,7 +210,7 @@ fn a_binary_that_the_driver_refuses_is_compiled_again_and_replaced() {
     assert_eq!(fs::read(file).unwrap(), whole);
 }
 
-/// A file of the cache with another binary in it, and the checksum that belongs to it.
+/// Returns a cache file with another binary and a matching checksum.
 fn with_binary(file: &[u8], binary: &[u8]) -> Vec<u8> {
     let key_len = u64::from_le_bytes(file[12..20].try_into().unwrap()) as usize;
     let mut changed = file[..28 + key_len].to_vec();

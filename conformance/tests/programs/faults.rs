@@ -1,4 +1,4 @@
-//! A driver that fails while a program is loaded or kept: the program works all the same.
+//! A driver that fails while a program is loaded or stored: the program works anyway.
 
 use super::*;
 use onebuf::{Error, Origin};
@@ -9,8 +9,7 @@ use tempfile::tempdir;
 /// Out of resources, out of host memory, invalid value, invalid binary, build failure.
 const CODES: [i32; 5] = [-5, -6, -30, -42, -11];
 
-/// Lets the n-th driver call of getting a program fail, for every n; returns which calls those were and
-/// how each ended.
+/// Makes the n-th driver call of getting a program fail, for every n; returns these calls and their outcomes.
 fn sweep(
     device: &str,
     prepare: impl Fn(&Path),
@@ -22,7 +21,7 @@ fn sweep(
         let probe = Probe::new();
         let hub = watched(cache.path(), &probe);
         let device = hub.device(device).unwrap();
-        device.queue().unwrap(); // so that the context is there
+        device.queue().unwrap(); // so that the context exists
         probe.fail_nth(n, CODES[n as usize % CODES.len()]);
         let program = device.program(&text());
         let Some(call) = probe.failed() else {
@@ -33,7 +32,7 @@ fn sweep(
             assert_works(program);
         }
         outcomes.push((call, program.map(|program| program.origin())));
-        // Nothing is spoilt: the next hub works, whatever was left on disk.
+        // Nothing is damaged: the next hub works with whatever is on disk.
         assert_works(
             &super::hub(cache.path()).device(device.id()).unwrap().program(&text()).unwrap(),
         );
@@ -74,7 +73,7 @@ fn loading(id: &str) {
     told(&format!("{id} loading"), &outcomes);
     for (call, outcome) in &outcomes {
         let origin = outcome.as_ref().unwrap_or_else(|e| panic!("{call} failed: {e}"));
-        // A program that was loaded although its log was not to be had is whole.
+        // A program that was loaded without its build log is complete.
         let wanted = match *call {
             "clCreateProgramWithBinary" | "clBuildProgram" => Origin::Built,
             _ => Origin::Disk,

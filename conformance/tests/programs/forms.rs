@@ -1,4 +1,4 @@
-//! Binaries, files, and what a device says that takes none of a source's forms.
+//! Binaries, files, and the error of a device that accepts none of a source's forms.
 
 use super::*;
 use onebuf::{Error, Origin};
@@ -26,7 +26,7 @@ fn a_binary_comes_back_as_a_program() {
     }
 }
 
-/// PoCL reads its own binaries carefully; what others do with bytes from elsewhere is theirs.
+/// PoCL validates its binaries; other drivers are not tested with foreign bytes.
 #[test]
 fn a_binary_of_elsewhere_is_refused_or_replaced_by_text() {
     let _watchdog = Watchdog::new("binaries of elsewhere", LIMIT);

@@ -1,5 +1,5 @@
-//! Programs on every OpenCL device present: remembered in memory and on disk, from binaries, files and
-//! SPIR-V, by many threads, and with a driver that fails.
+//! Programs on every OpenCL device: cached in memory and on disk, from binaries, files and SPIR-V, by
+//! many threads, and with a driver that fails.
 
 mod disk;
 mod faults;
@@ -16,7 +16,7 @@ use std::{
 };
 
 const LIMIT: Duration = Duration::from_secs(240);
-/// Elements.
+/// Elements in a buffer.
 const N: usize = 256;
 
 const TEXT: &str = "
@@ -24,7 +24,7 @@ kernel void add(global uint *x, uint n) { x[get_global_id(0)] += n; }
 kernel void twice(global uint *x, uint n) { x[get_global_id(0)] *= 2 * n; }
 ";
 
-/// One test at a time: drivers are not sound when two of them start in two threads.
+/// One test at a time, because drivers are not thread-safe at start-up.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     static ENV: Once = Once::new();
@@ -32,7 +32,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ENV.call_once(|| {
         for (name, value) in [("RUSTICL_ENABLE", "llvmpipe"), ("LP_CL", "1")] {
             if std::env::var_os(name).is_none() {
-                // SAFETY: before any driver was loaded here; tests of this file set nothing else.
+                // SAFETY: no driver is loaded yet, and the tests of this file set nothing else.
                 unsafe { std::env::set_var(name, value) };
             }
         }
@@ -40,7 +40,7 @@ fn alone() -> MutexGuard<'static, ()> {
     guard
 }
 
-/// A hub as a new process would have it, but for the folder.
+/// A hub as in a new process, with this cache folder.
 fn builder(cache: &Path) -> HubBuilder {
     onebuf::builder()
         .without(["vulkan", "gl"])
@@ -57,7 +57,7 @@ fn watched(cache: &Path, probe: &Arc<Probe>) -> Hub {
     builder(cache).probe(probe.clone()).build().expect("the host")
 }
 
-/// The OpenCL devices; none after a printed skip.
+/// The OpenCL devices; prints a skip if there are none.
 fn devices(hub: &Hub) -> Vec<Device> {
     let all = hub.devices().into_iter();
     let found: Vec<_> = all.filter(|device| device.info().api.0 == "opencl").collect();
@@ -67,14 +67,14 @@ fn devices(hub: &Hub) -> Vec<Device> {
     found
 }
 
-/// Runs a kernel of one buffer and, where it takes one, a number, over 0, 1, 2 …
+/// Runs a kernel with one buffer and an optional number over 0, 1, 2 …
 fn run(program: &Program, kernel: &str, number: Option<u32>) -> Result<Vec<u32>> {
     let device = program.device();
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite).require(|call| {
         if call.global()[0] <= call.len(0) { Ok(()) } else { Err("too many".into()) }
     });
     let signature = if number.is_some() { signature.value::<u32>() } else { signature };
-    // SAFETY: every kernel of these tests touches element `get_global_id(0)` alone.
+    // SAFETY: every kernel of these tests touches only element `get_global_id(0)`.
     let kernel = unsafe { program.kernel(kernel, signature)? };
     let buffer = device.hub().buffer::<u32>(N).shared_with([device]).allocate_on(device).build()?;
     buffer.write(&(0..N as u32).collect::<Vec<_>>())?;
@@ -86,7 +86,7 @@ fn run(program: &Program, kernel: &str, number: Option<u32>) -> Result<Vec<u32>>
     buffer.to_vec()
 }
 
-/// The program of [`TEXT`] does what it says.
+/// Asserts that the program of [`TEXT`] computes correctly.
 #[track_caller]
 fn assert_works(program: &Program) {
     let device = program.device();
@@ -100,12 +100,12 @@ fn text() -> Source {
     Source::opencl_c(TEXT)
 }
 
-/// How often a driver was asked to compile or load, of the latest calls.
+/// How often the driver compiled or loaded a program, in the latest calls.
 fn builds(probe: &Probe) -> usize {
     probe.trace().iter().filter(|call| **call == "clBuildProgram").count()
 }
 
-/// Whether the driver gives binaries away at all, after a printed skip where not.
+/// Whether the driver returns binaries; prints a skip if not.
 fn gives_binaries(program: &Program) -> bool {
     let why = program.binary().err();
     if let Some(why) = &why {

@@ -70,9 +70,9 @@ fn a_module_runs_where_it_is_taken() {
         if !takes_spirv(device) {
             let refused = device.program(&Source::spirv(module())).unwrap_err();
             assert!(matches!(refused, Error::Unsupported { .. }), "{name}: {refused}");
-            assert!(refused.to_string().contains("the source has SPIR-V"), "{name}: {refused}");
+            assert!(refused.to_string().contains("a source that has SPIR-V"), "{name}: {refused}");
             note(&format!("{name}: {refused}"));
-            // With text beside it, the text is taken.
+            // With a text in the source, the text is used.
             assert_works(&device.program(&text().with_spirv(module())).unwrap());
             continue;
         }
@@ -87,7 +87,7 @@ fn a_module_runs_where_it_is_taken() {
             assert_eq!(loaded.origin(), Origin::Disk, "{name}");
             assert_eq!(run(&loaded, "add_one", None).unwrap(), seen, "{name}");
         }
-        // SPIR-V comes before text.
+        // SPIR-V is preferred to text.
         let both = again.program(&text().with_spirv(module())).unwrap();
         assert_eq!(run(&both, "add_one", None).unwrap(), seen, "{name}");
     }

@@ -17,7 +17,7 @@ fn eight_threads_on_every_platform_build_each_program_once() {
     let cache = tempdir().unwrap();
     let hub = hub(cache.path());
     let devices = devices(&hub);
-    // Drivers start one after the other; what comes then is theirs to bear.
+    // Drivers start one after the other, because start-up is not thread-safe.
     for device in &devices {
         device.queue().unwrap();
     }
@@ -35,7 +35,7 @@ fn eight_threads_on_every_platform_build_each_program_once() {
     }
 }
 
-/// Gets every device's program at the same time as the others, then launches on all of them in turn.
+/// Gets every device's program at the same time as the other threads, then launches on all devices.
 fn one_thread(devices: &[Device], barrier: &Barrier) -> Vec<Origin> {
     let programs = devices.iter().map(|device| {
         barrier.wait();
@@ -49,7 +49,7 @@ fn one_thread(devices: &[Device], barrier: &Barrier) -> Vec<Origin> {
     programs.iter().map(Program::origin).collect()
 }
 
-/// The driver's own count.
+/// Counts the driver's builds.
 #[test]
 fn the_driver_is_asked_once() {
     let _watchdog = Watchdog::new("one build", LIMIT);

@@ -1,4 +1,4 @@
-//! A `VkDevice` of somebody else's: the test plays the owner with the raw calls, and everything of its is there afterwards.
+//! A foreign `VkDevice`: the test plays the owner with raw calls, and all of its objects exist afterwards.
 
 use super::{LOADER, N, alone, builder, machine};
 use onebuf::{
@@ -26,10 +26,10 @@ const MAPPED: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
         | vk::MemoryPropertyFlags::HOST_COHERENT.as_raw(),
 );
 const EXTENSIONS: [&str; 1] = ["VK_KHR_external_memory_fd"];
-/// Where the owner puts its buffer: nobody has all of an allocation.
+/// The offset of the owner's buffer: it does not have the whole allocation.
 const PLACE: u64 = 4096;
 
-/// The owner, and what it made. Objects of its that are left are counted by the probe.
+/// The owner and its objects. The probe counts those that are left.
 struct Owner {
     probe: Arc<Probe>,
     instance: Instance,
@@ -38,10 +38,10 @@ struct Owner {
     family: u32,
 }
 
-/// Something that is wrong with the handles.
+/// Makes the handles wrong.
 type Wrong<'w> = &'w dyn Fn(&mut VulkanHandles<'_>);
 
-/// A buffer of the owner's, and the memory under it.
+/// A buffer of the owner, and its memory.
 struct Made {
     buffer: vk::Buffer,
     memory: vk::DeviceMemory,
@@ -51,7 +51,7 @@ struct Made {
 }
 
 impl Owner {
-    /// `None`, after a printed skip, without a device that has what is needed.
+    /// `None`, after a printed skip, without a suitable device.
     fn new() -> Option<Owner> {
         let probe = Probe::new();
         let Ok(vulkan) = Vulkan::load(Some(LOADER), Some(probe.clone())) else {
@@ -101,11 +101,11 @@ impl Owner {
             extensions: &EXTENSIONS,
         };
         change(&mut handles);
-        // SAFETY: live handles, or what is told to be none; the owner outlives the hub's use of them.
+        // SAFETY: live handles, or null handles that are refused; the owner outlives the hub's use of them.
         unsafe { hub.foreign_vulkan(&handles) }
     }
 
-    /// A buffer of so many words in the middle of mapped memory, which can be exported if that is asked for.
+    /// Creates a buffer of `words` words in the middle of mapped memory, exportable on request.
     fn make(&self, words: usize, exportable: bool) -> Made {
         let fd = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(fd);
@@ -114,7 +114,7 @@ impl Owner {
         if exportable {
             info = info.push_next(&mut external);
         }
-        // SAFETY: complete descriptions; memory of a type that the buffer takes, large enough for it where it is put.
+        // SAFETY: complete descriptions; the memory type suits the buffer, and the memory is large enough at that offset.
         unsafe {
             let buffer = self.device.create_buffer(&info).unwrap();
             let needs = self.device.raw().get_buffer_memory_requirements(buffer);
@@ -137,7 +137,7 @@ impl Owner {
         }
     }
 
-    /// The owner's end: whatever it made and did not free is told.
+    /// Destroys the owner's objects, and asserts that none are left.
     fn end(self, made: Vec<Made>) {
         // SAFETY: everything that used them is gone.
         unsafe {
@@ -153,7 +153,7 @@ impl Owner {
 }
 
 impl Made {
-    /// What is told of it, for so many words.
+    /// Describes the buffer to onebuf, with `words` words.
     fn told(&self, words: usize, exportable: bool, mapped: bool) -> VulkanBuffer {
         let memory = VulkanMemory {
             memory: self.memory.as_raw(),
@@ -169,7 +169,7 @@ impl Made {
 
     /// The words as the owner sees them.
     fn words(&self, words: usize) -> Vec<u32> {
-        // SAFETY: inside of what is mapped; no work is under way.
+        // SAFETY: within the mapping; no work is pending.
         unsafe {
             let at = self.mapped.add(PLACE as usize).cast::<u32>();
             std::slice::from_raw_parts(at.as_ptr(), words).to_vec()
@@ -186,11 +186,11 @@ impl Made {
 }
 
 fn wrap(hub: &Hub, context: &ForeignVulkan, told: VulkanBuffer) -> Result<Buffer<u32>> {
-    // SAFETY: the owner keeps it until the test's end, and leaves it alone while it is wrapped.
+    // SAFETY: the owner keeps it until the end of the test, and does not use it while it is wrapped.
     unsafe { hub.wrap_vk_buffer::<u32>(context, told) }.build()
 }
 
-/// Its own device, a buffer of ours beside it and the host take turns on the owner's bytes, in every form.
+/// The owner's device, our buffer over its memory, and the host take turns on the owner's bytes, in every memory kind.
 #[test]
 fn foreign_buffers_are_used_in_place() {
     let _alone = alone();
@@ -210,7 +210,7 @@ fn foreign_buffers_are_used_in_place() {
         ),
         (made[0].told(N, false, true), &made[0], MemoryKind::MappedDevice),
         (made[1].told(N, true, false), &made[1], MemoryKind::Exportable),
-        // A buffer of ours over the owner's memory, which has one of its own.
+        // Our own buffer over the owner's memory, which also has a buffer of the owner.
         (
             VulkanBuffer { buffer: 0, ..made[0].told(N, false, true) },
             &made[0],
@@ -231,7 +231,7 @@ fn foreign_buffers_are_used_in_place() {
         if memory_kind == MemoryKind::MappedDevice {
             assert_eq!(*buffer.map().unwrap(), model[..]);
         }
-        // The last work is waited for by the drop.
+        // The drop waits for the last work.
         side.step(&buffer, Step::nth(9)).unwrap();
         step_model(&mut model, Step::nth(9));
         drop(buffer);
@@ -242,7 +242,7 @@ fn foreign_buffers_are_used_in_place() {
     owner.end(made.into());
 }
 
-/// Memory that the owner made to be exported is seen by the hub's own device, and by whoever imports descriptors.
+/// Exportable memory of the owner is accessible to the hub's own device, and to others that import descriptors.
 #[test]
 fn foreign_memory_is_shared_by_its_descriptor() {
     let _alone = alone();
@@ -273,7 +273,7 @@ fn foreign_memory_is_shared_by_its_descriptor() {
     owner.end(vec![made]);
 }
 
-/// Who registers or wraps the same again shares it; what was taken over is released once; a device entry serves again.
+/// Registering or wrapping again shares the object; an owned object is released once; a device entry is reused.
 #[test]
 fn foreign_devices_come_and_go() {
     let _alone = alone();
@@ -342,7 +342,7 @@ fn wrong_foreign_objects_are_told() {
     let cases = [
         (VulkanBuffer { buffer: 0, memory: None, ..told }, "null, and no memory"),
         (VulkanBuffer { bytes: 0, ..told }, "0 elements"),
-        (VulkanBuffer { bytes: 4 * N + 2, ..told }, "as elements of u32"),
+        (VulkanBuffer { bytes: 4 * N + 2, ..told }, "whole number of u32 elements"),
         (VulkanBuffer { bytes: 4 * N + (1 << 20), ..told }, "of a VkBuffer of"),
         (VulkanBuffer { offset: 4, bytes: 64, ..told }, "wants multiples"),
         (with(&|memory| memory.memory_type = 99), "types"),
@@ -354,11 +354,11 @@ fn wrong_foreign_objects_are_told() {
         let error = wrap(hub, &plain, told).unwrap_err().to_string();
         assert!(error.contains(words), "`{words}` is not in: {error}");
     }
-    // After all that it still works, and the owner has what it had.
+    // It still works afterwards, and the owner's objects are unchanged.
     let buffer = wrap(hub, &plain, told).unwrap();
     // SAFETY: as for `wrap`.
     let other = unsafe { hub.wrap_vk_buffer::<u32>(&plain, told) }.len(N - 1).build();
-    assert!(other.unwrap_err().to_string().contains("instead of"));
+    assert!(other.unwrap_err().to_string().contains("elements, not "));
     buffer.write(&random_words(1, N)).unwrap();
     drop((buffer, plain, ours));
     owner.end(vec![made]);

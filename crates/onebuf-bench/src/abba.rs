@@ -27,7 +27,7 @@ impl Block {
         self.ours.iter().sum::<f64>() / self.baseline.iter().sum::<f64>()
     }
 
-    /// One operation of each side.
+    /// The time of one operation of each side.
     fn both(&self) -> f64 {
         self.ours.iter().chain(&self.baseline).sum::<f64>() / 2.0
     }

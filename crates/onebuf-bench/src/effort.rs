@@ -14,13 +14,13 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// For reliable numbers.
+    /// Effort for reliable numbers.
     pub const FULL: Self = Self { least: 15, most: 501, time: Duration::from_secs(3) };
 
-    /// For a first look, and for tests.
+    /// Effort for a first look, and for tests.
     pub const QUICK: Self = Self { least: 7, most: 51, time: Duration::from_millis(200) };
 
-    /// With fewer samples, for those that are expensive to prepare.
+    /// Limits the number of samples, for samples that are expensive to prepare.
     pub fn at_most(self, samples: usize) -> Self {
         let most = self.most.min(samples);
         Self { least: self.least.min(most), most, ..self }

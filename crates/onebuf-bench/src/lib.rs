@@ -1,4 +1,4 @@
-//! How onebuf is measured, and the benchmarks.
+//! The benchmarks of onebuf, and how they are measured.
 //!
 //! ```text
 //!   WORKLOADS ── cases ──► run ──► Row    one row of `onebuf bench`, of `benches/peers`

@@ -97,7 +97,7 @@ impl Bench {
     /// The default size of hand-overs.
     pub const BYTES: usize = 256 << 20;
 
-    /// Uses what is installed on this machine.
+    /// Discovers the devices of this machine.
     ///
     /// # Errors
     /// Those of [`onebuf::discover`].
@@ -105,7 +105,7 @@ impl Bench {
         Ok(Self { hub: onebuf::discover()?, effort, bytes })
     }
 
-    /// Uses this hub.
+    /// The hub.
     pub fn hub(&self) -> &Hub {
         &self.hub
     }
@@ -118,7 +118,7 @@ pub fn platforms(hub: &Hub) -> Vec<Device> {
     found
 }
 
-/// Why there are too few of them.
+/// Explains why there are too few platforms.
 pub fn too_few_platforms(hub: &Hub, wanted: usize) -> String {
     let found = platforms(hub).len();
     let missing = hub.unavailable().iter().map(|api| format!("; {}", api.reason));
@@ -172,7 +172,7 @@ impl Side {
         self.queue.launch(&self.touch, [ITEMS], args![view, next(&self.added)])
     }
 
-    /// One launch, and waits for it.
+    /// Launches the kernel once and waits.
     pub fn turn(&self, buffer: &Buffer<u32>) -> Result<()> {
         self.touch(buffer)?;
         self.queue.finish()
@@ -196,7 +196,7 @@ pub(crate) fn sum(launches: u32) -> u32 {
     (launches * (launches + 1) / 2) as u32
 }
 
-/// A wrong result makes the measurement void.
+/// Checks the result, because a wrong result makes the measurement void.
 pub(crate) fn check(buffer: &Buffer<u32>, added: u32) -> Result<()> {
     let mut first = [0];
     buffer.read_range(0..1, &mut first)?;

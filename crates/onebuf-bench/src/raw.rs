@@ -42,7 +42,7 @@ pub struct RawQueue {
     queue: ClQueue,
     context: ClContext,
     device: ClDevice,
-    /// Released with it, in reverse order.
+    /// Objects to release with this queue, in reverse order.
     made: RefCell<Vec<Made>>,
     /// Keeps the handles alive.
     _owner: Queue,
@@ -59,7 +59,7 @@ impl RawQueue {
     /// The handles of an OpenCL queue.
     ///
     /// # Safety
-    /// The queue's hub loaded the default library, not one that it was told to load.
+    /// The queue's hub loaded the default library, not one that the caller chose.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for another API's queue; the driver's errors.
@@ -71,7 +71,7 @@ impl RawQueue {
         let cl = load()?;
         let (mut context, mut device) = (ClContext::NULL, ClDevice::NULL);
         let info = |name, to: *mut c_void| {
-            // SAFETY: the queue is alive; both answers are one pointer large, as is what `to` is.
+            // SAFETY: the queue is live; both answers have the size of one pointer, as `to` has.
             unsafe { cl.get_command_queue_info(queue, name, size_of::<usize>(), to, null_mut()) }
                 .map_err(driver("clGetCommandQueueInfo"))
         };
@@ -89,10 +89,10 @@ impl RawQueue {
     unsafe fn beside(owner: &Queue, context: *mut c_void) -> Result<Self> {
         let (cl, context, mut device) = (load()?, ClContext(context), ClDevice::NULL);
         let (devices, to) = (consts::CL_CONTEXT_DEVICES, (&raw mut device).cast());
-        // SAFETY: a live context, of one device.
+        // SAFETY: the context is live and has one device.
         unsafe { cl.get_context_info(context, devices, size_of::<ClDevice>(), to, null_mut()) }
             .map_err(driver("clGetContextInfo"))?;
-        // SAFETY: a live context and its device.
+        // SAFETY: the context is live, and the device belongs to it.
         let queue = unsafe { cl.create_command_queue(context, device, 0) };
         let queue = queue.map_err(driver("clCreateCommandQueue"))?;
         let made = RefCell::new(vec![Made::Queue(queue)]);
@@ -106,7 +106,7 @@ impl RawQueue {
 
     fn buffer(&self, bytes: usize) -> Result<ClMem> {
         let Self { cl, context, .. } = self;
-        // SAFETY: no host pointer goes with these flags.
+        // SAFETY: these flags take no host pointer.
         let mem =
             unsafe { cl.create_buffer(*context, consts::CL_MEM_READ_WRITE, bytes, null_mut()) };
         self.keep(mem.map_err(driver("clCreateBuffer"))?, Made::Mem)
@@ -126,15 +126,15 @@ impl RawQueue {
     fn kernel(&self) -> Result<ClKernel> {
         let (at, len) = (TOUCH.as_ptr().cast(), TOUCH.len());
         let Self { cl, context, device, .. } = self;
-        // SAFETY: one string of this length.
+        // SAFETY: `at` and `len` describe one string.
         let program =
             unsafe { cl.create_program_with_source(*context, 1, &raw const at, &raw const len) };
         let program =
             self.keep(program.map_err(driver("clCreateProgramWithSource"))?, Made::Program)?;
-        // SAFETY: the device is the context's; no options, no callback.
+        // SAFETY: the device belongs to the context; no options, no callback.
         unsafe { cl.build_program(program, 1, device, null(), None, null_mut()) }
             .map_err(driver("clBuildProgram"))?;
-        // SAFETY: the program is built; the name ends in zero.
+        // SAFETY: the program is built; the name is NUL-terminated.
         let kernel = unsafe { cl.create_kernel(program, c"touch".as_ptr()) };
         self.keep(kernel.map_err(driver("clCreateKernel"))?, Made::Kernel)
     }
@@ -151,7 +151,7 @@ impl RawQueue {
         if self.is_complete(event)? {
             return Ok(());
         }
-        // SAFETY: a live queue.
+        // SAFETY: the queue is live.
         unsafe { cl.flush(*queue) }.map_err(driver("clFlush"))?;
         let start = Instant::now();
         while !self.is_complete(event)? {
@@ -166,7 +166,7 @@ impl RawQueue {
     fn is_complete(&self, event: ClEvent) -> Result<bool> {
         let (mut status, what) = (0_i32, consts::CL_EVENT_COMMAND_EXECUTION_STATUS);
         let (bytes, to) = (size_of::<i32>(), (&raw mut status).cast());
-        // SAFETY: a live event, and room for the answer.
+        // SAFETY: the event is live, and `to` has room for the answer.
         unsafe { self.cl.get_event_info(event, what, bytes, to, null_mut()) }
             .map_err(driver("clGetEventInfo"))?;
         match status {
@@ -209,13 +209,13 @@ const QUESTIONS: [u32; 6] = [
     consts::CL_MEM_MAP_COUNT,
 ];
 
-/// Memory that a library is given, and a kernel to use it.
+/// Memory as a library gets it, and a kernel that uses it.
 pub struct RawWrap {
     launch: RawLaunch,
 }
 
 impl RawWrap {
-    /// Creates it in the context of the queue, and sets it to zero.
+    /// Creates zeroed memory in the queue's context.
     ///
     /// # Safety
     /// As for [`RawQueue::new`]; and `context` is the queue's.
@@ -228,7 +228,7 @@ impl RawWrap {
         let on = unsafe { RawQueue::beside(queue, context)? };
         let (kernel, mem) = (on.kernel()?, on.buffer(BYTES)?);
         let zeroes = [0_u8; BYTES];
-        // SAFETY: as long as the memory, and not used after this returns.
+        // SAFETY: `zeroes` has the size of the memory, and is not used after this call returns.
         unsafe {
             on.cl.enqueue_write_buffer(
                 on.queue,
@@ -278,14 +278,14 @@ impl RawWrap {
             let mut answer = 0_u64;
             let narrow = matches!(question, consts::CL_MEM_TYPE | consts::CL_MEM_MAP_COUNT);
             let size = if narrow { size_of::<u32>() } else { size_of::<u64>() };
-            // SAFETY: alive; the answer is at most as large as its place.
+            // SAFETY: `mem` is live; the answer is at most as large as its place.
             unsafe {
                 cl.get_mem_object_info(*mem, question, size, (&raw mut answer).cast(), null_mut())
             }
             .map_err(driver("clGetMemObjectInfo"))?;
             std::hint::black_box(answer);
         }
-        // SAFETY: alive; what is retained is released.
+        // SAFETY: `mem` is live; the reference taken here is released below.
         unsafe { cl.retain_mem_object(*mem) }.map_err(driver("clRetainMemObject"))?;
         during()?;
         // SAFETY: as above.
@@ -318,8 +318,7 @@ impl RawLaunch {
         Ok(Self { kernel: on.kernel()?, on, mem, added: Cell::new(0) })
     }
 
-    /// Sets both arguments and enqueues, without an event. A program with more than one buffer, or more than one value,
-    /// does no less.
+    /// Sets both arguments and enqueues, without an event. A program with several buffers or values must set them each time, too.
     ///
     /// # Errors
     /// The driver's errors.
@@ -327,21 +326,21 @@ impl RawLaunch {
         self.enqueue(null_mut())
     }
 
-    /// Sets both arguments and enqueues, with an event if there is a place for it.
+    /// Sets both arguments and enqueues, with an event unless `event` is null.
     fn enqueue(&self, event: *mut ClEvent) -> Result<()> {
         let (add, global) = (next(&self.added), ITEMS);
         self.set(0, size_of::<ClMem>(), (&raw const self.mem).cast())?;
         self.set(1, size_of::<u32>(), (&raw const add).cast())?;
         let RawLaunch { on: RawQueue { cl, queue, .. }, kernel, .. } = self;
         let (size, none) = (&raw const global, null());
-        // SAFETY: one dimension; one work-item touches the memory, which is this queue's by `new`'s contract.
+        // SAFETY: one dimension; one work-item accesses the memory, which only this queue uses by `new`'s contract.
         unsafe {
             cl.enqueue_nd_range_kernel(*queue, *kernel, 1, none, size, none, 0, null(), event)
         }
         .map_err(driver("clEnqueueNDRangeKernel"))
     }
 
-    /// One launch, waited for by its event.
+    /// Launches once and waits for the launch's event.
     ///
     /// # Errors
     /// The driver's errors.
@@ -351,20 +350,20 @@ impl RawLaunch {
         self.on.wait_for(event)
     }
 
-    /// One launch on another API's memory, acquired before and released after.
+    /// Launches once on another API's memory, which is acquired before and released after, and waits.
     ///
     /// # Errors
     /// The driver's errors.
     pub fn turn_with(&self, external: &ExternalCalls) -> Result<()> {
         self.borrowed(external)?;
-        // SAFETY: a live queue.
+        // SAFETY: the queue is live.
         unsafe { self.on.cl.finish(self.on.queue) }.map_err(driver("clFinish"))
     }
 
-    /// One such launch, without waiting.
+    /// Launches once on another API's memory, without waiting.
     fn borrowed(&self, external: &ExternalCalls) -> Result<()> {
         let RawLaunch { on: RawQueue { cl, queue, .. }, mem, .. } = self;
-        // SAFETY: a live queue, memory of its context, and its platform's calls.
+        // SAFETY: the queue is live, the memory belongs to its context, and `external` to its platform.
         unsafe { cl.enqueue_acquire_external(external, *queue, *mem) }
             .map_err(driver("clEnqueueAcquireExternalMemObjectsKHR"))?;
         self.touch()?;
@@ -378,7 +377,7 @@ impl RawLaunch {
     /// # Errors
     /// [`Error::Unsupported`] for a platform that has none; the driver's errors.
     pub fn external(&self) -> Result<ExternalCalls> {
-        // SAFETY: a live platform; one that imported the memory declares the extension.
+        // SAFETY: the platform is live, and declares the extension because it imported the memory.
         unsafe { self.on.cl.external_calls(self.platform()?) }.ok_or_else(|| {
             Error::unsupported("raw calls on imported memory", "a platform with them")
         })
@@ -388,7 +387,7 @@ impl RawLaunch {
         let RawQueue { cl, device, .. } = &self.on;
         let (mut platform, bytes) = (ClPlatform::NULL, size_of::<ClPlatform>());
         let (name, to) = (consts::CL_DEVICE_PLATFORM, (&raw mut platform).cast());
-        // SAFETY: a live device, and room for the answer.
+        // SAFETY: the device is live, and `to` has room for the answer.
         unsafe { cl.get_device_info(*device, name, bytes, to, null_mut()) }
             .map_err(driver("clGetDeviceInfo"))?;
         Ok(platform)
@@ -409,12 +408,12 @@ impl RawLaunch {
 /// The simplest fast copy between two devices: one whole read, one whole write.
 pub struct RawCopy {
     ends: [(RawQueue, ClMem); 2],
-    /// The host memory, touched before it is measured.
+    /// The host memory. Its pages are allocated before the measurement.
     host: Vec<u8>,
 }
 
 impl RawCopy {
-    /// One buffer on each device, and host memory between them.
+    /// Allocates one buffer on each device, and host memory between them.
     ///
     /// # Safety
     /// As for [`RawQueue::new`], for both.
@@ -428,7 +427,7 @@ impl RawCopy {
             let mem = queue.buffer(bytes)?;
             Ok((queue, mem))
         };
-        // `vec![0; …]` would give pages that are not allocated yet.
+        // `vec![0; …]` would return pages that are not allocated yet.
         Ok(Self { ends: [end(queues[0])?, end(queues[1])?], host: vec![1; bytes] })
     }
 
@@ -453,8 +452,7 @@ impl RawCopy {
     }
 }
 
-/// One blocking write of host memory into a device buffer: what a program without onebuf does with bytes that it has a
-/// pointer to.
+/// One blocking write of host memory into a device buffer, as a program without onebuf does with host memory.
 pub struct RawWrite {
     on: RawQueue,
     mem: ClMem,
@@ -462,7 +460,7 @@ pub struct RawWrite {
 }
 
 impl RawWrite {
-    /// A buffer on the device.
+    /// Allocates a buffer on the device.
     ///
     /// # Safety
     /// As for [`RawQueue::new`].

@@ -73,11 +73,11 @@ impl fmt::Display for Bar {
 /// Whether a bar is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met {
-    /// Yes.
+    /// The bar is met.
     Yes,
     /// The value is beyond the bar, but the better end of its interval is not: this run cannot tell.
     WithinNoise,
-    /// No.
+    /// The bar is not met.
     No,
 }
 
@@ -170,7 +170,7 @@ impl Row {
         })
     }
 
-    /// The ratio and its interval, for people.
+    /// The ratio and its interval as text.
     pub fn ratio_text(&self) -> Option<String> {
         let ratio = self.ratio?;
         Some(match (self.ratio_low, self.ratio_high) {
@@ -181,7 +181,7 @@ impl Row {
         })
     }
 
-    /// A value of this row with its unit, for people.
+    /// A value of this row with its unit as text.
     pub fn in_unit(&self, value: f64) -> String {
         format!("{} {}", digits(value), self.unit)
     }

@@ -54,7 +54,7 @@ pub fn timed<T>(times: u64, mut operation: impl FnMut() -> T) -> Duration {
     clock.elapsed()
 }
 
-/// As `timed`, for operations that can fail.
+/// Measures this many operations that can fail, one after another.
 ///
 /// # Errors
 /// The first error.

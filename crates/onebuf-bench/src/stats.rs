@@ -1,6 +1,6 @@
 //! Medians and their confidence intervals.
 
-/// The median; NaN of no values.
+/// The median; NaN for no values.
 pub fn median(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;

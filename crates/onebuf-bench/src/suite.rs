@@ -65,7 +65,7 @@ fn of(workload: &Workload, bench: &Bench, names: &[String]) -> Vec<Case> {
 /// A benchmark without a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
-    /// Its name.
+    /// The benchmark's name.
     pub name: String,
     /// The reason.
     pub why: String,
@@ -109,7 +109,7 @@ mod tests {
     use crate::Effort;
     use onebuf::doctor::Verdicts;
 
-    /// No OpenCL.
+    /// A machine without OpenCL.
     fn bare() -> Bench {
         let hub = onebuf::builder()
             .without(["opencl", "vulkan", "gl"])

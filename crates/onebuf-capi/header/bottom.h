@@ -55,7 +55,7 @@ static inline onebuf_arg onebuf_arg_turn(onebuf_buffer buffer, onebuf_access acc
     return arg;
 }
 
-// A view that the caller holds as an argument.
+// A view that the caller holds, as an argument.
 static inline onebuf_arg onebuf_arg_view(onebuf_view view) {
     onebuf_arg arg = {ONEBUF_ARG_VIEW, 0, {0}, view, NULL, 0};
     return arg;

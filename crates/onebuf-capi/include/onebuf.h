@@ -74,11 +74,11 @@ typedef int32_t onebuf_status;
 #define ONEBUF_PEER_REFUSED 15
 // The handle is invalid: null, freed, of another kind, or never created.
 #define ONEBUF_INVALID_HANDLE 100
-// A pointer is NULL that must not be.
+// A pointer that must not be NULL is NULL.
 #define ONEBUF_NULL_POINTER 101
 // A bug in onebuf: please report the message.
 #define ONEBUF_PANIC 102
-// An error that this version has no number for.
+// An error for which this version has no other status.
 #define ONEBUF_OTHER 103
 
 // The name of a status, such as `ONEBUF_BUSY`; `unknown` for any other number. Never NULL.
@@ -117,7 +117,7 @@ uint32_t onebuf_version_number(void);
 // The log =========================================================================================
 //
 // Log messages go to standard error, one line each. The environment variable ONEBUF_LOG selects them when the first
-// hub is discovered: `off`, `error`, `warn`, `info`, `debug`, `trace`, or a list such as `warn,onebuf::backend=debug`.
+// hub is discovered: `off`, `error`, `warn`, `info`, `debug`, `trace`, or a list such as `warn,onebuf_opencl=debug`.
 // Without it only implied copies of buffers with ONEBUF_COPIES_WARN are logged. A program with its own log receives
 // the messages by onebuf_log_to().
 
@@ -151,10 +151,9 @@ onebuf_status onebuf_log_to(onebuf_log_level level,
                             onebuf_log_function callback,
                             void *user);
 
-// Words ===========================================================================================
+// Constants =======================================================================================
 //
-// Choices are numbers, and zero is always the default: a structure of zeroes asks for nothing special. Any other
-// number is ONEBUF_INVALID_ARGUMENT.
+// Choices are integer constants, and zero is always the default. A number that is not listed is ONEBUF_INVALID_ARGUMENT.
 
 // A `timeout_ms` that means the hub's own timeout.
 #define ONEBUF_DEFAULT_TIMEOUT 18446744073709551615ull
@@ -190,7 +189,7 @@ typedef uint32_t onebuf_copies;
 
 // The expected use of a buffer. A hint: it breaks ties and forbids nothing.
 typedef uint32_t onebuf_hint;
-// Nothing is known.
+// No expectation.
 #define ONEBUF_HINT_NONE 0
 // Mostly used by the CPU.
 #define ONEBUF_HINT_CPU_PREFERRED 1
@@ -243,7 +242,7 @@ typedef uint32_t onebuf_route;
 #define ONEBUF_ROUTE_API_SHARE 7
 // Another chip's memory, accessed directly.
 #define ONEBUF_ROUTE_PEER 8
-// Another process' memory.
+// Memory of another process.
 #define ONEBUF_ROUTE_IPC 9
 // A chunked copy through pinned memory.
 #define ONEBUF_ROUTE_STAGED 10
@@ -467,7 +466,7 @@ typedef struct onebuf_queue {
 typedef uint32_t onebuf_queue_order;
 // In order.
 #define ONEBUF_QUEUE_IN_ORDER 0
-// Out of order, as the buffers they use allow. ONEBUF_UNSUPPORTED if the device has no such queues.
+// Out of order, as far as the buffers in use allow. ONEBUF_UNSUPPORTED if the device has no such queues.
 #define ONEBUF_QUEUE_OUT_OF_ORDER 1
 
 // Options of a queue. Zero in every field means the default.
@@ -691,7 +690,7 @@ onebuf_status onebuf_view_hip_ptr(onebuf_view view,
 // The sync method by which the queue waited for earlier work.
 onebuf_status onebuf_view_sync_method(onebuf_view view, onebuf_sync_method *sync_method);
 
-// Frees a view: others may use the buffer, ordered after what was enqueued.
+// Frees a view. Other queues and the host may use the buffer then, ordered after what was enqueued.
 onebuf_status onebuf_view_free(onebuf_view view);
 
 // Transfers =======================================================================================
@@ -1109,7 +1108,7 @@ typedef struct onebuf_foreign_buffer_info {
     uint32_t reference_count;
     // The `cl_mem` that it is a sub-buffer of; NULL: none. No reference is added.
     void *parent;
-    // Its offset in that.
+    // Its offset in the parent, in bytes.
     size_t offset;
     // Whether it uses shared virtual memory: 1 or 0; -1 if the driver cannot tell (before OpenCL 2.0).
     int32_t uses_svm;
@@ -1356,7 +1355,7 @@ onebuf_status onebuf_user_event_free(onebuf_user_event event);
 // platforms, contexts or hubs, and either may be a region. The source comes first. The ledger counts these bytes as
 // requested.
 
-// How a copy went. Set `size`; the rest is filled in.
+// The report of a copy. Set `size`; the call fills in the rest.
 typedef struct onebuf_crossing {
     // `sizeof(onebuf_crossing)`.
     size_t size;
@@ -2069,7 +2068,8 @@ typedef onebuf_status (*onebuf_source_function)(void *user,
                                                 const onebuf_frame *frame,
                                                 onebuf_filled *filled);
 
-// Of a stage: enqueues the work of one frame on its queue, without waiting. Of a sink: consumes a result.
+// The callback of a stage or a sink. A stage enqueues the work of one frame on its queue, without waiting; a sink consumes a
+// result.
 typedef onebuf_status (*onebuf_frame_function)(void *user, const onebuf_frame *frame);
 
 // Pipelines =======================================================================================
@@ -2274,7 +2274,7 @@ static inline onebuf_arg onebuf_arg_turn(onebuf_buffer buffer, onebuf_access acc
     return arg;
 }
 
-// A view that the caller holds as an argument.
+// A view that the caller holds, as an argument.
 static inline onebuf_arg onebuf_arg_view(onebuf_view view) {
     onebuf_arg arg = {ONEBUF_ARG_VIEW, 0, {0}, view, NULL, 0};
     return arg;

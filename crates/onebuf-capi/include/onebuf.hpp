@@ -36,7 +36,7 @@ namespace onebuf {
 
 // Errors ==========================================================================================
 
-/// Why a call failed: its status, and a message that says what was wrong and what to do.
+/// Why a call failed: its status, and a message that states the cause and a remedy.
 class Error : public std::runtime_error {
 public:
     /// The calling thread's last failure.
@@ -195,7 +195,7 @@ inline void *native_context(const cl::Context &context) { return context(); }
 inline void *native_event(const cl::Event &event) { return event(); }
 #endif
 
-/// An optional duration; negative means none.
+/// A duration in nanoseconds; zero if it is negative.
 inline std::uint64_t ns_of(std::chrono::nanoseconds time) {
     return time.count() > 0 ? static_cast<std::uint64_t>(time.count()) : 0;
 }
@@ -207,7 +207,7 @@ template <class T> std::size_t bytes_of(std::size_t count) {
 
 } // namespace detail
 
-// Words ===========================================================================================
+// Constants =======================================================================================
 
 enum class Access : onebuf_access {
     ReadWrite = ONEBUF_READ_WRITE,
@@ -340,7 +340,7 @@ public:
         onebuf_status status = onebuf_user_event_fence(handle(), &made);
         return detail::result(status, [&] { return Fence(made); });
     }
-    /// The `cl_event`, for commands that are to wait for it; valid as long as this lives.
+    /// The `cl_event`, for commands that must wait for it; valid as long as this lives.
     Result<detail::ClEvent> cl_event() const {
         void *native = nullptr;
         onebuf_status status = onebuf_user_event_native(handle(), &native);
@@ -363,7 +363,7 @@ enum class LogLevel : onebuf_log_level {
 inline Result<void> log_to(LogLevel level, onebuf_log_function function, void *user = nullptr) {
     return detail::check(onebuf_log_to(static_cast<onebuf_log_level>(level), function, user));
 }
-/// Sends messages to standard error again, as ONEBUF_LOG says.
+/// Sends messages to standard error again, selected by ONEBUF_LOG.
 inline Result<void> log_to_stderr() { return detail::check(onebuf_log_to(0, nullptr, nullptr)); }
 
 // Kernels =========================================================================================
@@ -1380,7 +1380,7 @@ public:
         onebuf_buffer handle{0};
         std::size_t bytes = 0;
         if (index < plain_.buffer_count) handle = plain_.buffers[index];
-        if (onebuf_buffer_size(handle, &bytes) != ONEBUF_OK) bytes = 0; // its use says what is wrong
+        if (onebuf_buffer_size(handle, &bytes) != ONEBUF_OK) bytes = 0; // its use reports the error
         return Borrowed<Buffer<T>>(handle, bytes / sizeof(T));
     }
     /// The stage's queue; null for sources and sinks.
@@ -1762,21 +1762,21 @@ template <class T> Result<Crossing> to_host(const Buffer<T> &from, std::size_t f
 
 #if defined(CL_HPP_) && !defined(ONEBUF_NO_EXCEPTIONS)
 
-/// As an object of CL/opencl.hpp, which must be included before. It shares ownership of the cl_mem; use it only while
+/// The cl_mem as an object of CL/opencl.hpp, which must be included before. It shares ownership of the cl_mem; use it only while
 /// the view lives.
 template <class T> cl::Buffer cl_buffer(const View<T> &view) { return cl::Buffer(view.cl_mem(), true); }
 
-/// As an object of CL/opencl.hpp. Commands enqueued on it while a view of the queue is held are ordered.
+/// The queue as an object of CL/opencl.hpp. Commands enqueued on it while a view of the queue is held are ordered.
 inline cl::CommandQueue cl_queue(const Queue &queue) { return cl::CommandQueue(queue.cl_queue(), true); }
 
-/// As objects of CL/opencl.hpp, for its commands to wait for.
+/// The fence's events as objects of CL/opencl.hpp, for its commands to wait for.
 inline std::vector<cl::Event> cl_events(const Fence &fence) {
     std::vector<cl::Event> all;
     for (::cl_event event : fence.cl_events()) all.emplace_back(event, false);
     return all;
 }
 
-/// As an object of CL/opencl.hpp; it shares ownership of the cl_event.
+/// The event as an object of CL/opencl.hpp; it shares ownership of the cl_event.
 inline cl::Event cl_event(const UserEvent &event) { return cl::Event(event.cl_event(), true); }
 
 /// Gives up the buffer for an object of CL/opencl.hpp, which owns the cl_mem.

@@ -18,7 +18,7 @@ use crate::{
 use onebuf::bridge::{self, Crossing, Place};
 use std::ffi::c_void;
 
-/// How a copy went. Set `size`; the rest is filled in.
+/// The report of a copy. Set `size`; the call fills in the rest.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct onebuf_crossing {
@@ -43,7 +43,7 @@ fn place(buffer: &Buf) -> Place<'_, u8> {
     }
 }
 
-/// Where the report goes; null for no report. Checked before anything is copied.
+/// The caller's structure for the report; null for no report. Checked before anything is copied.
 struct Report(*mut onebuf_crossing);
 
 impl Report {

@@ -322,7 +322,7 @@ pub unsafe extern "C" fn onebuf_buffer_fill(
         let buffer = buffer.get()?;
         let range = buffer.range(offset, bytes)?;
         if pattern_bytes > bytes {
-            return Err(Fault::invalid("a pattern that is longer than what it fills"));
+            return Err(Fault::invalid("the pattern is longer than the range to fill"));
         }
         // SAFETY: guaranteed by the caller.
         let pattern = unsafe { self::bytes(pattern, pattern_bytes, "pattern")? };

@@ -62,7 +62,9 @@ pub unsafe extern "C" fn onebuf_fence_cl_events(
         let needed = found.len();
         if capacity > 0 {
             if needed > capacity {
-                return Err(Fault::invalid(format!("{needed} events, and room for {capacity}")));
+                return Err(Fault::invalid(format!(
+                    "{needed} events do not fit an array of {capacity}"
+                )));
             }
             let all = found.into_iter().map(ClEventHandle::into_raw);
             for (at, raw) in all.collect::<onebuf::Result<Vec<_>>>()?.into_iter().enumerate() {

@@ -102,7 +102,7 @@ pub extern "C" fn onebuf_buffer_export(
         let Buf::Whole(buffer) = &buffer.buf else {
             return Err(Fault::from(onebuf::Error::unsupported(
                 "the export of a part of a buffer",
-                "the whole: others would see what lies beside it",
+                "the whole buffer: the importer would see the neighbouring bytes",
             )));
         };
         let found = buffer.export(sort)?;
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn onebuf_buffer_import(
             (given, array(given.devices, given.device_count, "devices")?)
         };
         if given.fd < 0 {
-            return Err(Fault::invalid(format!("the descriptor {} is none", given.fd)));
+            return Err(Fault::invalid(format!("{} is not a descriptor", given.fd)));
         }
         let (hub, device) = (hub.get()?, device.get()?);
         let others = others.iter().map(|device| device.get()).collect::<Result<Vec<_>, _>>()?;

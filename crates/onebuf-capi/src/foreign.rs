@@ -116,7 +116,7 @@ pub struct onebuf_foreign_buffer_info {
     pub reference_count: u32,
     /// The `cl_mem` that it is a sub-buffer of; NULL: none. No reference is added.
     pub parent: *mut c_void,
-    /// Its offset in that.
+    /// Its offset in the parent, in bytes.
     pub offset: usize,
     /// Whether it uses shared virtual memory: 1 or 0; -1 if the driver cannot tell (before OpenCL 2.0).
     pub uses_svm: i32,
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn onebuf_foreign_buffer_query(
 ) -> onebuf_status {
     entry(|| {
         let hub = hub.get()?;
-        // SAFETY: guaranteed by the caller, of the handle and of `info`.
+        // SAFETY: guaranteed by the caller, for the handle and for `info`.
         unsafe {
             let found = ForeignBufferInfo::query(&hub.hub, native(cl_mem, "cl_mem")?)?;
             give(buffer_info(&hub, &found), info, "info")

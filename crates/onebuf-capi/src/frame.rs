@@ -44,6 +44,7 @@ pub type onebuf_source_function = Option<
     ) -> onebuf_status,
 >;
 
-/// Of a stage: enqueues the work of one frame on its queue, without waiting. Of a sink: consumes a result.
+/// The callback of a stage or a sink. A stage enqueues the work of one frame on its queue, without waiting; a sink consumes a
+/// result.
 pub type onebuf_frame_function =
     Option<unsafe extern "C" fn(user: *mut c_void, frame: *const onebuf_frame) -> onebuf_status>;

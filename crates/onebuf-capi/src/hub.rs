@@ -239,7 +239,9 @@ pub unsafe extern "C" fn onebuf_hub_device(
         let found = hub.hub.device(unsafe { text(selector, "selector")? })?;
         *device = hub.handle(&found).ok_or_else(|| {
             let id = found.id();
-            Error::invalid(format!("`{id}` is of a foreign context: ask that for its devices"))
+            Error::invalid(format!(
+                "`{id}` belongs to a foreign context: use onebuf_context_device_at()"
+            ))
         })?;
         Ok(())
     })

@@ -74,7 +74,7 @@ fn check(is_null: bool, count: usize, name: &'static str) -> Result<()> {
     match (is_null, isize::try_from(count)) {
         (true, _) => Err(Fault::Null(name)),
         (_, Err(_)) => {
-            Err(Fault::invalid(format!("`{name}` of {count} bytes: no memory is so large")))
+            Err(Fault::invalid(format!("`{name}`: {count} bytes exceed the address space")))
         }
         _ => Ok(()),
     }

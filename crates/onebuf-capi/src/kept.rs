@@ -77,7 +77,7 @@ impl Buf {
         access: onebuf::Access,
     ) -> Result<Self> {
         let Buf::Whole(buffer) = &of.buf else {
-            return Err(Fault::invalid("a region of a region: take it of the buffer"));
+            return Err(Fault::invalid("a region has no regions: create it from the buffer"));
         };
         let region = buffer.sub_buffer(range, access)?;
         // SAFETY: the buffer lies behind `of`, which stays until the region is gone: fields are dropped in
@@ -122,7 +122,7 @@ impl Buf {
     }
 }
 
-/// The result must not outlive the buffer.
+/// A mapping whose lifetime is extended to `'static`. It must not outlive the buffer.
 pub(crate) enum Guard {
     Read(Map<'static, u8>),
     Write(MapMut<'static, u8>),

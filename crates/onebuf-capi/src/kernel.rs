@@ -225,7 +225,7 @@ pub unsafe extern "C" fn onebuf_kernel_create(
         let (name, params) =
             unsafe { (text(name, "name")?, array(params, param_count, "params")?) };
         let signature = signature(params, flags)?;
-        // SAFETY: the caller guarantees the declaration: see the head of this file.
+        // SAFETY: the caller guarantees the declaration: see the top of this file.
         let made = unsafe { program.kernel(name, signature)? };
         let values = params.iter().map(|param| Value::of(param.kind, param.bytes)).collect();
         *kernel = onebuf_kernel::put(Declared { kernel: made, values })?;
@@ -243,7 +243,7 @@ fn grid(given: &onebuf_grid) -> Result<Grid> {
     let (g, l, o) = (given.global, given.local, given.offset);
     let unused = given.dims.min(3)..;
     if l[unused.clone()].iter().chain(&o[unused]).any(|size| *size != 0) {
-        return Err(Fault::invalid("a group size or offset in a dimension that the grid has not"));
+        return Err(Fault::invalid("a group size or offset for a dimension beyond `dims`"));
     }
     let (grid, grouped) = match given.dims {
         1 => {

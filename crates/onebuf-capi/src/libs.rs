@@ -192,7 +192,7 @@ unsafe fn scalar<T: Scalar>(given: *const f64, name: &'static str) -> Result<Opt
 }
 
 /// # Safety
-/// The pointers of the options are as the header says.
+/// The pointers of the options are valid as the header requires.
 unsafe fn gemm<T: Scalar>(
     queue: &Queue,
     given: &onebuf_gemm_options,
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn onebuf_gemm(
         let queue = queue.get()?;
         let [a, b, c] = [a.get()?, b.get()?, c.get()?];
         let all = [&a.buf, &b.buf, &c.buf];
-        // SAFETY: guaranteed by the caller, of each.
+        // SAFETY: guaranteed by the caller, for each type.
         unsafe {
             match given.number {
                 ONEBUF_F32 => gemm::<f32>(&queue, &given, all),

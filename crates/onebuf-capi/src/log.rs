@@ -1,7 +1,7 @@
 //! The log
 //!
 //! Log messages go to standard error, one line each. The environment variable ONEBUF_LOG selects them when the first
-//! hub is discovered: `off`, `error`, `warn`, `info`, `debug`, `trace`, or a list such as `warn,onebuf::backend=debug`.
+//! hub is discovered: `off`, `error`, `warn`, `info`, `debug`, `trace`, or a list such as `warn,onebuf_opencl=debug`.
 //! Without it only implied copies of buffers with ONEBUF_COPIES_WARN are logged. A program with its own log receives
 //! the messages by onebuf_log_to().
 
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn onebuf_log_to(
 ) -> onebuf_status {
     entry(|| {
         if IS_TELLING.get() {
-            let what = "the log is being written: change it outside of its function";
+            let what = "onebuf_log_to() must not be called inside the log function";
             return Err(Fault::Library(Error::Busy { what: what.into() }));
         }
         let sink = match callback {
@@ -126,8 +126,9 @@ pub unsafe extern "C" fn onebuf_log_to(
             None => Sink { wanted: of_environment(), callback: None },
         };
         if !start() {
-            let what = "a log function, where a Rust program has a subscriber of its own";
-            return Err(Error::unsupported(what, "that subscriber, which gets the messages").into());
+            let what = "a log function in a Rust program with its own tracing subscriber";
+            let needs = "a program without one: use that subscriber";
+            return Err(Error::unsupported(what, needs).into());
         }
         set(sink);
         Ok(())

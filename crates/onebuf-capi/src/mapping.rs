@@ -45,7 +45,7 @@ impl Mapping {
 
     fn close(&self) -> Result<()> {
         let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner).take();
-        guard.ok_or_else(|| Fault::invalid("a mapping that is over"))?.close()
+        guard.ok_or_else(|| Fault::invalid("the mapping has already ended"))?.close()
     }
 }
 

@@ -28,7 +28,7 @@ noun!(onebuf_queue, Queue, 4);
 pub type onebuf_queue_order = u32;
 /// In order.
 pub const ONEBUF_QUEUE_IN_ORDER: onebuf_queue_order = 0;
-/// Out of order, as the buffers they use allow. ONEBUF_UNSUPPORTED if the device has no such queues.
+/// Out of order, as far as the buffers in use allow. ONEBUF_UNSUPPORTED if the device has no such queues.
 pub const ONEBUF_QUEUE_OUT_OF_ORDER: onebuf_queue_order = 1;
 
 /// Options of a queue. Zero in every field means the default.

@@ -104,7 +104,8 @@ impl Drainer {
     }
 
     fn sender(&self) -> Result<&Sender> {
-        let none = || Error::unsupported("what a sink has sent", "one of UDP");
+        let what = "finishing a sink, or reading its counters,";
+        let none = || Error::unsupported(what, "a UDP sink");
         Ok(self.udp.as_ref().ok_or_else(none)?)
     }
 }

@@ -188,7 +188,7 @@ fn silence(timeout_ms: u64) -> Duration {
 macro_rules! played {
     ($source:expr, $times:expr) => {
         match $times {
-            0 => return Err(Fault::invalid("no time at all: give 1, or ONEBUF_FOREVER")),
+            0 => return Err(Fault::invalid("`times` is 0: pass at least 1, or ONEBUF_FOREVER")),
             ONEBUF_FOREVER => $source.forever(),
             times => $source.times(times),
         }
@@ -357,7 +357,7 @@ pub extern "C" fn onebuf_source_address(
     entry(|| {
         string::give(text, || {
             let address = source.get()?.address.clone();
-            let none = || Error::unsupported("a source's address", "one of the network");
+            let none = || Error::unsupported("a source's address", "a network source");
             Ok(address.ok_or_else(none)?.into_bytes())
         })
     })
@@ -371,7 +371,7 @@ pub unsafe extern "C" fn onebuf_source_udp_counts(
 ) -> onebuf_status {
     entry(|| {
         let source = source.get()?;
-        let none = || Error::unsupported("what a source has counted", "one of UDP");
+        let none = || Error::unsupported("reading the counters of a source", "a UDP source");
         let found = source.meter.as_ref().ok_or_else(none)?.counts();
         // SAFETY: guaranteed by the caller.
         unsafe { give(plain(&found), counts, "counts") }

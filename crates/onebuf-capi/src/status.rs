@@ -42,11 +42,11 @@ pub const ONEBUF_CACHE: onebuf_status = 14;
 pub const ONEBUF_PEER_REFUSED: onebuf_status = 15;
 /// The handle is invalid: null, freed, of another kind, or never created.
 pub const ONEBUF_INVALID_HANDLE: onebuf_status = 100;
-/// A pointer is NULL that must not be.
+/// A pointer that must not be NULL is NULL.
 pub const ONEBUF_NULL_POINTER: onebuf_status = 101;
 /// A bug in onebuf: please report the message.
 pub const ONEBUF_PANIC: onebuf_status = 102;
-/// An error that this version has no number for.
+/// An error for which this version has no other status.
 pub const ONEBUF_OTHER: onebuf_status = 103;
 
 /// The name of a status, such as `ONEBUF_BUSY`; `unknown` for any other number. Never NULL.

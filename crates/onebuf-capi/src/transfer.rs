@@ -162,7 +162,7 @@ pub extern "C" fn onebuf_transfer_data(
                 Ok(())
             }
             State::UnderWay(_) => {
-                let what = "this transfer is under way: wait for it first".into();
+                let what = "the transfer is not done: call onebuf_transfer_wait() first".into();
                 Err(Fault::from(Error::Busy { what }))
             }
         }

@@ -21,7 +21,10 @@ impl<S, T> Typed<S, T> {
 }
 
 fn no_elements<T: NpyElement>(bytes: usize, why: PodCastError) -> Error {
-    Error::invalid(format!("a frame of {bytes} bytes is none of elements {}: {why}", T::DESCR))
+    Error::invalid(format!(
+        "a frame of {bytes} bytes does not divide into {} elements: {why}",
+        T::DESCR
+    ))
 }
 
 impl<S: FrameSource<T>, T: NpyElement> FrameSource<u8> for Typed<S, T> {
@@ -39,7 +42,7 @@ impl<S: Sink<T>, T: NpyElement> Sink<u8> for Typed<S, T> {
     }
 }
 
-/// Runs something for the element type of that name.
+/// Runs code for the element type of that name.
 macro_rules! with_element {
     ($descr:expr, $element:ident => $body:expr) => {
         $crate::typed::with_element!(

@@ -58,7 +58,7 @@ impl View {
     }
 
     fn lent(&self) -> crate::fault::Fault {
-        let what = "a launch has this view: give it once, and not to two launches at the same time";
+        let what = "the view is in use by a launch: pass it once, and to one launch at a time";
         Error::Busy { what: what.into() }.into()
     }
 
@@ -213,7 +213,7 @@ pub extern "C" fn onebuf_view_sync_method(
     })
 }
 
-/// Frees a view: others may use the buffer, ordered after what was enqueued.
+/// Frees a view. Other queues and the host may use the buffer then, ordered after what was enqueued.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_view_free(view: onebuf_view) -> onebuf_status {
     free(view)

@@ -51,12 +51,13 @@ impl OpenOffer {
     /// Waits for a peer; `None` means the hub's timeout.
     pub fn accept(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Visiting> {
         if self.taken.swap(true, Ordering::Acquire) {
-            let what = "a peer of this offer is here, or awaited: free its handle first".into();
+            let what =
+                "a peer is attached, or another call accepts one: free its handle first".into();
             return Err(Error::Busy { what }.into());
         }
         let only = Only(self.clone());
-        // SAFETY: this call has set `taken`, so nobody else has the offer until `only` is dropped, which is after the
-        // visit; and `only` keeps it where it is.
+        // SAFETY: this call has set `taken`, so nothing else accesses the offer until `only` is dropped, which is after the
+        // visit. `only` keeps the offer in place.
         let offer: &'static mut Offer<'static, u8> = unsafe { &mut *self.offer.get() };
         let timeout = timeout.unwrap_or_else(|| self.buffer.whole().0.hub().timeout());
         Ok(Visiting { visit: offer.accept(timeout)?, _only: only })

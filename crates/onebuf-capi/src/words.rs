@@ -1,7 +1,6 @@
-//! Words
+//! Constants
 //!
-//! Choices are numbers, and zero is always the default: a structure of zeroes asks for nothing special. Any other
-//! number is ONEBUF_INVALID_ARGUMENT.
+//! Choices are integer constants, and zero is always the default. A number that is not listed is ONEBUF_INVALID_ARGUMENT.
 
 use crate::fault::{Fault, Result};
 use onebuf::{Access, CopyPolicy, Hint, HostAccess, MemoryKind, RouteKind, SyncMethod};
@@ -40,7 +39,7 @@ pub const ONEBUF_COPIES_FORBID: onebuf_copies = 2;
 
 /// The expected use of a buffer. A hint: it breaks ties and forbids nothing.
 pub type onebuf_hint = u32;
-/// Nothing is known.
+/// No expectation.
 pub const ONEBUF_HINT_NONE: onebuf_hint = 0;
 /// Mostly used by the CPU.
 pub const ONEBUF_HINT_CPU_PREFERRED: onebuf_hint = 1;
@@ -93,7 +92,7 @@ pub const ONEBUF_ROUTE_DMA_BUF: onebuf_route = 6;
 pub const ONEBUF_ROUTE_API_SHARE: onebuf_route = 7;
 /// Another chip's memory, accessed directly.
 pub const ONEBUF_ROUTE_PEER: onebuf_route = 8;
-/// Another process' memory.
+/// Memory of another process.
 pub const ONEBUF_ROUTE_IPC: onebuf_route = 9;
 /// A chunked copy through pinned memory.
 pub const ONEBUF_ROUTE_STAGED: onebuf_route = 10;

@@ -167,7 +167,7 @@ pub unsafe extern "C" fn onebuf_buffer_wrap_svm(
         let made = unsafe {
             let builder = WrapOptions::read(options)?;
             if ![0, bytes].contains(&builder.given.bytes) {
-                return Err(Fault::invalid("options of another number of bytes"));
+                return Err(Fault::invalid("`options.bytes` differs from `bytes`"));
             }
             builder.build(context.hub().wrap_svm(context, pointer, bytes))?
         };

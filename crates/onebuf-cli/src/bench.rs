@@ -70,7 +70,7 @@ fn name(text: &str) -> Result<String, String> {
     Err(format!("there is no such benchmark; there are {}", names.join(", ")))
 }
 
-/// Prints its answer itself: results are useful even if some benchmarks failed.
+/// Runs the benchmarks and prints the results itself, because results are useful even if some benchmarks failed.
 pub fn run(args: &BenchArgs, screen: Screen, output: Output) -> Result<()> {
     let (effort, bytes) =
         if args.quick { (Effort::QUICK, QUICK_BYTES) } else { (Effort::FULL, Bench::BYTES) };

@@ -47,7 +47,7 @@ pub fn run(args: &CacheArgs) -> Result<Answer> {
 
 fn cleared(folder: &Path) -> Result<Answer> {
     let held = cache::clear(folder)?;
-    // Verdicts that could not be read were there, and are gone.
+    // Unreadable verdicts (`None`) count as contents that were removed.
     let any = held != Contents { verdicts: Some(0), ..Contents::default() };
     let path = folder.display();
     let text = match any {

@@ -26,7 +26,7 @@ use onebuf::{
     BufferBuilder, Complex32, CopyPolicy, Device, Error, Hub, RouteKind, cache,
     doctor::{Cached, DEFAULT_REACH},
     libs::Blas,
-    topology::{Route, State},
+    topology::{Route, VerdictState},
     trace::HubTraceExt,
 };
 use onebuf_demo::{Adapted, Interpolator, Pipeline, Setup, Shape};
@@ -117,7 +117,7 @@ fn pair(text: &str) -> Result<[String; 2], String> {
     pair.ok_or_else(|| "two devices are needed, such as opencl:0,host".into())
 }
 
-/// Too few samples for a channel are reported with the shape.
+/// Parses the number of samples. Too few samples for a channel are reported later, with the shape.
 fn samples(text: &str) -> Result<usize, String> {
     let samples: usize = text.parse().map_err(|_| "a number of samples is needed".to_owned())?;
     match samples {
@@ -138,7 +138,7 @@ impl DemoArgs {
         !self.no_graft && !self.staged
     }
 
-    /// What is the same for all frames; a usage error if the shape is impossible.
+    /// The constants of all frames; exits with a usage error if the shape is impossible.
     fn setup(&self) -> Setup {
         let (samples, beams) = (self.samples, self.beams as usize);
         let shape = match self.channels {
@@ -186,7 +186,7 @@ pub fn run(args: &DemoArgs, screen: Screen) -> Result<Answer> {
     let graft = Graft::of(!args.no_graft, &devices, &setup);
     let native = Pipeline::open(&devices, setup.clone())?;
     let in_place = hub.buffer::<Complex32>(shape.samples()).shared_with([&devices[1]]);
-    // In one queue of one device there is nothing to share.
+    // With one queue of one device nothing has to be shared.
     let (best, direct) = match graft.pipeline() {
         Some(grafted) => (grafted, in_place),
         None => (&native, request.clone()),
@@ -250,12 +250,12 @@ fn machine(args: &DemoArgs, shape: Shape) -> Result<(Hub, [Device; 2])> {
     Ok((hub, devices))
 }
 
-/// The same devices in a hub that knows the new verdicts, whether or not the cache could be written.
+/// A new hub with the same devices and the new verdicts, whether or not the cache could be written.
 fn again(hub: &Hub, found: [Option<Cached>; 2], trace: Option<&Path>) -> Result<Hub> {
     let mut verdicts = hub.verdicts().clone();
     found.into_iter().flatten().for_each(|found| verdicts.extend(found.verdicts));
     let builder = onebuf::builder().verdicts(verdicts);
-    // Named, so that programs are kept there.
+    // Named explicitly, so that compiled programs are stored there.
     let builder =
         cache::user_folder().into_iter().fold(builder, |builder, folder| builder.cache(folder));
     Ok(Watched::recording(builder, trace).build()?)
@@ -354,12 +354,12 @@ fn one_chip(hub: &Hub) -> Option<[Device; 2]> {
 fn try_routes(hub: &Hub, ids: &[String; 2], bytes: u64) -> Result<Option<Cached>> {
     let [a, b] = [hub.device(&ids[0])?.index(), hub.device(&ids[1])?.index()];
     let ours = [a, b, hub.host().index()];
-    // The staged copy works whatever experiments say.
+    // The staged copy works without an experiment.
     let wanted = |route: &Route| {
         ours.contains(&route.from) && ours.contains(&route.to) && route.kind != RouteKind::Staged
     };
     let unknown = |route: &&Route| {
-        let known = route.verdict.state == State::Refuted || route.verdict.proven_for(bytes);
+        let known = route.verdict.state == VerdictState::Refuted || route.verdict.proven_for(bytes);
         route.from != route.to && wanted(route) && !known
     };
     let unknown = hub.topology().routes().iter().filter(unknown).count();
@@ -371,7 +371,7 @@ fn try_routes(hub: &Hub, ids: &[String; 2], bytes: u64) -> Result<Option<Cached>
     Ok(Some(report.cached))
 }
 
-/// Copies are forbidden if a proven route makes that possible; else the reason why it does not.
+/// Forbids copies if a proven route makes that possible; otherwise returns the reason why none does.
 fn policy(request: &BufferBuilder<'_, Complex32>) -> (CopyPolicy, Option<String>) {
     match request.clone().copies(CopyPolicy::Forbid).plan() {
         Ok(_) => (CopyPolicy::Forbid, None),

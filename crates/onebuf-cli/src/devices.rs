@@ -25,7 +25,7 @@ pub fn run(screen: Screen) -> Result<Answer> {
     Ok(Answer { json: json(&hub), text })
 }
 
-/// Discovers, and prints problems that did not stop the discovery.
+/// Discovers the devices, and prints problems that did not stop the discovery.
 pub fn discover() -> Result<Hub> {
     let hub = onebuf::discover()?;
     hub.notes().iter().for_each(out::warn);

@@ -11,8 +11,8 @@ use crate::{
 use indicatif::{ProgressBar, ProgressStyle};
 use onebuf::{
     Device, Error, Hub, RouteKind,
-    doctor::{Cached, Doctor, Graft, Grafts, Progress, Report},
-    topology::{DeviceIx, Route, State},
+    doctor::{Cached, Diagnosis, Doctor, ExperimentProgress, GraftVerdict, Grafts},
+    topology::{DeviceIx, Route, VerdictState},
 };
 use serde_json::{Value, json};
 use std::{
@@ -101,10 +101,10 @@ pub fn examine(
     fresh: bool,
     reach: u64,
     wanted: impl Fn(&Route) -> bool,
-) -> Result<Report> {
+) -> Result<Diagnosis> {
     let helper = helper()?;
     let bar = progress_bar()?;
-    let mut show = |progress: &Progress| {
+    let mut show = |progress: &ExperimentProgress| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
         bar.set_message(progress.route.clone());
@@ -135,7 +135,7 @@ pub fn examine_grafts(
     Ok(Doctor::new(helper()?)?.fresh(fresh).grafts(hub, wanted, &mut |_| ())?)
 }
 
-/// This program is its own helper.
+/// The helper program, which is this program itself.
 fn helper() -> Result<PathBuf> {
     std::env::current_exe().map_err(|error| {
         Failure::new(format!(
@@ -144,16 +144,16 @@ fn helper() -> Result<PathBuf> {
     })
 }
 
-fn graft_row(hub: &Hub, graft: &Graft) -> Value {
+fn graft_row(hub: &Hub, graft: &GraftVerdict) -> Value {
     let id = |device| hub.topology().node(device).id.as_str();
-    let Graft { from, to, verdict } = graft;
+    let GraftVerdict { from, to, verdict } = graft;
     json!({ "from": id(*from), "to": id(*to), "state": verdict.state, "why": verdict.why })
 }
 
-fn grafts_text(hub: &Hub, grafts: &[Graft]) -> String {
+fn grafts_text(hub: &Hub, grafts: &[GraftVerdict]) -> String {
     let id = |device| hub.topology().node(device).id.as_str();
-    let line = |graft: &Graft| {
-        let Graft { from, to, verdict } = graft;
+    let line = |graft: &GraftVerdict| {
+        let GraftVerdict { from, to, verdict } = graft;
         let state = format!("{:?}", verdict.state).to_lowercase();
         format!("\nkernels of {} on {}, grafted: {state} ({})\n", id(*from), id(*to), verdict.why)
     };
@@ -172,7 +172,7 @@ pub fn progress_bar() -> Result<ProgressBar> {
     Ok(bar)
 }
 
-fn table(report: &Report, screen: Screen) -> String {
+fn table(report: &Diagnosis, screen: Screen) -> String {
     let head = ["from", "to", "kind", "state", "zero-copy", "sync", "hand-over µs", "GB/s"];
     let mut table = Table::new(head).remark("why");
     for route in &report.routes {
@@ -204,19 +204,19 @@ fn table(report: &Report, screen: Screen) -> String {
     table.render(screen)
 }
 
-fn state(state: State) -> Cell {
+fn state(state: VerdictState) -> Cell {
     match state {
-        State::Proven => Cell::from("proven").coloured(Colour::Green),
-        State::Declared => Cell::from("declared").coloured(Colour::Yellow),
-        State::Refuted => Cell::from("refuted").coloured(Colour::Red),
+        VerdictState::Proven => Cell::from("proven").coloured(Colour::Green),
+        VerdictState::Declared => Cell::from("declared").coloured(Colour::Yellow),
+        VerdictState::Refuted => Cell::from("refuted").coloured(Colour::Red),
     }
 }
 
-fn summary(report: &Report, seconds: f64) -> String {
+fn summary(report: &Diagnosis, seconds: f64) -> String {
     let count = |fits: &dyn Fn(&Route) -> bool| report.routes.iter().filter(|r| fits(r)).count();
-    let proven = |route: &Route| route.verdict.state == State::Proven;
+    let proven = |route: &Route| route.verdict.state == VerdictState::Proven;
     let free = |route: &Route| proven(route) && route.verdict.zero_copy == Some(true);
-    let refuted = count(&|route| route.verdict.state == State::Refuted);
+    let refuted = count(&|route| route.verdict.state == VerdictState::Refuted);
     let mut text = format!(
         "\n{} routes proven zero-copy, {} copy, {refuted} refuted ({} experiments, {seconds:.1} s)\n",
         count(&free),
@@ -231,7 +231,7 @@ fn summary(report: &Report, seconds: f64) -> String {
 }
 
 /// Suggests the next commands, with a pair of devices that shares memory.
-fn next(report: &Report, free: &dyn Fn(&Route) -> bool) -> String {
+fn next(report: &Diagnosis, free: &dyn Fn(&Route) -> bool) -> String {
     let apart = |route: &Route| route.from != route.to && route.kind != RouteKind::Staged;
     let shared = |route: &&Route| free(route) && apart(route);
     // Two devices that both access host pages can share those.

@@ -129,7 +129,7 @@ const LOG_BY_DEFAULT: &str = "error,onebuf::watchdog=warn,onebuf::pipeline=warn"
 fn log_to_stderr() {
     let asked = std::env::var("ONEBUF_LOG").ok().filter(|filter| !filter.is_empty());
     let (filter, refused) = log_filter(asked.as_deref());
-    // Plain, so that the log reads the same in a file.
+    // Without colours, so that the log reads the same in a file.
     let log = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(std::io::stderr);
     tracing_subscriber::registry().with(log).with(filter).init();
     if let Some(why) = refused {

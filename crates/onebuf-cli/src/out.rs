@@ -10,11 +10,11 @@ use std::{
 /// The schema version of all JSON objects.
 const SCHEMA: u32 = 2;
 
-/// An answer in both forms; one place decides which is printed.
+/// An answer in both forms. One place decides which form is printed.
 pub struct Answer {
     /// A JSON object; the schema is added when it is printed.
     pub json: Value,
-    /// For people, whole lines.
+    /// Text for people, in whole lines.
     pub text: String,
 }
 

@@ -11,7 +11,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use onebuf::{
     CopyPolicy, Device, Hint, Hub, MemoryKind,
     plan::{Plan, Rejected},
-    topology::{State, Verdict},
+    topology::{Verdict, VerdictState},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -113,10 +113,10 @@ impl PlannedGraft {
         let Verdict { state, why, .. } = verdict;
         let why = match state {
             _ if off => "--no-graft".into(),
-            State::Refuted => format!("refuted: {why}"),
+            VerdictState::Refuted => format!("refuted: {why}"),
             _ => why,
         };
-        let used = state == State::Proven && !off;
+        let used = state == VerdictState::Proven && !off;
         Self { from: from.id().into(), to: to.id().into(), used, why }
     }
 
@@ -171,12 +171,12 @@ fn short(hub: &Hub, plan: &Plan, bytes: u64, screen: Screen) -> String {
 
 fn is_untried(hub: &Hub, rejected: &Rejected) -> bool {
     let mut routes = hub.topology().between(rejected.from, rejected.to).iter();
-    routes.any(|r| r.kind == rejected.kind && r.verdict.state == State::Declared)
+    routes.any(|r| r.kind == rejected.kind && r.verdict.state == VerdictState::Declared)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MEMORY_KINDS, MemoryKind, PlannedGraft, State, Verdict};
+    use super::{MEMORY_KINDS, MemoryKind, PlannedGraft, Verdict, VerdictState};
 
     #[test]
     fn every_memory_kind_can_be_asked_for() {
@@ -192,9 +192,11 @@ mod tests {
             assert_eq!(graft.json()["grafted"], graft.used);
             graft.line()
         };
-        assert!(line(State::Proven, false).ends_with("grafted: no hand-over (5 launches)\n"));
-        assert!(line(State::Proven, true).ends_with("not grafted: --no-graft\n"));
-        assert!(line(State::Declared, false).ends_with("not grafted: 5 launches\n"));
-        assert!(line(State::Refuted, false).ends_with("not grafted: refuted: 5 launches\n"));
+        assert!(
+            line(VerdictState::Proven, false).ends_with("grafted: no hand-over (5 launches)\n")
+        );
+        assert!(line(VerdictState::Proven, true).ends_with("not grafted: --no-graft\n"));
+        assert!(line(VerdictState::Declared, false).ends_with("not grafted: 5 launches\n"));
+        assert!(line(VerdictState::Refuted, false).ends_with("not grafted: refuted: 5 launches\n"));
     }
 }

@@ -31,7 +31,7 @@ impl Cell {
     }
 }
 
-/// Rows with a head. The remark is the last column if all remarks fit, otherwise a line of its own.
+/// Rows with a head. The remark is the last column if all remarks fit, otherwise a separate line.
 pub struct Table {
     head: Vec<&'static str>,
     remark: &'static str,
@@ -52,7 +52,7 @@ impl Table {
         self.rows.push((cells.into(), remark.into()));
     }
 
-    /// Whole lines.
+    /// Renders the table as whole lines.
     pub fn render(&self, screen: Screen) -> String {
         let widths = self.widths(screen);
         let used: usize = widths.iter().map(|width| width + GAP.len()).sum();
@@ -105,7 +105,7 @@ impl Table {
 }
 
 impl Cell {
-    /// Padded before colouring: escape sequences have no width.
+    /// The cell's text, padded before colouring, because escape sequences have no width.
     fn shown(&self, width: usize, screen: Screen) -> String {
         let text = screen::cut(&self.text, width);
         let padded = pad(&text, width, self.right);

@@ -9,7 +9,7 @@ use crate::{
 use onebuf::{
     Cause, Error,
     live::{self, BufferSeen, HubLiveExt, PipelineSeen, Snapshot, Viewer},
-    pipeline::State,
+    pipeline::RunState,
     printable,
 };
 use serde_json::json;
@@ -130,17 +130,17 @@ fn moved(seen: &Snapshot, cause: Cause) -> u64 {
     seen.ledger.iter().filter(|entry| entry.cause == cause).map(|entry| entry.bytes).sum()
 }
 
-/// State of a pipeline, if it does not simply run.
+/// The state of a pipeline as text; empty while it runs normally.
 fn state(seen: &PipelineSeen) -> String {
     let seconds = |us: u64| units::time(us as f64);
     match (seen.state, seen.stalled_us) {
-        (State::Running, Some(us)) => format!(" stalled for {}", seconds(us)),
-        (State::Running, None) if seen.frames == 0 => {
+        (RunState::Running, Some(us)) => format!(" stalled for {}", seconds(us)),
+        (RunState::Running, None) if seen.frames == 0 => {
             format!(" has waited for its first frame for {}", seconds(seen.since_last_us))
         }
-        (State::Ready, _) => " has not been started".into(),
-        (State::Finished, _) => format!(" finished after {}", seconds(seen.elapsed_us)),
-        (State::Failed, _) => format!(" failed after {}", seconds(seen.elapsed_us)),
+        (RunState::Ready, _) => " has not been started".into(),
+        (RunState::Finished, _) => format!(" finished after {}", seconds(seen.elapsed_us)),
+        (RunState::Failed, _) => format!(" failed after {}", seconds(seen.elapsed_us)),
         _ => String::new(),
     }
 }
@@ -148,12 +148,14 @@ fn state(seen: &PipelineSeen) -> String {
 /// Rate of a pipeline.
 fn rate(seen: &PipelineSeen) -> String {
     match seen.state {
-        State::Finished | State::Failed => format!("{:.1}/s on average", seen.average_per_second),
+        RunState::Finished | RunState::Failed => {
+            format!("{:.1}/s on average", seen.average_per_second)
+        }
         _ => format!("{:.1}/s", seen.frames_per_second),
     }
 }
 
-/// Everything in tables, in lines that fit.
+/// Everything in tables, with lines cut to the screen's width.
 fn view(seen: &Snapshot, screen: Screen) -> String {
     let fences = seen.fences.iter().map(|(sync_method, count)| format!(" {sync_method} {count}"));
     let fences = match seen.fences.is_empty() {
@@ -280,13 +282,16 @@ mod tests {
     #[test]
     fn a_stall_and_an_end_are_told() {
         let running = || PipelineSeen {
-            state: State::Running,
+            state: RunState::Running,
             frames_per_second: 3.25,
             ..Default::default()
         };
         let stalled = PipelineSeen { stalled_us: Some(16_000_000), ..running() };
-        let finished =
-            PipelineSeen { state: State::Finished, average_per_second: 3.6, ..Default::default() };
+        let finished = PipelineSeen {
+            state: RunState::Finished,
+            average_per_second: 3.6,
+            ..Default::default()
+        };
         for (seen, words) in [
             (running(), "radar: 9 frames, 3.2/s"),
             (stalled, "radar stalled for 16.00 s: 9 frames, 3.2/s"),

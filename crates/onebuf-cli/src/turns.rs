@@ -23,7 +23,7 @@ fn seed(session: u64, round: u64) -> u32 {
     (session as u32).wrapping_mul(0x9e37_79b9) ^ (round as u32).wrapping_mul(0x85eb_ca6b)
 }
 
-/// What a side has checked of the other's words.
+/// Counts of what one side has checked of the other side's words.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PageCounts {
     pub rounds: u64,

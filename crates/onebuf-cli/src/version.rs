@@ -14,7 +14,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(output: &Output) -> Result<Answer> {
-    // First, since loading a driver can crash.
+    // Printed first, because loading a driver can crash.
     output.say(&format!("onebuf {VERSION}\n"))?;
     let (send, found) = mpsc::channel();
     thread::spawn(move || send.send(onebuf::discover()));
@@ -41,7 +41,7 @@ fn drivers(hub: &Hub) -> Answer {
     Answer { json, text }
 }
 
-/// The version is printed whatever the drivers do.
+/// The answer if the drivers are unknown. The version is printed in any case.
 fn unknown(why: String) -> Answer {
     let text = format!("  drivers: {why}\n");
     Answer { json: json!({ "version": VERSION, "drivers": null, "unavailable": null }), text }

@@ -1,7 +1,8 @@
-//! Making a hub: which backends are asked, and how the hub behaves. The top of the core: it may name every module of it, and none names it.
+//! Building a hub: which backends it uses, and how it behaves. This is the top module of the core: it may name every other
+//! module, and none names it.
 //!
 //! # Safety
-//! Backends are added by those who promise that they keep to the contract of [`Backend`].
+//! The caller that adds a backend guarantees that it fulfils the contract of [`Backend`].
 
 #![allow(unsafe_code)]
 
@@ -29,10 +30,10 @@ use onebuf_hal::{
 use onebuf_sys::{Probe, fork};
 use std::{any::Any, path::PathBuf, time::Duration};
 
-/// How long waits last when nothing else was said.
+/// The default timeout of waits.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a hub shall look for, and how it behaves.
+/// Configures a hub: which APIs it looks for, and how it behaves.
 #[must_use = "nothing is discovered until `build`"]
 pub struct HubBuilder {
     backends: Backends,
@@ -49,14 +50,14 @@ pub struct HubBuilder {
 }
 
 impl HubBuilder {
-    /// A hub of these backends: `onebuf::builder` has the list of those that there are. The host's is among them.
+    /// Starts with these backends, which include the host's. `onebuf::builder` passes all backends of the library.
     ///
     /// # Safety
-    /// They keep to the contract of [`Backend`].
+    /// The backends fulfil the contract of [`Backend`].
     #[doc(hidden)]
     pub unsafe fn new(backends: Vec<Box<dyn Backend>>) -> Self {
         Self {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's contract.
             backends: unsafe { Backends::new(backends) },
             probe: None,
             policy: CopyPolicy::default(),
@@ -71,9 +72,9 @@ impl HubBuilder {
         }
     }
 
-    /// Uses these APIs alone, by their names in device ids (`opencl`, `cuda`, `hip`, `vulkan`, `gl`), and loads no other
-    /// driver. The host is always there, and so is what [`HubBuilder::fake`] and [`HubBuilder::backend`] add; `["host"]`
-    /// asks for nothing else. Called again, it adds to the list.
+    /// Uses only these APIs, by their names in device ids (`opencl`, `cuda`, `hip`, `vulkan`, `gl`), and loads no other driver.
+    /// The host is always included, as are backends added by [`HubBuilder::fake`] and [`HubBuilder::backend`]; `["host"]`
+    /// excludes all others. Further calls add to the list.
     ///
     /// ```
     /// let hub = onebuf::builder().only(["opencl", "cuda"]).build()?;
@@ -85,7 +86,7 @@ impl HubBuilder {
         self
     }
 
-    /// Leaves these APIs out, and does not load their drivers. Starting those of OpenGL and Vulkan takes tens of
+    /// Excludes these APIs, and does not load their drivers. Starting the drivers of OpenGL and Vulkan takes tens of
     /// milliseconds, which programs without shaders can save.
     ///
     /// ```
@@ -98,7 +99,7 @@ impl HubBuilder {
         self
     }
 
-    /// Loads this file as a driver or compiler, whatever the environment says; `none` loads none.
+    /// Loads this file as a driver or compiler, regardless of the environment; `none` disables the library.
     ///
     /// | name | library | environment |
     /// |---|---|---|
@@ -107,7 +108,7 @@ impl HubBuilder {
     /// | `nvrtc` | the compiler of CUDA C | `ONEBUF_NVRTC_LIB` |
     /// | `hip` | the HIP runtime | `ONEBUF_HIP_LIB` |
     /// | `hiprtc` | the compiler of HIP C | `ONEBUF_HIPRTC_LIB` |
-    /// | `hsa` | ROCr, which is asked about memory of HIP's and OpenCL's | `ONEBUF_HSA_LIB` |
+    /// | `hsa` | ROCr, queried about memory of HIP and OpenCL | `ONEBUF_HSA_LIB` |
     /// | `vulkan` | the Vulkan loader | `ONEBUF_VULKAN_LIB` |
     /// | `gl` | EGL, for OpenGL | `ONEBUF_EGL_LIB` |
     pub fn library(mut self, name: impl Into<String>, path_or_soname: impl Into<String>) -> Self {
@@ -118,17 +119,18 @@ impl HubBuilder {
     /// Adds a backend.
     ///
     /// # Safety
-    /// It keeps to the contract of [`Backend`], which safe code relies on.
+    /// The backend fulfils the contract of [`Backend`], which safe code relies on.
     pub unsafe fn backend(mut self, backend: Box<dyn Backend>) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { self.backends.add(backend) };
         self
     }
 
-    /// Lets buffers of CUDA's and HIP's ask for [`MemoryKind::Managed`](onebuf_hal::MemoryKind::Managed), whatever the environment says
-    /// (`ONEBUF_MANAGED=1`): one address for host and kernels on a chip that has memory of its own, for libraries that want one
-    /// pointer. Its pages move to whoever takes the buffer, which is counted as implied copies; so no plan chooses it, and
-    /// [`CopyPolicy::Forbid`] refuses it to the host. Where a device has none, [`Hub::notes`] says why.
+    /// Lets CUDA and HIP buffers use [`MemoryKind::Managed`](onebuf_hal::MemoryKind::Managed), regardless of the environment
+    /// (`ONEBUF_MANAGED=1`). Managed memory has one address for host and kernels on a chip with its own memory, for libraries
+    /// that need one pointer. Its pages move to the buffer's current user, which counts as implied copies. Therefore no plan
+    /// chooses it, and [`CopyPolicy::Forbid`] refuses it to the host. If a device does not support it, [`Hub::notes`] has the
+    /// reason.
     ///
     /// ```
     /// # use onebuf::{Error, MemoryKind};
@@ -151,62 +153,62 @@ impl HubBuilder {
         self
     }
 
-    /// What crates above will keep with the hub.
+    /// Data that crates above will store in the hub.
     #[doc(hidden)]
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }
 
-    /// Counts every driver call and lets chosen ones fail: for tests.
+    /// Counts every driver call and injects failures, for tests.
     pub fn probe(mut self, probe: Arc<Probe>) -> Self {
         self.probe = Some(probe);
         self
     }
 
-    /// Adds a device that exists only in tests.
+    /// Adds a fake device for tests.
     pub fn fake(self, config: FakeConfig) -> Self {
-        // SAFETY: it keeps to the contract: see its implementation.
+        // SAFETY: `FakeBackend` fulfils the contract: see its implementation.
         unsafe { self.backend(Box::new(FakeBackend::new(config))) }
     }
 
-    /// What to do about implied copies, for every buffer of the hub.
+    /// Sets what to do about implied copies, for every buffer of the hub.
     pub fn copies(mut self, policy: CopyPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// How long waits last; 60 s otherwise.
+    /// Sets the timeout of waits. The default is 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The folder of cached verdicts and programs; the user's cache folder otherwise.
+    /// Sets the folder of cached verdicts and programs. The default is the user's cache folder.
     pub fn cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cache = Some(folder.into());
         self
     }
 
-    /// Uses these verdicts and not the user's cache folder: programs, too, are then kept on disk only
-    /// where [`HubBuilder::cache`] names a folder.
+    /// Uses these verdicts instead of the user's cache folder. Programs, too, are then kept on disk only if
+    /// [`HubBuilder::cache`] names a folder.
     pub fn verdicts(mut self, verdicts: Verdicts) -> Self {
         self.verdicts = Some(verdicts);
         self
     }
 
-    /// Where compiled programs are remembered; in memory and on disk otherwise.
+    /// Sets where compiled programs are cached. The default is in memory and on disk.
     pub fn program_cache(mut self, cache: ProgramCache) -> Self {
         self.program_cache = cache;
         self
     }
 
-    /// How many bytes of programs are kept on disk; 256 MiB otherwise. The least recently used go.
+    /// Sets the size limit of the programs on disk, in bytes. The default is 256 MiB. The least recently used are removed first.
     pub fn program_cache_limit(mut self, bytes: u64) -> Self {
         self.program_cache_limit = Some(bytes);
         self
     }
 
-    /// Tells this observer what the hub does: see [`crate::observe`]. There is one observer of each type; a second one of the
+    /// Adds an observer of what the hub does: see [`crate::observe`]. There is one observer of each type; a second one of the
     /// same type replaces the first.
     pub fn observer(mut self, observer: Arc<impl Observer>) -> Self {
         let other = |one: &Arc<dyn Observer>| {
@@ -218,37 +220,38 @@ impl HubBuilder {
         self
     }
 
-    /// Where an observer wants events, opens queues that nothing else was said of for profiling, so that launches have times of
-    /// their device's clock, too. Some drivers take longer for such queues.
+    /// Makes `Device::queue` open profiling queues if an observer wants events, so that launches also have times of the device's
+    /// clock. Some drivers are slower with such queues.
     pub fn device_times(mut self) -> Self {
         self.device_times = true;
         self
     }
 
-    /// What programs are remembered in.
+    /// The cache of programs.
     fn programs(&self) -> Programs {
         let users = || private_files::user_folder().ok().filter(|_| self.verdicts.is_none());
         let folder = self.cache.clone().or_else(users);
         Programs::new(self.program_cache, folder, self.program_cache_limit)
     }
 
-    /// Discovers.
+    /// Discovers the devices, and builds the hub.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an API or library that no backend has; [`Error::Unavailable`] when the host itself
-    /// cannot be used. Everything else is in [`Hub::unavailable`] and [`Hub::notes`].
+    /// [`Error::InvalidArgument`] for an API or library that no backend has; [`Error::Unavailable`] if the host itself
+    /// cannot be used; [`Error::DeviceLost`] in a process that was forked after a driver had been loaded. Other problems are in
+    /// [`Hub::unavailable`] and [`Hub::notes`].
     pub fn build(mut self) -> Result<Hub> {
         self.backends.check()?;
         if fork::is_child() && self.backends.any() {
             return Err(Error::forked("every device"));
         }
-        // Before any driver is loaded: drivers change it.
+        // Before any driver is loaded, because drivers change the environment.
         identity::environment();
         let programs = self.programs();
         let mut found = FoundDevices::default();
         found.search(&self.backends, self.probe.clone(), next_domain);
         if found.nodes.first().is_none_or(|node| node.info.api != Api::HOST) {
-            let reason = "no backend has it".to_owned();
+            let reason = "the list of backends has no host backend".to_owned();
             return Err(Error::Unavailable { what: "the host".to_owned(), tried: vec![], reason });
         }
 
@@ -267,7 +270,7 @@ impl HubBuilder {
                 post.assign(&node.id, timeout);
             }
         }
-        // After the drivers were loaded: its handler runs before theirs.
+        // After the drivers are loaded, so that its exit handler runs before theirs.
         let pending = PendingWork::new(timeout);
         let (observers, tracer) = Observers::built(self.observers, self.device_times);
         let services = Services { tracer: tracer.clone(), timeout, pending: pending.clone() };

@@ -1,4 +1,4 @@
-//! The user's cache folder: the doctor's verdicts and the programs that were compiled.
+//! The user's cache folder: the doctor's verdicts and compiled programs.
 //!
 //! ```
 //! let folder = onebuf::cache::user_folder()?;
@@ -14,38 +14,39 @@ use onebuf_hal::Result;
 use serde::Serialize;
 use std::path::Path;
 
-/// What a cache folder holds.
+/// The contents of a cache folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Contents {
-    /// The doctor's verdicts; `None` when their file cannot be used.
+    /// The number of verdicts; `None` if their file cannot be used.
     pub verdicts: Option<usize>,
-    /// Compiled programs.
+    /// The number of compiled programs.
     pub programs: usize,
-    /// Bytes of all files.
+    /// The size of all files.
     pub bytes: u64,
 }
 
-/// What a folder holds; nothing where there is none.
+/// Returns the contents of a folder. A missing folder is empty.
 ///
 /// # Errors
-/// [`Error::Cache`](onebuf_hal::Error::Cache) for a folder that cannot be read, or that others can write to.
+/// [`Error::Cache`](onebuf_hal::Error::Cache) for a folder that cannot be read, or that other users can write to.
 pub fn contents(folder: &Path) -> Result<Contents> {
     let verdicts = Verdicts::load(folder).ok().map(|verdicts| verdicts.len());
     let (programs, bytes) = Store::contents(folder)?;
     Ok(Contents { verdicts, programs, bytes: bytes + Verdicts::bytes(folder) })
 }
 
-/// Forgets verdicts and programs. Returns what there was. Nothing is opened: whatever lies in a file's place
-/// (a FIFO, a socket, a link) is removed. An error in one part does not keep the other from being cleared.
+/// Removes verdicts and programs. Returns the earlier contents. Whatever is in a file's place (a FIFO, a socket, a link) is
+/// removed without being followed. An error in one part does not prevent clearing the other.
 ///
 /// # Errors
-/// [`Error::Cache`](onebuf_hal::Error::Cache) for a file that cannot be removed, or a folder of programs that others can write to.
+/// [`Error::Cache`](onebuf_hal::Error::Cache) for a file that cannot be removed, or a folder of programs that other users can
+/// write to.
 pub fn clear(folder: &Path) -> Result<Contents> {
     let held = contents(folder);
     let verdicts = Verdicts::clear(folder);
     let programs = Store::clear(folder);
     verdicts?;
     programs?;
-    // What could not be counted is gone now.
+    // Contents that could not be counted are removed as well.
     Ok(held.unwrap_or(Contents { verdicts: None, ..Contents::default() }))
 }

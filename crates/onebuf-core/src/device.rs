@@ -1,4 +1,4 @@
-//! Devices as callers hold them.
+//! The public device handle, and device selection.
 
 use crate::{hub::Hub, topology::DeviceIx};
 use onebuf_hal::{DeviceInfo, DeviceKind, Error, Result, locks::Arc};
@@ -9,7 +9,7 @@ use std::{any::Any, fmt};
 pub struct Device {
     hub: Hub,
     ix: DeviceIx,
-    /// Keeps the foreign context that it belongs to, if it does.
+    /// Keeps the foreign context alive that this device belongs to, if any.
     context: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -19,57 +19,57 @@ impl Device {
         Self { hub: hub.clone(), ix, context: hub.context_of(ix) }
     }
 
-    /// Its id, such as `opencl:0`.
+    /// Returns the device's id, such as `opencl:0`.
     pub fn id(&self) -> &str {
         &self.hub.topology().node(self.ix).id
     }
 
-    /// What is known of it.
+    /// Returns the device's properties.
     pub fn info(&self) -> &DeviceInfo {
         &self.hub.topology().node(self.ix).info
     }
 
-    /// Its place in the hub's list, for [`crate::plan::Request`].
+    /// Returns the device's index in the hub's device table, for [`crate::plan::Request`].
     pub fn index(&self) -> DeviceIx {
         self.ix
     }
 
-    /// Whether it is one of a foreign context.
+    /// Whether the device belongs to a foreign context.
     pub(crate) fn is_foreign(&self) -> bool {
         self.context.is_some()
     }
 
-    /// The hub it belongs to.
+    /// Returns the hub that the device belongs to.
     pub fn hub(&self) -> &Hub {
         &self.hub
     }
 }
 
 impl Hub {
-    /// Every device that was found, the host first. Devices of foreign contexts are their contexts'.
+    /// Returns every device that was found, the host first. Devices of foreign contexts are not included.
     pub fn devices(&self) -> Vec<Device> {
         let found = self.device_table().found() as u16;
         (0..found).map(|ix| Device::new(self, DeviceIx(ix))).collect()
     }
 
-    /// The first device that fits: by id (`opencl:1`), API (`opencl`), type (`cpu`, `gpu`,
-    /// `accelerator`), or a part of its name or platform, in any case.
+    /// Returns the first device that matches: by id (`opencl:1`), API (`opencl`), type (`cpu`, `gpu`,
+    /// `accelerator`), or a part of its name or platform. Case is ignored.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] that lists what there is, and what could not be loaded.
+    /// [`Error::Unavailable`], which lists the devices that were found and the APIs that could not be loaded.
     pub fn device(&self, selector: &str) -> Result<Device> {
         let found = self.select(selector).into_iter().next();
         found.or_else(|| self.foreign_device(selector)).ok_or_else(|| self.no_device(selector))
     }
 
-    /// A device of a foreign context, by its whole id.
+    /// Finds a device of a foreign context by its complete id.
     fn foreign_device(&self, id: &str) -> Option<Device> {
         let at = self.topology().nodes().iter().position(|node| node.id == id.trim())?;
         let ix = DeviceIx(at as u16);
         self.context_of(ix).map(|_| Device::new(self, ix))
     }
 
-    /// Every device that fits, as for [`Hub::device`]; the kind of match that comes first there wins.
+    /// Returns every device that matches. Criteria are tried in the order of [`Hub::device`], and the first with a match decides.
     pub fn select(&self, selector: &str) -> Vec<Device> {
         let wanted = selector.trim().to_lowercase();
         let all = self.devices();
@@ -103,7 +103,7 @@ impl Hub {
         }
     }
 
-    /// The CPU.
+    /// Returns the CPU's device.
     pub fn host(&self) -> Device {
         Device::new(self, self.host_index())
     }

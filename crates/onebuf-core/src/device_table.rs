@@ -1,7 +1,7 @@
-//! The devices of a hub: those that were found, and device entries for those that come with foreign contexts.
+//! The devices of a hub: those that were discovered, and the devices of foreign contexts.
 //!
-//! The device table only grows, so that whatever is in it can be borrowed for as long as the hub lives. With each
-//! new device entry comes a new topology; the old ones stay, for whoever still looks at one.
+//! The device table only grows, so that its entries can be borrowed for as long as the hub lives. Each new device entry comes
+//! with a new topology; old topologies stay valid for code that still uses them.
 
 pub(crate) use crate::identity::FOREIGN_MARK;
 
@@ -9,7 +9,7 @@ use crate::{
     observe::Tracer,
     queue_state::{PendingWork, QueueState},
     route::{self, staging_pool::StagingPool},
-    topology::{DeviceIx, Node, Route, State, Topology, Verdict},
+    topology::{DeviceIx, Node, Route, Topology, Verdict, VerdictState},
     verdicts::Verdicts,
 };
 use onebuf_hal::{
@@ -22,17 +22,17 @@ use std::{
     time::Duration,
 };
 
-/// How many devices of foreign contexts a hub has room for at one time.
+/// Maximum number of devices of foreign contexts in a hub.
 pub const MAX_FOREIGN_DEVICES: usize = 32;
 
-/// One device, and what the hub keeps for it.
+/// One device, with the hub's objects for it.
 pub(crate) struct DeviceEntry {
     pub device: Arc<dyn hal::Device>,
-    /// A queue of our own for transfers and hand-overs; opened when first needed.
+    /// The service queue, for transfers and hand-overs; opened at first use.
     pub service: Mutex<Option<Arc<QueueState>>>,
-    /// Host memory for copies.
+    /// Pinned host memory for staged copies.
     pub staging_pool: StagingPool,
-    /// What keeps the foreign context that it belongs to, while anybody uses that.
+    /// The keeper of the foreign context that the device belongs to; not kept alive by this.
     context: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
 }
 
@@ -42,7 +42,7 @@ impl DeviceEntry {
         Self { device, service, staging_pool: StagingPool::default(), context }
     }
 
-    /// Lets go of everything that the device's context made.
+    /// Releases everything that was created in the device's context.
     pub fn clear(&self) {
         let service = lock(&self.service).take();
         drop(service);
@@ -52,9 +52,9 @@ impl DeviceEntry {
 
 pub(crate) struct DeviceTable {
     entries: Box<[OnceLock<DeviceEntry>]>,
-    /// The n-th has n foreign devices.
+    /// The topology with n foreign devices, at index n.
     topologies: Box<[OnceLock<Topology>]>,
-    /// How many foreign devices there are; their topology was set before.
+    /// Number of foreign devices; stored after their topology.
     foreign_devices: AtomicU64,
     growing: Mutex<()>,
     found: usize,
@@ -62,13 +62,13 @@ pub(crate) struct DeviceTable {
     services: Services,
 }
 
-/// What queues of the table's own are opened with.
+/// What the service queues are opened with.
 pub(crate) struct Services {
-    /// Where what happens is recorded.
+    /// Records events.
     pub tracer: Tracer,
-    /// How long waits last.
+    /// The timeout of waits.
     pub timeout: Duration,
-    /// Waits for their work when all else is gone.
+    /// Waits for their work at shutdown.
     pub pending: Arc<PendingWork>,
 }
 
@@ -97,11 +97,11 @@ impl DeviceTable {
         device_table
     }
 
-    /// Tells devices whose objects they will be asked to share, while their contexts are still to be made. Not where that is
-    /// known not to work: a driver that was seen to crash is left alone.
+    /// Announces to devices whose objects they will import, before their contexts are created. Refuted routes are skipped,
+    /// because a driver may have crashed there.
     fn acquaint(&self, with: impl Fn(DeviceIx) -> bool) {
         let wanted = |route: &&Route| {
-            let refuted = route.verdict.state == State::Refuted;
+            let refuted = route.verdict.state == VerdictState::Refuted;
             route.kind == RouteKind::ApiShare && !refuted && with(route.from)
         };
         for route in self.topology().routes().iter().filter(wanted) {
@@ -122,12 +122,12 @@ impl DeviceTable {
         &*self.entry(device).device
     }
 
-    /// How long waits last.
+    /// The timeout of waits.
     pub fn timeout(&self) -> Duration {
         self.services.timeout
     }
 
-    /// The queue for transfers and hand-overs that no queue of the caller's is at hand for.
+    /// The service queue of a device, for transfers and hand-overs for which the caller has named no queue.
     pub fn service_queue_state(&self, device: DeviceIx) -> Result<Arc<QueueState>> {
         let entry = self.entry(device);
         let mut slot = lock(&entry.service);
@@ -145,28 +145,28 @@ impl DeviceTable {
         }
     }
 
-    /// What was remembered when it was made.
+    /// The verdicts that were stored when the hub was created.
     pub fn verdicts(&self) -> &Verdicts {
         &self.verdicts
     }
 
-    /// How many devices were found; foreign devices come after them.
+    /// Number of discovered devices; foreign devices come after them.
     pub fn found(&self) -> usize {
         self.found
     }
 
-    /// What keeps the foreign context of a device; none for one that was found.
+    /// The keeper of a device's foreign context; `None` for a discovered device, or if the context is no longer in use.
     pub fn context_of(&self, device: DeviceIx) -> Option<Arc<dyn Any + Send + Sync>> {
         let entry = self.entries[self.found..].get(device.get().checked_sub(self.found)?)?;
         lock(&entry.get()?.context).as_ref()?.upgrade()
     }
 
-    /// A foreign device belongs to this context from now on, and does not keep it.
+    /// Sets the foreign context of a device, without keeping the context alive.
     pub fn set_context(&self, device: DeviceIx, context: &Arc<dyn Any + Send + Sync>) {
         *lock(&self.entry(device).context) = Some(Arc::downgrade(context));
     }
 
-    /// Room for one more device: known by the id of the one that it is another context of.
+    /// Adds a foreign device. Its id is derived from `known_as`, the id of the discovered device that it is another context of.
     pub fn add(&self, device: Arc<dyn hal::Device>, known_as: &str) -> Result<DeviceIx> {
         let _one_at_a_time = lock(&self.growing);
         let foreign_devices = self.foreign_devices.load(Ordering::Acquire) as usize;
@@ -194,7 +194,7 @@ impl DeviceTable {
     }
 }
 
-/// Every route between these, with what is known of each: of the device, whatever its context.
+/// Builds the topology of these devices. Verdicts belong to devices, whatever their context.
 fn topology(nodes: Vec<Node>, old: &Topology, verdicts: &Verdicts) -> Topology {
     let known = |route: &Route| -> Option<Verdict> {
         let before = old.between(route.from, route.to).iter().find(|o| o.kind == route.kind);

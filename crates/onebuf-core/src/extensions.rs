@@ -1,11 +1,11 @@
-//! What modules and crates above keep with a hub or a queue: one value of each type.
+//! Data that modules and crates above store in a hub or a queue: one value of each type.
 
 use std::{any::Any, fmt, sync::OnceLock};
 
-/// One value of each type that was asked for. Each is made when it is first asked for, stays where it is, and is
-/// dropped with what holds it, in the order in which they were made.
+/// One value of each requested type. A value is created on first use, does not move, and is dropped with its holder, in
+/// order of creation.
 ///
-/// A value is found by an atomic load for each type that came before it; nothing is locked or allocated then.
+/// A lookup costs one atomic load for each type that was created earlier, without locks or allocation.
 #[derive(Default)]
 pub struct Extensions(OnceLock<Box<Extension>>);
 
@@ -15,7 +15,7 @@ struct Extension {
 }
 
 impl Extensions {
-    /// The value of this type, made now where there is none.
+    /// Returns the value of this type, and creates it if necessary.
     pub fn get<T: Any + Default + Send + Sync>(&self) -> &T {
         let mut at = self;
         loop {
@@ -27,7 +27,7 @@ impl Extensions {
         }
     }
 
-    /// The value of this type, to be changed; made now where there is none.
+    /// Returns the value of this type for modification, and creates it if necessary.
     pub fn get_mut<T: Any + Default + Send + Sync>(&mut self) -> &mut T {
         self.get::<T>();
         let mut at = self;

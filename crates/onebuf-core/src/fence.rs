@@ -1,4 +1,4 @@
-//! Fences: points that work reaches.
+//! Fences: points in one or more queues that threads, queues and futures can wait for.
 
 use crate::queue_state::{QueuePoint, QueueState};
 use onebuf_hal::{
@@ -13,17 +13,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A point in a queue's work, or in that of several: regions of one buffer may have been written by
-/// different queues. Ask it, wait for it with a timeout, or `.await` it.
+/// A point in one or more queues. Poll it, wait for it with a timeout, or `.await` it.
 ///
-/// A fence holds no driver object until the first question.
+/// A fence covers several queues when different queues wrote regions of one buffer.
+/// It holds no driver object until it is first polled, waited for or awaited.
 pub struct Fence {
-    /// At least one.
+    /// Never empty.
     points: Vec<QueuePoint>,
     timeout: Duration,
     sync_method: SyncMethod,
     alarm: Alarm,
-    /// The event that the alarm is set at.
+    /// The event that the alarm is registered with.
     awaited: Option<Arc<dyn Event>>,
 }
 
@@ -47,17 +47,17 @@ impl Fence {
         self
     }
 
-    /// The sync method by which this fence orders (or ordered) what comes after it: that of
-    /// the hand-over it stands for, or `HostWait` for one that only the CPU waits on.
+    /// Returns the sync method of the hand-over that this fence comes from, or `HostWait` for a fence that only
+    /// the CPU waits for.
     pub fn sync_method(&self) -> SyncMethod {
         self.sync_method
     }
 
-    /// When the work ran, on a queue opened for profiling. Only for the fence of one launch, once it is
-    /// done: see [`crate::Queue::launch_fenced`].
+    /// Returns when the work ran, on a queue opened for profiling. Available for the fence of a single launch that has
+    /// completed: see [`crate::Queue::launch_fenced`].
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for any other fence or queue; [`Error::Busy`] before the work is done.
+    /// [`Error::Unsupported`] for any other fence or queue; [`Error::Busy`] before the work has completed.
     pub fn profile(&self) -> Result<Profile> {
         match self.points.as_slice() {
             [only] => only.profile(),
@@ -75,12 +75,12 @@ impl Fence {
     /// Whether the work is done.
     ///
     /// # Errors
-    /// When the work failed, what the driver said.
+    /// The driver's error if the work failed.
     pub fn is_done(&self) -> Result<bool> {
         self.unreached().map(|point| point.is_none())
     }
 
-    /// The first position that was not reached yet.
+    /// The first point that is not reached yet.
     fn unreached(&self) -> Result<Option<&QueuePoint>> {
         for point in &self.points {
             if !point.poll()? {
@@ -93,19 +93,19 @@ impl Fence {
     /// Waits until the work is done.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when it takes longer; the work goes on.
+    /// [`Error::Timeout`] when it takes longer; the work continues.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
         let left = || timeout.saturating_sub(start.elapsed());
         self.points.iter().try_for_each(|point| point.wait(left()))
     }
 
-    /// Waits for the hub's timeout at most.
+    /// Waits until the work is done, for at most the hub's timeout.
     pub fn wait_default(&self) -> Result<()> {
         self.wait(self.timeout)
     }
 
-    /// Has the waker called when the first position that was not reached yet is; false when all were.
+    /// Registers the waker with the first point that is not reached yet. Returns false when all points are reached.
     fn register(&mut self, waker: &Waker) -> Result<bool> {
         while let Some(point) = self.unreached()? {
             let Some(event) = point.event()? else { continue };
@@ -115,7 +115,7 @@ impl Fence {
                 self.awaited = Some(event.clone());
             }
             self.alarm.set(&event, Some(&queue_state), waker)?;
-            // The work may have ended between the question and the registration.
+            // The work may have ended between the poll and the registration.
             if !event.poll()? {
                 return Ok(true);
             }
@@ -142,17 +142,17 @@ impl fmt::Debug for Fence {
     }
 }
 
-/// What a timed-out or failed wait means for whoever tracks fences.
+/// Whether a wait failed because it timed out, so that the work may still be running.
 pub(crate) fn is_timeout(error: &Error) -> bool {
     matches!(error, Error::Timeout { .. })
 }
 
-/// Wakes whoever polled a future last, once its event is reached. One callback for a future's life.
+/// Wakes the task that polled a future last, once its event completes. Registers one callback per future.
 #[derive(Default)]
 pub(crate) struct Alarm(Option<Arc<Mutex<Option<Waker>>>>);
 
 impl Alarm {
-    /// The line is that of the event.
+    /// Sets the waker to call when `event` completes. `queue_state` is the queue of the event.
     pub fn set(
         &mut self,
         event: &Arc<dyn Event>,
@@ -171,12 +171,12 @@ impl Alarm {
             }
         };
         let refused = event.on_complete(Box::new(wake.clone())).err().map(|(error, _)| error);
-        // What waits for others may never call back: then the future asks after them, now and then.
+        // The callback of a queue that waits for another queue may never come: then the future polls that work periodically.
         let watches = queue_state.is_some_and(QueueState::waits_for_others);
         if refused.is_some() || watches {
             let (event, future) = (event.clone(), Arc::downgrade(&slot));
             let wait = move || {
-                // The first error may be that of the question; the work's own comes again.
+                // The first error may come from the wait call itself; an error of the work is returned again.
                 let mut errors = 0;
                 while future.strong_count() > 0 && errors < 2 {
                     match event.wait(ASK_AGAIN) {
@@ -191,7 +191,7 @@ impl Alarm {
                 }
                 wake(Ok(()));
             };
-            // Without callbacks a thread waits instead, while the future lives.
+            // This thread waits in place of the callback, as long as the future lives.
             let started = thread::Builder::new().spawn(wait);
             started.map_err(|why| refused.unwrap_or_else(|| no_thread(&why)))?;
         }
@@ -205,5 +205,5 @@ fn no_thread(why: &std::io::Error) -> Error {
     Error::unsupported(what, "a thread: wait for it instead")
 }
 
-/// How long a thread that stands in for a callback waits before it looks whether it is still wanted.
+/// How long the thread that replaces a callback waits before it checks whether the future still exists.
 const ASK_AGAIN: Duration = Duration::from_millis(100);

@@ -1,8 +1,8 @@
 //! The hub: this process's view of the machine.
 //!
-//! The type stands low: it holds what its queues share (devices, ledger, policy, timeout, observers), and everything above keeps
-//! what it needs with it as a [typed extension](crate::extensions). What a hub can do with a buffer, a program or a foreign object
-//! is a method in the module of that.
+//! `Hub` is a low-level type: it holds what its queues share (devices, ledger, policy, timeout, observers). Modules above store
+//! their data in it as a [typed extension](crate::extensions), and define the hub's methods for buffers, programs and foreign
+//! objects.
 
 mod pages;
 
@@ -28,9 +28,8 @@ use std::{
     time::Duration,
 };
 
-/// This process's view of the machine: the devices found, and what is known of the routes between
-/// them. There is no global state; hubs live side by side. Cheap to clone; buffers, queues and
-/// devices keep their hub alive.
+/// This process's view of the machine: the discovered devices, and the verdicts on the routes between them. There is no global
+/// state; a process can have several hubs. Cheap to clone; buffers, queues and devices keep their hub alive.
 #[derive(Clone)]
 pub struct Hub(Arc<HubState>);
 
@@ -41,23 +40,23 @@ struct HubState {
     timeout: Duration,
     unavailable: Vec<Unavailable>,
     notes: Vec<Error>,
-    /// The libraries that were asked for, as their environment variables have them.
+    /// The requested libraries, as values of their environment variables.
     libraries: Vec<(&'static str, String)>,
     sync_tables: SyncTables,
-    /// Counts driver calls and lets chosen ones fail: for tests.
+    /// Counts driver calls and injects failures, for tests.
     probe: Option<Arc<Probe>>,
-    /// What modules and crates above keep with it.
+    /// Data of modules and crates above.
     extensions: Extensions,
-    /// To those of the observers that want events.
+    /// Passes events to the observers that want them.
     tracer: Tracer,
     observers: Observers,
-    /// The host's service queue, once it was needed: maps take it without a lock.
+    /// The host's service queue, once it has been used: maps take it without a lock.
     host_queue_state: OnceLock<Arc<QueueState>>,
-    /// What is under way. The last field: what the others leave is waited for.
+    /// Unfinished work. Dropped last, so that it includes the work that dropping the other fields leaves.
     pending: Arc<PendingWork>,
 }
 
-/// What a hub is made of.
+/// The parts of a hub.
 pub(crate) struct HubParts {
     pub device_table: DeviceTable,
     pub ledger: Ledger,
@@ -93,33 +92,32 @@ impl Hub {
         }))
     }
 
-    /// The devices and routes, as [`crate::plan::plan`] takes them.
+    /// The devices and routes, as input of [`crate::plan::plan`].
     pub fn topology(&self) -> &Topology {
         self.0.device_table.topology()
     }
 
-    /// What was moved so far by buffers of this hub.
+    /// The bytes moved so far by buffers of this hub.
     pub fn ledger(&self) -> &Ledger {
         &self.0.ledger
     }
 
-    /// APIs that are not to be had here, and why.
+    /// The APIs that are unavailable, with the reasons.
     pub fn unavailable(&self) -> &[Unavailable] {
         &self.0.unavailable
     }
 
-    /// What went wrong while discovering without stopping it: an unreadable verdict cache, a device
-    /// that did not answer.
+    /// Errors that did not stop discovery, such as an unreadable verdict cache or a device that did not respond.
     pub fn notes(&self) -> &[Error] {
         &self.0.notes
     }
 
-    /// What the hub knew of its routes when it was made, as the doctor found it.
+    /// The doctor's verdicts that the hub was created with.
     pub fn verdicts(&self) -> &Verdicts {
         self.0.device_table.verdicts()
     }
 
-    /// How long waits of this hub last.
+    /// The timeout of this hub's waits.
     pub fn timeout(&self) -> Duration {
         self.0.timeout
     }
@@ -129,13 +127,13 @@ impl Hub {
         self.0.policy
     }
 
-    /// Whether both are one hub.
+    /// Whether both handles are of one hub.
     #[inline]
     pub fn is(&self, other: &Hub) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// What a helper process must find in its environment to see the same devices.
+    /// The environment variables with which a helper process sees the same devices.
     #[doc(hidden)]
     pub fn libraries(&self) -> &[(&'static str, String)] {
         &self.0.libraries
@@ -157,12 +155,12 @@ impl Hub {
         &self.0.device_table
     }
 
-    /// What keeps the foreign context that a device belongs to; none for a device that was found.
+    /// The object that keeps a device's foreign context alive. `None` for a discovered device.
     pub(crate) fn context_of(&self, device: DeviceIx) -> Option<Arc<dyn Any + Send + Sync>> {
         self.0.device_table.context_of(device)
     }
 
-    /// A number for another context.
+    /// Returns a new number for a context.
     pub(crate) fn new_domain(&self) -> Domain {
         next_domain()
     }
@@ -172,30 +170,30 @@ impl Hub {
         WeakHub(Arc::downgrade(&self.0))
     }
 
-    /// What its queues have under way.
+    /// The unfinished work of the hub's queues.
     pub(crate) fn pending(&self) -> &Arc<PendingWork> {
         &self.0.pending
     }
 
-    /// What makes its queues wait for each other.
+    /// Orders the hub's queues after each other.
     #[inline]
     pub(crate) fn sync(&self) -> Joiner<'_> {
         Joiner::new(&self.0.device_table, &self.0.sync_tables)
     }
 
-    /// What counts driver calls and lets chosen ones fail, where a test asked for it.
+    /// The probe that counts driver calls and injects failures, if a test installed one.
     #[doc(hidden)]
     pub fn probe(&self) -> Option<&Arc<Probe>> {
         self.0.probe.as_ref()
     }
 
-    /// What modules and crates above keep with it.
+    /// Data of modules and crates above.
     #[doc(hidden)]
     pub fn extensions(&self) -> &Extensions {
         &self.0.extensions
     }
 
-    /// Where what happens is told.
+    /// The recorder of events.
     #[inline]
     #[doc(hidden)]
     pub fn tracer(&self) -> &Tracer {
@@ -208,20 +206,20 @@ impl Hub {
         self.0.observers.find()
     }
 
-    /// The observer of this type, installed now unless it was before. It sees buffers that are made from now on, and no
-    /// events: those want an observer that the hub is built with.
+    /// Returns the observer of this type, and installs it if necessary. A new one sees buffers that are created from now on. It
+    /// gets no events: those need an observer that the hub was built with.
     #[doc(hidden)]
     pub fn observe_with<T: Observer>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         self.0.observers.find_or_add(make)
     }
 
-    /// Who is told of a new buffer.
+    /// The observers of a new buffer.
     #[inline]
     pub(crate) fn buffer_observers(&self, describe: impl FnOnce() -> NewBuffer) -> BufferObservers {
         self.0.observers.of_buffer(describe)
     }
 
-    /// Host memory for copies to and from a device.
+    /// Pinned host memory for copies to and from a device.
     pub(crate) fn staging_pool(&self, device: DeviceIx) -> &StagingPool {
         &self.entry(device).staging_pool
     }
@@ -237,19 +235,19 @@ impl Hub {
         }
     }
 
-    /// The queue for transfers and hand-overs that no queue of the caller's is at hand for.
+    /// The device's service queue, for transfers and access-state changes without a queue of the caller.
     pub(crate) fn service_queue_state(&self, device: DeviceIx) -> Result<Arc<QueueState>> {
         self.0.device_table.service_queue_state(device)
     }
 }
 
-/// A number for another context: no two of this process are the same, of whichever hubs.
+/// Returns a number for another context. It is unique in the process, across hubs.
 pub(crate) fn next_domain() -> Domain {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     Domain(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A hub that is not kept alive.
+/// A hub handle that does not keep the hub alive.
 pub struct WeakHub(Weak<HubState>);
 
 impl WeakHub {

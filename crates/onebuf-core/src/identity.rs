@@ -1,21 +1,21 @@
-//! What a verdict depends on: change any of it, and the verdict no longer speaks.
+//! What a verdict depends on: if any of it changes, the verdict is no longer valid.
 
 use crate::topology::Node;
 use std::{ffi::OsString, fmt, sync::OnceLock};
 
-/// Raised whenever the experiment changes: verdicts of another version no longer speak.
+/// Incremented whenever the experiment changes, which invalidates verdicts of other versions.
 pub const EXPERIMENT_VERSION: u32 = 5;
 
-/// In a guest's id, between that of the device it is another context of and its number.
+/// In the id of a foreign device, separates the discovered device's id from the number of the context.
 pub(crate) const FOREIGN_MARK: char = '@';
 
-/// Whether it is the id of a device of a foreign context.
+/// Whether `id` is the id of a foreign device.
 pub(crate) fn is_foreign(id: &str) -> bool {
     id.contains(FOREIGN_MARK)
 }
 
-/// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not among
-/// them: the driver's file is in its device's part, and tools set it for their own reasons.
+/// Environment variables that select drivers or change how they share. `LD_LIBRARY_PATH` is not included: tools set it for
+/// unrelated reasons, and the device's part of the key has the driver's file.
 const SELECTORS: &[&str] = &[
     "__EGL_VENDOR_LIBRARY_FILENAMES",
     "CUDA_DEVICE_ORDER",
@@ -44,20 +44,20 @@ const SELECTORS: &[&str] = &[
     "RUSTICL_ENABLE",
 ];
 
-/// The environment as it was before this process loaded a driver.
+/// The environment before this process loaded a driver.
 ///
-/// Drivers write into it: the Khronos loader cuts `OCL_ICD_FILENAMES` off at the first name, PoCL sets
-/// variables of hwloc's. A helper that inherited that would see other devices, and a key made of it
-/// would never be found again. It is a fact of the process, so it is kept once for all hubs.
+/// Drivers modify it: the Khronos loader truncates `OCL_ICD_FILENAMES` after the first name, and PoCL sets
+/// variables of hwloc. A helper that inherited the modified environment would see other devices, and a key made from it
+/// would never match again. The environment belongs to the process, so it is stored once for all hubs.
 pub fn environment() -> &'static [(OsString, OsString)] {
     static BEFORE: OnceLock<Vec<(OsString, OsString)>> = OnceLock::new();
     BEFORE.get_or_init(|| std::env::vars_os().collect())
 }
 
-/// A device's part of the key: both the doctor and its helper compute it, and must agree.
+/// A device's part of the key. The doctor and its helper both compute it, and must agree.
 pub fn of_node(node: &Node) -> String {
     let info = &node.info;
-    // What was found of a device holds for every context of it.
+    // Verdicts on a device apply to all its contexts.
     let id = node.id.split(FOREIGN_MARK).next().unwrap_or_default();
     let uuid = info.physical.uuid_text().unwrap_or_default();
     let pci = info.physical.pci.map_or_else(String::new, |pci| pci.to_string());
@@ -66,7 +66,7 @@ pub fn of_node(node: &Node) -> String {
         .join("|")
 }
 
-/// The whole key, readable: it is only ever compared.
+/// The whole key. It is readable text, but is only ever compared.
 pub(crate) fn key(from: &Node, to: &Node, kind: impl fmt::Display) -> String {
     let kernel = rustix::system::uname();
     let kernel = kernel.release().to_string_lossy().into_owned();

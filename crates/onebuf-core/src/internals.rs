@@ -1,16 +1,16 @@
-//! What the crates above the core need of it, and users do not. Hidden from the documentation; it may change in any release.
+//! Functions for onebuf's own crates above the core. Hidden from the documentation; they may change in any release.
 //!
-//! Nothing here is a safe way to an object of [`onebuf_hal`] or to a buffer's state: safe code relies on what those say.
+//! Access to objects of [`onebuf_hal`] and to a buffer's state is `unsafe`, because safe code relies on both.
 //!
 //! # Safety
 //!
-//! Who calls these functions keeps the core's invariants:
+//! The caller must uphold the core's invariants:
 //!
 //! * A native device, queue, event or memory is used as `onebuf_hal` documents it. Work on a buffer's memory is enqueued only
 //!   while a view of that buffer on that queue is held.
-//! * A buffer's state is changed only as its own methods do: an entry that was taken is given back once, what was lent arrives
-//!   once, and memory that another process can write was exposed before.
-//! * A file or descriptor that becomes memory is checked first: it is as long as was said, and cannot shrink.
+//! * A buffer's state changes only through its own methods: each guard entry that is taken is given back once, a lent buffer
+//!   arrives once, and memory is exposed before another process can write it.
+//! * A file or descriptor is checked before it becomes memory: it has the stated length and cannot shrink.
 
 #![allow(unsafe_code)]
 
@@ -30,7 +30,7 @@ use bytemuck::Pod;
 use onebuf_hal::{self as hal, Export, HostRange, PageFile, Result, locks::Arc};
 use std::os::fd::OwnedFd;
 
-/// A device as its backend sees it.
+/// Returns the backend's object for a device.
 ///
 /// # Safety
 /// See the module.
@@ -38,7 +38,7 @@ pub unsafe fn device(hub: &Hub, device: DeviceIx) -> &dyn hal::Device {
     hub.hal(device)
 }
 
-/// The native queue.
+/// Returns the backend's object for a queue.
 ///
 /// # Safety
 /// See the module.
@@ -47,7 +47,7 @@ pub unsafe fn queue(queue: &Queue) -> &Arc<dyn hal::Queue> {
     queue.native()
 }
 
-/// The events that tell when a fence is reached.
+/// Returns the events that complete when the fence is reached.
 ///
 /// # Safety
 /// See the module.
@@ -55,7 +55,7 @@ pub unsafe fn events(fence: &Fence) -> Result<Vec<Arc<dyn hal::Event>>> {
     fence.native_events()
 }
 
-/// What a view holds.
+/// Returns the hold behind a view.
 ///
 /// # Safety
 /// See the module.
@@ -64,7 +64,7 @@ pub unsafe fn read_hold<'v, 'b, T: Pod>(view: &'v ReadView<'b, T>) -> &'v Hold<'
     view.hold()
 }
 
-/// What a view holds.
+/// Returns the hold behind a view.
 ///
 /// # Safety
 /// See the module.
@@ -73,7 +73,7 @@ pub unsafe fn write_hold<'v, 'b, T: Pod>(view: &'v WriteView<'b, T>) -> &'v Hold
     view.hold()
 }
 
-/// What a view holds, for slices that are written.
+/// Returns the hold behind a view, for access to mutable slices.
 ///
 /// # Safety
 /// See the module.
@@ -82,7 +82,7 @@ pub unsafe fn write_hold_mut<'v, 'b, T: Pod>(view: &'v mut WriteView<'b, T>) -> 
     view.hold_mut()
 }
 
-/// A buffer's state, and who sees the buffer.
+/// Returns a buffer's core: its aliases and its state.
 ///
 /// # Safety
 /// See the module.
@@ -90,18 +90,18 @@ pub unsafe fn core<T: Pod>(buffer: &Buffer<T>) -> &Core {
     buffer.core()
 }
 
-/// The same, unless the buffer is a window of another one's memory.
+/// Returns a buffer's core, unless the buffer is only a window of a larger memory.
 ///
 /// # Safety
 /// See the module.
 ///
 /// # Errors
-/// [`Error::Unsupported`](onebuf_hal::Error::Unsupported) for such a window.
+/// [`Error::Unsupported`](onebuf_hal::Error::Unsupported) for a window.
 pub unsafe fn whole_core<T: Pod>(buffer: &Buffer<T>) -> Result<&Core> {
     buffer.whole_core()
 }
 
-/// A buffer's state, shared with the caller from now on.
+/// Returns a buffer's core as a shared reference that the caller may keep.
 ///
 /// # Safety
 /// See the module.
@@ -112,10 +112,10 @@ pub unsafe fn share_core<T: Pod>(buffer: &mut Buffer<T>) -> Arc<Core> {
 /// Builds a buffer over memory that the device imports.
 ///
 /// # Safety
-/// The caller has checked what is imported: see the module.
+/// The caller has checked the descriptor or handle: see the module.
 ///
 /// # Errors
-/// As for [`BufferBuilder::build`], and what the device says of the import.
+/// As for [`BufferBuilder::build`], and the device's error if the import fails.
 pub unsafe fn build_imported<T: Pod>(
     builder: BufferBuilder<'_, T>,
     device: DeviceIx,
@@ -124,21 +124,21 @@ pub unsafe fn build_imported<T: Pod>(
     builder.build_imported(device, from)
 }
 
-/// Another process's file as pages.
+/// Maps another process's file as host pages.
 ///
 /// # Safety
-/// The file is at least so long, and cannot shrink: see the module.
+/// The file has at least `bytes` bytes and cannot shrink: see the module.
 ///
 /// # Errors
-/// What the kernel says.
+/// The operating system's error.
 pub unsafe fn map_file(hub: &Hub, file: OwnedFd, bytes: u64) -> Result<HostRange> {
     hub.map_file(file, bytes)
 }
 
-/// The file behind pages that the host allocated.
+/// Returns the file behind pages that the host allocated.
 ///
 /// # Errors
-/// For pages that are no file of the hub's.
+/// When the pages do not belong to a file of the hub.
 pub fn page_file(hub: &Hub, range: &HostRange) -> Result<PageFile> {
     hub.page_file(range)
 }

@@ -1,4 +1,4 @@
-//! Every byte that onebuf moved: from where, to where, and whether anybody asked.
+//! The ledger: counts every byte that onebuf moved, by source, destination and cause.
 
 use crate::topology::DeviceIx;
 use onebuf_hal::locks::{AtomicU64, Ordering};
@@ -11,22 +11,22 @@ use std::{fmt, sync::OnceLock};
 pub enum Cause {
     /// The caller requested this read, write, fill or copy.
     Asked,
-    /// Staging, a driver's shadow copy, failover: nobody asked.
+    /// The caller did not request the copy: staging, a driver's shadow copy, or failover.
     Implied,
 }
 
-/// What was moved between one ordered pair for one cause.
+/// Traffic from one device to another for one cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// Where the bytes came from.
+    /// The id of the source device.
     pub from: String,
-    /// Where they went.
+    /// The id of the destination device.
     pub to: String,
-    /// Why.
+    /// Why the bytes were moved.
     pub cause: Cause,
-    /// How many.
+    /// The number of bytes.
     pub bytes: u64,
-    /// In how many operations.
+    /// The number of operations.
     pub operations: u64,
 }
 
@@ -44,7 +44,7 @@ struct Cell {
 }
 
 impl Ledger {
-    /// For these devices, and as many more as may come.
+    /// Creates a ledger for these devices, with space for `more` devices that are added later.
     pub(crate) fn new(names: Vec<String>, more: usize) -> Self {
         let empty = std::iter::repeat_with(OnceLock::new).take(more);
         let names: Vec<_> = names.into_iter().map(OnceLock::from).chain(empty).collect();
@@ -53,7 +53,7 @@ impl Ledger {
         Self { names, cells }
     }
 
-    /// One of those that came later.
+    /// Sets the id of a device that was added later.
     pub(crate) fn name(&self, device: DeviceIx, id: &str) {
         self.names[device.get()].get_or_init(|| id.to_owned());
     }
@@ -68,7 +68,7 @@ impl Ledger {
         (from * self.names.len() + to) * 2 + usize::from(cause == Cause::Implied)
     }
 
-    /// Everything that was moved, pairs without traffic left out.
+    /// Returns all traffic. Pairs of devices without traffic are left out.
     pub fn entries(&self) -> Vec<Entry> {
         let n = self.names.iter().take_while(|name| name.get().is_some()).count();
         let all = (0..n).flat_map(|from| (0..n).map(move |to| (from, to)));
@@ -87,17 +87,17 @@ impl Ledger {
         .collect()
     }
 
-    /// Bytes moved for one cause.
+    /// Returns the number of bytes moved for one cause.
     pub fn bytes(&self, cause: Cause) -> u64 {
         self.entries().iter().filter(|e| e.cause == cause).map(|e| e.bytes).sum()
     }
 
-    /// Bytes that callers requested to be moved.
+    /// Returns the number of bytes moved by the caller's reads, writes, fills and copies.
     pub fn asked_bytes(&self) -> u64 {
         self.bytes(Cause::Asked)
     }
 
-    /// Bytes that were moved although nobody asked; zero on proven zero-copy routes.
+    /// Returns the number of bytes moved by implied copies; zero on proven zero-copy routes.
     pub fn implied_bytes(&self) -> u64 {
         self.bytes(Cause::Implied)
     }

@@ -1,13 +1,12 @@
-//! The core of onebuf: buffers and who sees them, queues and fences, plans, programs and pools, over the traits of
-//! [`onebuf_hal`].
+//! The core of onebuf: buffers, queues, fences, plans, programs and pools, built on the traits of [`onebuf_hal`].
 //!
-//! It depends on `onebuf-hal`, `onebuf-graft` and `onebuf-sys` alone, and knows no backend: a hub is built from a list of them,
-//! which `onebuf::builder` has. What pipelines, the doctor, libraries, peers and observers need of it and users do not is public,
-//! but hidden from the documentation; it may change in any release. Programs use the crate `onebuf`.
+//! This crate depends only on `onebuf-hal`, `onebuf-graft` and `onebuf-sys`, and on no backend: a hub is built from a list of
+//! backends, which `onebuf::builder` provides. Items that only onebuf's own crates need (pipelines, the doctor, libraries, peers,
+//! observers) are public but hidden from the documentation; they may change in any release. Programs use the crate `onebuf`.
 
 #![deny(unsafe_code)]
 
-/// Tests of parsers measure what they allocate.
+/// Counts allocations, for the tests that limit what a parser allocates.
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 #[global_allocator]
 static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::meter::Counting;
@@ -78,16 +77,16 @@ pub mod hal {
     };
 }
 
-/// A device that exists only for tests: memory of its own, late completion, a protocol checker.
+/// Configuration of the fake device, which tests use: it has separate memory, delayed completion and a protocol checker.
 pub mod fake {
     pub use onebuf_hal::fake::{Delay, FakeConfig, Sharing};
 }
 
-/// A hub of every backend, as `onebuf::builder` makes it for users.
+/// A hub builder with every backend, like the one that `onebuf::builder` returns.
 #[cfg(test)]
 pub(crate) fn builder() -> HubBuilder {
     use onebuf_cuda::{CudaLikeBackend, Flavor};
-    // SAFETY: our own backends keep to the contract.
+    // SAFETY: these are onebuf's own backends, which implement the contract of `onebuf_hal::Backend`.
     #[allow(unsafe_code)]
     unsafe {
         HubBuilder::new(vec![

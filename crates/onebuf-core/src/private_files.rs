@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Where the user's cache lies: `onebuf` in `$XDG_CACHE_HOME`, or in `~/.cache`.
+/// Returns the user's cache folder: `onebuf` in `$XDG_CACHE_HOME`, or in `~/.cache`.
 pub fn user_folder() -> Result<PathBuf> {
     let set =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -21,8 +21,7 @@ pub fn user_folder() -> Result<PathBuf> {
     })
 }
 
-/// What is read from here decides what memory is shared and what code runs: it must not come from
-/// somebody else.
+/// Checks that only this user can write to the folder: its files decide what memory is shared and what code runs.
 pub(crate) fn check_private(folder: &Path) -> Result<()> {
     let meta = fs::metadata(folder).map_err(|e| unusable(folder, e.to_string()))?;
     if is_private(&meta) {
@@ -32,12 +31,12 @@ pub(crate) fn check_private(folder: &Path) -> Result<()> {
     Err(unusable(folder, why.into()))
 }
 
-/// Ours, and writable by nobody else.
+/// Whether this user owns the file, and no other user can write to it.
 pub(crate) fn is_private(meta: &fs::Metadata) -> bool {
     meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o022 == 0
 }
 
-/// Makes a folder, mode 0700, where there is none.
+/// Creates the folder with mode 0700 if it does not exist.
 pub(crate) fn make_private(folder: &Path) -> Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|e| unusable(folder, e.to_string()))?;
@@ -48,9 +47,8 @@ pub(crate) fn unusable(path: &Path, reason: String) -> Error {
     Error::Cache { path: path.display().to_string(), reason }
 }
 
-/// Opens a file of a private folder for reading. Before a byte is read, what was opened is known to be a
-/// regular file that only this user can write to, of at most `limit` bytes. Links are not followed, and
-/// opening a FIFO or a device does not block.
+/// Opens a file of a private folder for reading. Checks that the opened file is a regular file of at most `limit` bytes that only
+/// this user can write to. Links are not followed, and opening a FIFO or a device does not block.
 pub(crate) fn open_private(path: &Path, limit: u64) -> io::Result<fs::File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
@@ -70,22 +68,22 @@ pub(crate) fn open_private(path: &Path, limit: u64) -> io::Result<fs::File> {
     Err(io::Error::other(wrong))
 }
 
-/// The bytes of such a file. It may have grown since it was opened: no more than `limit` are read.
+/// Reads a file opened by `open_private`. It may have grown since, so at most `limit` bytes are read.
 pub(crate) fn read_private(file: &mut fs::File, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Writes a file as a whole, mode 0600: readers see the old one or the new one. What was there is
-/// replaced without being opened, and a link is replaced rather than followed. A crash of the machine may
-/// leave an empty file; readers check what they read.
+/// Writes a whole file with mode 0600: readers see the old file or the new one. Anything in its place is replaced without
+/// being opened, and a link is replaced rather than followed. A crash of the machine may leave an empty file; readers check
+/// what they read.
 pub(crate) fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     replace_with(path, parts, |_| Ok(()))
 }
 
-/// As [`replace`], and waits until the bytes are on the disk: after a crash of the machine the file is the
-/// old one or the new one, whole.
+/// Like [`replace`], and waits until the bytes are on disk: after a crash of the machine the file is the old one or the new one,
+/// complete.
 pub(crate) fn replace_durably(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     replace_with(path, parts, fs::File::sync_all)
 }
@@ -101,8 +99,8 @@ fn replace_with(
     replaced.inspect_err(|_| drop(fs::remove_file(&scratch)))
 }
 
-/// A new file beside another, `.name.<process>.<number>.tmp`, whose name nobody else has: not what a
-/// crashed process of the same number left, nor what a live one in another container is writing.
+/// Creates a new file beside another, `.name.<process>.<number>.tmp`. The name is unused: it differs from files that a crashed
+/// process with the same id left, and from those that a live process in another container is writing.
 fn scratch(path: &Path) -> io::Result<(PathBuf, fs::File)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -160,7 +158,7 @@ mod tests {
         assert!(refused("open").contains("private"), "{}", refused("open"));
         replace(&path("large"), &[&[0; 101]]).unwrap();
         assert!(refused("large").contains("large"), "{}", refused("large"));
-        // Whatever it is, it is replaced without being opened.
+        // Anything in the file's place is replaced without being opened.
         for name in ["link", "fifo", "socket", "open", "large"] {
             replace(&path(name), &[b"new"]).unwrap();
             assert_eq!(fs::read(path(name)).unwrap(), b"new");

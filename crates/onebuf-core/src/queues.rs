@@ -1,4 +1,4 @@
-//! Queues as callers hold them: one, or several of one device that are handed out in turn.
+//! Queues, and pools of queues of one device.
 
 use crate::{
     device::Device,
@@ -18,8 +18,8 @@ use std::fmt;
 
 /// A stream of work on one device. Cheap to clone; clones are the same stream.
 ///
-/// In order unless it was opened otherwise: see [`Device::queue_with`]. On an out-of-order queue launches
-/// run as the buffers they use allow, and each launch's own event is its fence.
+/// A queue is in-order unless it was opened otherwise: see [`Device::queue_with`]. On an out-of-order queue the buffers order the
+/// launches that use them, and each launch's own event is its fence.
 #[derive(Clone)]
 pub struct Queue {
     pub(crate) hub: Hub,
@@ -38,25 +38,25 @@ impl Queue {
         Device::new(&self.hub, self.queue_state.device)
     }
 
-    /// The hub it belongs to.
+    /// The hub that the queue belongs to.
     pub fn hub(&self) -> &Hub {
         &self.hub
     }
 
-    /// Where what happens on it is recorded.
+    /// The recorder of the queue's events.
     #[doc(hidden)]
     #[inline]
     pub fn tracer(&self) -> &Tracer {
         &self.queue_state.tracer
     }
 
-    /// Records what has ended on it.
+    /// Records an operation on this queue that has ended.
     #[doc(hidden)]
     pub fn record(&self, began: Began<'_>, fill: impl FnOnce(&mut Event)) {
         began.end(&self.queue_state, fill);
     }
 
-    /// Records what has ended on it, and when it ran on the device.
+    /// Records an operation on this queue that has ended, with its times on the device.
     #[doc(hidden)]
     pub fn record_timed(
         &self,
@@ -67,23 +67,23 @@ impl Queue {
         began.end_timed(&self.queue_state, timed, fill);
     }
 
-    /// What crates above keep with it, as libraries' handles and plans.
+    /// Data of crates above, such as the handles and plans of libraries.
     #[doc(hidden)]
     pub fn extensions(&self) -> &Extensions {
         &self.queue_state.extensions
     }
 
-    /// How it was opened.
+    /// The options that the queue was opened with.
     pub fn spec(&self) -> QueueSpec {
         self.queue_state.spec
     }
 
-    /// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best sync method there
-    /// is, and says which. Semaphores, numbers in memory and callbacks are used where the doctor has proven them for the two
-    /// devices; otherwise, beyond one context, the calling thread waits.
+    /// Makes work enqueued from now on wait for a fence of any queue of the hub, by the best sync method available. Returns that
+    /// method. Semaphores, wait values and callbacks are used if the doctor has proven them for the two devices. Otherwise,
+    /// across contexts, the calling thread waits.
     ///
     /// # Errors
-    /// When the work behind the fence failed; [`Error::Timeout`] when the thread had to wait for it.
+    /// The error of the work before the fence; [`Error::Timeout`] if the thread had to wait too long.
     pub fn wait_for(&self, fence: &Fence) -> Result<SyncMethod> {
         let after =
             |point: &QueuePoint| self.hub.sync().after(&self.queue_state, point, Terms::PROVEN);
@@ -93,29 +93,29 @@ impl Queue {
         })
     }
 
-    /// The point that everything enqueued so far will have reached.
+    /// The fence that is reached when all work enqueued so far is complete.
     pub fn fence(&self) -> Fence {
         let point = self.queue_state.note();
         if self.queue_state.is_foreign {
-            // Marked now: what its owner enqueues later may wait for us. A failure comes again when asked.
+            // Enqueue the event now: the owner's later work may wait for onebuf. A failure is reported when the fence is used.
             let _ = point.event();
         }
         Fence::new(point, self.hub.timeout())
     }
 
-    /// Sees to it that enqueued work starts without further calls.
+    /// Makes the driver start enqueued work without further calls.
     pub fn flush(&self) -> Result<()> {
         self.queue_state.hal.flush()
     }
 
-    /// Waits until everything enqueued so far is done, for the hub's timeout at most.
+    /// Waits until all work enqueued so far is complete, at most for the hub's timeout.
     pub fn finish(&self) -> Result<()> {
         self.fence().wait(self.hub.timeout())
     }
 
-    /// The native queue (a `cl_command_queue` for OpenCL) for libraries that enqueue work of their
-    /// own; zero where there is none. Work enqueued there while a view of this queue is held is
-    /// fenced like work of our own. The handle is valid while the `Queue` lives.
+    /// The native queue (a `cl_command_queue` for OpenCL), for libraries that enqueue work themselves; zero if there is none.
+    /// Work enqueued there while a view of this queue is held is fenced like onebuf's own work. The handle is valid while the
+    /// `Queue` lives.
     pub fn raw(&self) -> usize {
         self.queue_state.give_away();
         self.queue_state.hal.raw()
@@ -129,7 +129,7 @@ impl fmt::Debug for Queue {
 }
 
 impl Device {
-    /// A new in-order queue.
+    /// Opens an in-order queue.
     pub fn queue(&self) -> Result<Queue> {
         let plain = QueueSpec::default();
         if self.hub().tracer().wants_device_times() {
@@ -141,7 +141,7 @@ impl Device {
         self.queue_with(plain)
     }
 
-    /// A new queue, out of order or with profiling.
+    /// Opens a queue with these options: out of order, with profiling.
     ///
     /// ```
     /// # use onebuf::QueueSpec;
@@ -152,12 +152,12 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`onebuf_hal::Error::Unsupported`] where the device has no out-of-order queues.
+    /// [`onebuf_hal::Error::Unsupported`] if the device has no out-of-order queues.
     pub fn queue_with(&self, spec: QueueSpec) -> Result<Queue> {
         Queue::new(self.hub(), self.index(), spec)
     }
 
-    /// So many new queues, to be handed out in turn or by how busy they are.
+    /// Opens `count` queues, for use in rotation or by load.
     ///
     /// # Errors
     /// As for [`Device::queue_with`], and for a count of zero.
@@ -166,8 +166,8 @@ impl Device {
     }
 }
 
-/// Queues of one device that many threads or jobs share. Handing one out costs no lock; buffers order the
-/// work on them wherever it has to be.
+/// Queues of one device that many threads or jobs share. Choosing a queue takes no lock. Buffers order the work on different
+/// queues where necessary.
 ///
 /// ```
 /// # use onebuf::QueueSpec;
@@ -188,20 +188,20 @@ pub struct QueuePool {
 impl QueuePool {
     pub(crate) fn new(device: &Device, count: usize, spec: QueueSpec) -> Result<Self> {
         if count == 0 {
-            return Err(Error::invalid("a pool of no queues: give at least one"));
+            return Err(Error::invalid("a queue pool needs at least one queue"));
         }
         let queues = (0..count).map(|_| device.queue_with(spec)).collect::<Result<_>>()?;
         Ok(Self { queues, turn: AtomicU64::new(0) })
     }
 
-    /// The next queue, each in its turn.
+    /// Returns the next queue in rotation.
     pub fn round_robin(&self) -> Queue {
         self.in_turn().next().unwrap_or(&self.queues[0]).clone()
     }
 
-    /// The queue with the fewest pieces of work not known to be done; of several, the next in turn. Asks
-    /// the driver about queues that were given work since. One whose work failed comes last: the error is
-    /// for whoever waits for that work.
+    /// Returns the queue with the least work that is not known to be complete; among equals, the next in rotation. Queries the
+    /// driver about queues that received work since the last call. A queue whose work failed comes last; the error is left for
+    /// the caller that waits for that work.
     pub fn least_busy(&self) -> Queue {
         let mut best: Option<(u64, &Queue)> = None;
         for queue in self.in_turn() {
@@ -216,19 +216,19 @@ impl QueuePool {
         best.map_or(&self.queues[0], |(_, queue)| queue).clone()
     }
 
-    /// Every queue once, from the one whose turn it is.
+    /// Iterates over every queue once, starting with the next in rotation.
     fn in_turn(&self) -> impl Iterator<Item = &Queue> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize % self.queues.len();
         self.queues[turn..].iter().chain(&self.queues[..turn])
     }
 
-    /// All of them.
+    /// All queues.
     pub fn all(&self) -> &[Queue] {
         &self.queues
     }
 
-    /// Waits until everything enqueued so far on any of them is done. Every queue is waited for; the first
-    /// error is told.
+    /// Waits until all work enqueued so far on any of the queues is complete. Waits for every queue, and then returns the first
+    /// error.
     pub fn finish(&self) -> Result<()> {
         let outcomes: Vec<Result<()>> = self.queues.iter().map(Queue::finish).collect();
         outcomes.into_iter().collect()

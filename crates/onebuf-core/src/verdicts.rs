@@ -1,4 +1,4 @@
-//! Remembered verdicts: a file in the user's cache folder.
+//! Cached verdicts: a file in the user's cache folder.
 
 use crate::{
     identity, private_files,
@@ -12,16 +12,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What grafting is called among routes; its number is raised whenever that experiment changes.
+/// The key of grafting verdicts, in place of a route kind. Its number is incremented whenever that experiment changes.
 pub const GRAFT: &str = "graft-1";
 
 const FILE: &str = "verdicts.json";
 const SCHEMA: u32 = 1;
-/// No file of ours is larger: a verdict takes less than a kilobyte.
+/// The largest file that onebuf writes: a verdict takes less than a kilobyte.
 const MOST_BYTES: u64 = 16 << 20;
-const NOT_SAVED: &str = "verdicts are not saved; make room there or the folder writable, or set XDG_CACHE_HOME to another one";
+const NOT_SAVED: &str = "verdicts are not saved; free disk space, make the folder writable, or set XDG_CACHE_HOME to another one";
 
-/// Verdicts by everything they depend on.
+/// Verdicts by the identity of everything they depend on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verdicts {
     schema: u32,
@@ -29,20 +29,20 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// What is remembered of a route.
+    /// Returns the verdict on a route.
     pub fn find(&self, from: &Node, to: &Node, kind: RouteKind) -> Option<Verdict> {
         if self.is_empty() {
-            return None; // before the system is asked for what a key depends on
+            return None; // avoids the system calls that a key needs
         }
         self.verdicts.get(&identity::key(from, to, kind)).cloned()
     }
 
-    /// Remembers.
+    /// Stores the verdict on a route.
     pub fn insert(&mut self, from: &Node, to: &Node, kind: RouteKind, verdict: Verdict) {
         self.verdicts.insert(identity::key(from, to, kind), verdict);
     }
 
-    /// What is remembered of grafting programs of one device on another.
+    /// Returns the verdict on grafting programs of one device onto another.
     pub fn find_graft(&self, from: &Node, to: &Node) -> Option<Verdict> {
         if self.is_empty() {
             return None;
@@ -50,12 +50,12 @@ impl Verdicts {
         self.verdicts.get(&identity::key(from, to, GRAFT)).cloned()
     }
 
-    /// Remembers that.
+    /// Stores the verdict on grafting programs of one device onto another.
     pub fn insert_graft(&mut self, from: &Node, to: &Node, verdict: Verdict) {
         self.verdicts.insert(identity::key(from, to, GRAFT), verdict);
     }
 
-    /// How many there are.
+    /// The number of verdicts.
     pub fn len(&self) -> usize {
         self.verdicts.len()
     }
@@ -65,19 +65,19 @@ impl Verdicts {
         self.verdicts.is_empty()
     }
 
-    /// Adds others, which take the place of those of the same routes.
+    /// Adds verdicts. They replace those on the same routes.
     pub fn extend(&mut self, others: Verdicts) {
         self.verdicts.extend(others.verdicts);
     }
 
-    /// Loads them from a folder; none when there is no file.
+    /// Loads the verdicts of a folder. A missing file has none.
     ///
-    /// Owner, mode, kind and size of the opened file are checked before it is read; a FIFO or a device in
-    /// its place is refused without blocking.
+    /// Owner, mode, kind and size of the opened file are checked before it is read. A FIFO or a device in its place is refused
+    /// without blocking.
     ///
     /// # Errors
-    /// [`Error::Cache`] for a file that cannot be read or is not what [`Verdicts::save`] wrote, or a
-    /// file or folder that others can write to. The caller can go on without: the next save replaces the file.
+    /// [`Error::Cache`] for a file that cannot be read or that [`Verdicts::save`] did not write, and for a file or folder that
+    /// other users can write to. The caller can continue without verdicts; the next save replaces the file.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
         let unusable = |what: &str| unreadable(&path, what);
@@ -106,11 +106,11 @@ impl Verdicts {
             serde_json::from_slice(text).map_err(|error| format!("cut off or damaged: {error}"))?;
         match verdicts.schema {
             SCHEMA => Ok(verdicts),
-            other => Err(format!("schema {other} where {SCHEMA} is known")),
+            other => Err(format!("schema {other}, expected {SCHEMA}")),
         }
     }
 
-    /// Loads them for a hub, which goes on without: the error becomes a note.
+    /// Loads the verdicts for a hub. An error becomes a note, and the hub continues without verdicts.
     pub(crate) fn load_or_note(folder: Option<&Path>) -> (Self, Option<Error>) {
         let loaded = match folder {
             Some(folder) => Self::load(folder),
@@ -119,18 +119,17 @@ impl Verdicts {
         match loaded {
             Ok(verdicts) => (verdicts, None),
             Err(error) => {
-                tracing::warn!(%error, "no verdicts");
+                tracing::warn!(%error, "cached verdicts are not used");
                 (Self::default(), Some(error))
             }
         }
     }
 
-    /// Adds them to what the folder holds. The file is replaced as a whole, and is on the disk when this
-    /// returns; of two that save at the same moment, the later wins. Whatever lies in its place and cannot be
-    /// used is replaced, but for a folder.
+    /// Adds these verdicts to the folder's. The file is replaced as a whole, and is on disk when this returns. If two processes
+    /// save at the same time, the later one wins. Anything unusable in the file's place is replaced, except a folder.
     ///
     /// # Errors
-    /// [`Error::Cache`] when the folder cannot be made or written, or others can write to it.
+    /// [`Error::Cache`] if the folder cannot be created or written, or if other users can write to it.
     pub fn save(&self, folder: &Path) -> Result<()> {
         self.write(folder).map_err(|error| match error {
             Error::Cache { path, reason } => {
@@ -143,7 +142,7 @@ impl Verdicts {
     fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(FILE);
         private_files::make_private(folder)?;
-        // A file that cannot be read holds nothing worth keeping.
+        // An unreadable file has nothing worth keeping.
         let mut all = Self::load(folder).unwrap_or_default();
         all.schema = SCHEMA;
         all.verdicts.extend(self.verdicts.clone());
@@ -153,8 +152,8 @@ impl Verdicts {
         written.map_err(|error| failed(error.to_string()))
     }
 
-    /// Forgets everything remembered in a folder. Returns whether there was anything. The file is removed
-    /// without being opened, whatever it is.
+    /// Removes the verdicts in a folder. Returns whether there were any. The file is removed without being opened, whatever it
+    /// is.
     ///
     /// # Errors
     /// [`Error::Cache`] for a file that cannot be removed.
@@ -173,12 +172,12 @@ impl Verdicts {
         }
     }
 
-    /// Where the user's verdicts are kept: the user's cache folder.
+    /// Returns the folder of the user's verdicts: the user's cache folder.
     pub fn user_folder() -> Result<PathBuf> {
         private_files::user_folder()
     }
 
-    /// The size of their file.
+    /// The size of the verdicts' file.
     pub(crate) fn bytes(folder: &Path) -> u64 {
         let found = fs::symlink_metadata(folder.join(FILE));
         found.map_or(0, |meta| if meta.is_file() { meta.len() } else { 0 })
@@ -193,7 +192,7 @@ fn unreadable(path: &Path, what: &str) -> Error {
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod tests {
     use super::*;
-    use crate::topology::{Envelope, State};
+    use crate::topology::{Envelope, VerdictState};
     use onebuf_hal::{
         SyncMethod,
         testing::fuzz::{Bound, Form, Target},
@@ -204,7 +203,7 @@ mod tests {
     fn fuzz_verdicts() {
         let envelope = Envelope { min_bytes: 1, max_bytes: 4096, sizes: vec![1, 4096] };
         let verdict = Verdict {
-            state: State::Proven,
+            state: VerdictState::Proven,
             zero_copy: Some(true),
             why: "every page".into(),
             sync: Some(SyncMethod::Event),

@@ -33,31 +33,31 @@ macro_rules! view {
                 self.hold
             }
 
-            /// How many elements the buffer or region has.
+            /// Returns the number of elements of the buffer or region.
             pub fn len(&self) -> usize {
                 self.hold.bytes() / size_of::<T>()
             }
 
-            /// Never: buffers have at least one element.
+            /// Always false: a buffer has at least one element.
             pub fn is_empty(&self) -> bool {
                 false
             }
 
-            /// The sync method by which this queue waited for the work before it.
+            /// Returns the sync method that ordered this queue after the earlier work.
             pub fn sync_method(&self) -> SyncMethod {
                 self.hold.sync_method()
             }
 
-            /// The native handle or address. Valid until the view is dropped.
+            /// Returns the native handle or address. It is valid until the view is dropped.
             ///
             /// # Errors
-            /// Only on an out-of-order queue, which is made to wait for the work before this view.
+            /// The driver's, on an out-of-order queue: the call enqueues a wait for the work before this view.
             pub fn raw(&self) -> Result<RawHandle> {
                 self.hold.raw()
             }
 
-            /// The `cl_mem`, for OpenCL code that enqueues on this queue. Valid until the view is
-            /// dropped; a caller that keeps it longer must retain it, and must not use it then.
+            /// Returns the `cl_mem`, for OpenCL code that enqueues on this queue. It is valid until the view is
+            /// dropped; a caller that keeps the handle longer must retain it, and must not use it.
             ///
             /// # Errors
             /// [`Error::Unsupported`] when this device sees the buffer as an address instead.
@@ -71,7 +71,7 @@ macro_rules! view {
                 }
             }
 
-            /// The name of the OpenGL buffer, in the context of this queue. Valid until the view is dropped.
+            /// Returns the name of the OpenGL buffer in the context of this queue. It is valid until the view is dropped.
             ///
             /// # Errors
             /// [`Error::Unsupported`] on a queue of another API.
@@ -85,8 +85,8 @@ macro_rules! view {
                 }
             }
 
-            /// The `CUdeviceptr`, for CUDA code and libraries that enqueue on this queue's stream. Valid
-            /// until the view is dropped.
+            /// Returns the `CUdeviceptr`, for CUDA code and libraries that enqueue on this queue's stream. It is
+            /// valid until the view is dropped.
             ///
             /// # Errors
             /// [`Error::Unsupported`] on a queue of another API.
@@ -94,8 +94,8 @@ macro_rules! view {
                 self.hold.device_ptr("cuda")
             }
 
-            /// The `hipDeviceptr_t`, for HIP code and libraries that enqueue on this queue's stream. Valid
-            /// until the view is dropped.
+            /// Returns the `hipDeviceptr_t`, for HIP code and libraries that enqueue on this queue's stream. It is
+            /// valid until the view is dropped.
             ///
             /// # Errors
             /// [`Error::Unsupported`] on a queue of another API.
@@ -103,21 +103,21 @@ macro_rules! view {
                 self.hold.device_ptr("hip").map(|at| at as *mut _)
             }
 
-            /// The same bytes as elements of another type.
+            /// Converts the view to one of the same bytes with another element type.
             ///
             /// # Errors
-            /// [`Error::InvalidArgument`] where they are no whole elements, or begin where none can.
+            /// [`Error::InvalidArgument`] if the bytes are not a whole number of elements, or are not aligned for them.
             pub fn cast<U: Pod>(self) -> Result<$name<'b, U>> {
                 self.hold.check_cast::<U>()?;
                 Ok($name::new(self.hold))
             }
 
-            /// The `VkBuffer`, and the offset in it at which the bytes begin, for Vulkan code that submits to this
-            /// queue's `VkQueue`. Valid until the view is dropped.
+            /// Returns the `VkBuffer` and the byte offset at which this view begins in it, for Vulkan code that submits to
+            /// this queue's `VkQueue`. Both are valid until the view is dropped.
             ///
             /// ```
             /// # fn submit(buffer: &onebuf::Buffer<f32>, queue: &onebuf::Queue) -> onebuf::Result<()> {
-            /// let view = buffer.write_on(queue)?; // behind whoever used it before
+            /// let view = buffer.write_on(queue)?; // ordered after all earlier users
             /// let (buffer, offset) = view.vk_buffer()?; // for commands that are submitted to `queue.raw()`
             /// # let _ = (buffer, offset);
             /// # Ok(())
@@ -130,7 +130,7 @@ macro_rules! view {
                 self.hold.object("vulkan")
             }
 
-            /// The address that kernels on this queue use (an SVM pointer, a host pointer, a device pointer).
+            /// Returns the address that kernels on this queue use: an SVM pointer, a host pointer or a device pointer.
             ///
             /// # Errors
             /// [`Error::Unsupported`] when this device sees the buffer as an object instead.
@@ -148,11 +148,11 @@ macro_rules! view {
 }
 
 view! {
-    /// This queue's kernels read the buffer while the view lives. Others may read too; nobody writes.
+    /// A guard under which one queue's kernels read the buffer. Other queues may read too; none may write.
     ReadView
 }
 view! {
-    /// This queue's kernels read and write the buffer while the view lives. Nobody else uses it.
+    /// A guard under which one queue's kernels read and write the buffer. It excludes all other users.
     WriteView
 }
 
@@ -169,7 +169,7 @@ impl<T: Pod> Buffer<T> {
     /// that made them.
     ///
     /// # Errors
-    /// [`Error::NotShared`], [`Error::Busy`] while somebody writes, [`Error::Timeout`].
+    /// [`Error::NotShared`], [`Error::Busy`] while a writer holds a guard, [`Error::Timeout`].
     #[inline(always)]
     pub fn read_on<'b>(&'b self, queue: &'b Queue) -> Result<ReadView<'b, T>> {
         Ok(ReadView::new(Hold::on(self.part(), queue, Access::Read)?))
@@ -178,7 +178,7 @@ impl<T: Pod> Buffer<T> {
     /// Lets kernels on `queue` read and write the buffer while the view lives.
     ///
     /// # Errors
-    /// [`Error::NotShared`], [`Error::Busy`] while anybody else holds a guard, [`Error::Timeout`].
+    /// [`Error::NotShared`], [`Error::Busy`] while another guard is held, [`Error::Timeout`].
     #[inline(always)]
     pub fn write_on<'b>(&'b self, queue: &'b Queue) -> Result<WriteView<'b, T>> {
         Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
@@ -195,8 +195,8 @@ impl<T: Pod> SubBuffer<'_, T> {
         Ok(ReadView::new(Hold::on(self.part(), queue, Access::Read)?))
     }
 
-    /// Lets kernels on `queue` read and write the region while the view lives; only write it, where the
-    /// region was made for that.
+    /// Lets kernels on `queue` read and write the region while the view lives. If the region was created with
+    /// `Access::Write`, kernels may only write it.
     ///
     /// # Errors
     /// As for [`Buffer::write_on`], and [`Error::InvalidArgument`] for a region made for reading only.

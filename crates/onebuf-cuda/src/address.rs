@@ -1,7 +1,8 @@
 //! Addresses of memory that another API allocated, in an address space that kernels of both APIs share.
 //!
-//! HIP's kernels and libraries can use such an address. HIP's *calls* do not know it: a fill is refused, the CPU makes
-//! a copy between two such addresses, and a query succeeds without information. So no such call is ever made.
+//! HIP's kernels and libraries can use such an address. HIP's API calls do not recognise it: a fill is refused, a copy
+//! between two such addresses runs on the CPU, and a query succeeds without information. So onebuf never makes such a
+//! call.
 
 use super::device::Context;
 use onebuf_experimental::{
@@ -12,12 +13,12 @@ use onebuf_experimental::{
 use onebuf_hal::{AddressFrom, AddressRange, AddressSpace, Error, Result, locks::Arc};
 use std::fs;
 
-/// What lies under a runtime.
+/// The layer under a CUDA or HIP runtime.
 #[derive(Clone, Debug)]
 pub(super) enum Under {
-    /// Something that shares its addresses with nobody.
+    /// A driver that shares its addresses with no other API.
     Own,
-    /// ROCr; or why it cannot be asked.
+    /// ROCr, or why it could not be opened.
     Rocr(Result<Arc<Rocr>, String>),
     /// OpenCL on the CPU.
     Process,
@@ -32,13 +33,13 @@ impl Under {
         }
     }
 
-    /// Whether pages that are registered are used where they lie. A runtime over OpenCL makes a second allocation, and each
-    /// launch of any kernel copies all of those there and back, over what the host has written meanwhile.
+    /// Whether registered pages are used in place. A runtime over OpenCL makes a second allocation instead, and each
+    /// kernel launch copies all registered pages there and back, which overwrites what the host has written meanwhile.
     pub fn pins_in_place(&self) -> bool {
         !matches!(self, Under::Process)
     }
 
-    /// ROCr, where it is to be had.
+    /// Returns ROCr if it is available.
     pub fn rocr(&self) -> Option<&Arc<Rocr>> {
         match self {
             Under::Rocr(rocr) => rocr.as_ref().ok(),
@@ -46,7 +47,7 @@ impl Under {
         }
     }
 
-    /// Where memory at another API's address lies, as text for `explain`.
+    /// Describes where memory at another API's address lies, for `explain`.
     pub fn placement(&self, context: &Context, at: u64) -> Option<String> {
         match self {
             Under::Rocr(Ok(rocr)) => rocr.placement(context, at).or_else(|| Some(NEVER_RUN.into())),
@@ -55,14 +56,15 @@ impl Under {
         }
     }
 
-    /// Whether kernels may be given the address. What a kernel said is held against what the runtime knows.
+    /// Checks that kernels may use the address. An address that a kernel reported must also be confirmed by the
+    /// runtime.
     pub fn check(&self, context: &Context, range: &AddressRange) -> Result<()> {
         match (self, range.from) {
             (Under::Own, _) => Err(refused(context, range, "it shares no addresses")),
             (_, AddressFrom::Allocator) => Ok(()),
             (Under::Rocr(Ok(rocr)), _) => rocr.check(context, range),
             (Under::Rocr(Err(why)), _) => {
-                let why = format!("ROCr cannot be asked whether it is one: {why}");
+                let why = format!("ROCr cannot confirm the address: {why}");
                 Err(refused(context, range, &why))
             }
             (Under::Process, _) if is_mapped(range) => Ok(()),
@@ -83,7 +85,7 @@ impl HipDevice for Context {
         // SAFETY: the context is current.
         let at = self.driver.check(unsafe { self.table().alloc(bytes) })?;
         let seen = inspect(at.0);
-        // SAFETY: allocated above, and no work was given it.
+        // SAFETY: allocated above, and used by no enqueued work.
         self.driver.note(unsafe { self.table().free(at) });
         Ok(seen)
     }
@@ -92,18 +94,18 @@ impl HipDevice for Context {
 fn refused(context: &Context, range: &AddressRange, why: &str) -> Error {
     let AddressRange { address, bytes, .. } = *range;
     let name = &context.driver.info.name;
-    let what = format!("the address {address:#x} of {bytes} bytes on {name}: {why}");
+    let what = format!("the address {address:#x} of {bytes} bytes on {name} ({why})");
     Error::unsupported(what, "another route, or a runtime that vouches for the address")
 }
 
-/// Whether the process may read and write all of it, as the kernel has it.
+/// Whether the process may read and write the whole range, according to `/proc/self/maps`.
 fn is_mapped(range: &AddressRange) -> bool {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let end = range.address.saturating_add(range.bytes as u64);
     covers(&maps, range.address, end)
 }
 
-/// Whether mappings that may be written lie from the one address to the other without a hole.
+/// Whether writable mappings cover `from..end` without a gap.
 fn covers(maps: &str, from: u64, end: u64) -> bool {
     let mut at = from;
     for line in maps.lines() {

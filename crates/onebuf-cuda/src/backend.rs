@@ -1,4 +1,4 @@
-//! CUDA and HIP, a backend each.
+//! The CUDA backend and the HIP backend.
 
 use super::{
     CUDA_C, Flavor, HIP_C, Libraries, PTX, device::Device, discover, event::Event, kernel::Kernel,
@@ -9,7 +9,7 @@ use onebuf_hal::{
     typed::ApiTypes,
 };
 
-/// The devices of one of the two.
+/// The backend of one API: CUDA or HIP.
 #[derive(Clone, Copy, Debug)]
 pub struct CudaLikeBackend(pub Flavor);
 
@@ -24,7 +24,7 @@ const HIP_LIBRARIES: [DriverLibrary; 3] = [
     DriverLibrary { name: "hsa", variable: "ONEBUF_HSA_LIB" },
 ];
 
-// SAFETY: what the traits promise is what each file of this backend says for its own part.
+// SAFETY: each file of this backend states how it keeps its part of the traits' contracts.
 unsafe impl Backend for CudaLikeBackend {
     fn api(&self) -> Api {
         Api(self.0.api())
@@ -53,8 +53,8 @@ unsafe impl Backend for CudaLikeBackend {
             managed: search.managed,
         };
         let mut next = search.next_domain;
-        // SAFETY: a runtime that names one of our library's devices has that library too, and keeps the context that it
-        // names.
+        // SAFETY: a runtime that reports one of our library's devices has loaded that library too, and keeps the
+        // context that it reports alive.
         let base_device = |layered: &LayeredHandles| unsafe { search.base_device(layered) };
         let found = discover(flavor, libraries, search.probe.clone(), &mut next, &base_device)?;
         let what = flavor.pick(["a CUDA device", "a HIP device"]);

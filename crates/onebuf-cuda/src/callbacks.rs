@@ -1,8 +1,8 @@
 //! Callbacks when an event is reached.
 //!
 //! A host function runs when its stream reaches it. So each pending callback gets its own stream, which waits for the
-//! event alone: in another stream it could wait for the very work that it is to release. In a dead context host
-//! functions are not called at all, so a thread handles those that are overdue.
+//! event alone: in a shared stream it could wait for the work that it has to release. The driver does not call host
+//! functions in a dead context, so a thread delivers the overdue callbacks.
 
 use super::{deferred_free::is_pending, device::Context, queue::RawQueue};
 use onebuf_hal::{
@@ -23,20 +23,20 @@ use std::{
     time::Duration,
 };
 
-/// How often overdue callbacks are looked after.
+/// How often the thread checks for overdue callbacks.
 const ROUND: Duration = Duration::from_millis(50);
 
-/// A callback on its way.
+/// A callback that has not run yet.
 struct PendingCallback {
     callback: Callback,
-    /// The stream that will run it.
+    /// The stream that runs the host function.
     stream: CuStream,
     behind: Behind,
-    /// Keeps the context, and with it the stream.
+    /// Keeps the context alive, and with it the stream.
     queue: Arc<RawQueue>,
 }
 
-/// The callbacks of a context, and the streams that bring them.
+/// The callbacks of a context, and the streams that run them.
 #[derive(Default)]
 pub(super) struct CallbackStreams(Mutex<CallbackTable>);
 
@@ -46,9 +46,9 @@ struct CallbackTable {
     pending: HashMap<u64, PendingCallback>,
     last: u64,
     watched: bool,
-    /// How many are being run now.
+    /// The number of callbacks that are running now.
     delivering: usize,
-    /// Queues of pending callbacks that were run: in a host function nothing may be freed.
+    /// Queues of callbacks that have run. A host function must not free them.
     retired: Vec<Arc<RawQueue>>,
 }
 
@@ -58,14 +58,14 @@ impl fmt::Debug for CallbackStreams {
     }
 }
 
-/// What the driver keeps until it runs the host function.
+/// The argument that the driver passes to the host function.
 struct Ticket {
     callback_streams: Arc<CallbackStreams>,
     number: u64,
 }
 
 impl CallbackStreams {
-    /// At the end of the context, which is current: nothing is under way any more.
+    /// Destroys the idle streams when the context ends. The context is current, and no callback is pending.
     pub fn free(&self, context: &Context) {
         for stream in std::mem::take(&mut lock(&self.0).idle) {
             // SAFETY: made by `stream`, destroyed once.
@@ -73,13 +73,13 @@ impl CallbackStreams {
         }
     }
 
-    /// Lets go of what host functions could not.
+    /// Drops the queues that host functions could not free.
     pub fn sweep(&self) {
         let retired = std::mem::take(&mut lock(&self.0).retired);
         drop(retired);
     }
 
-    /// A stream that nothing is under way on. The context is current.
+    /// Returns a stream without pending work. The context is current.
     fn stream(&self, context: &Context) -> Result<CuStream, Refused> {
         let idle = lock(&self.0).idle.pop();
         // SAFETY: the context is current.
@@ -93,7 +93,7 @@ impl CallbackStreams {
         lock(&self.0).idle.push(stream);
     }
 
-    /// Takes a pending callback off the desk: whoever does so runs it. Its stream serves again.
+    /// Removes a pending callback from the table; the caller then runs it. Its stream becomes idle again.
     fn take(&self, number: u64) -> Option<PendingCallback> {
         let mut table = lock(&self.0);
         let pending = table.pending.remove(&number)?;
@@ -102,8 +102,8 @@ impl CallbackStreams {
         Some(pending)
     }
 
-    /// Runs the callback of one that was taken. The queue may be the last reference to the context: it is kept for
-    /// whoever may free it.
+    /// Runs a callback that `take` returned. Its queue may hold the last reference to the context, so it is retired,
+    /// not dropped.
     fn deliver(&self, pending: PendingCallback, reached: Result<()>) {
         let PendingCallback { callback, behind, queue, .. } = pending;
         let outcome = reached.and_then(|()| match behind.has_failed() {
@@ -122,8 +122,8 @@ impl CallbackStreams {
         table.delivering -= 1;
     }
 
-    /// Keeps a queue until it can be freed: not in a callback. This may be the last reference to the context, so
-    /// none is held here afterwards.
+    /// Keeps a queue until it can be freed outside a callback. The queue may hold the last reference to the context, so
+    /// this function keeps only a weak one.
     pub fn retire(queue: Arc<RawQueue>) {
         let (callback_streams, context) =
             (queue.context.callback_streams.clone(), Arc::downgrade(&queue.context));
@@ -140,7 +140,7 @@ impl CallbackStreams {
     }
 }
 
-/// Calls back when the event is reached; a refused callback is given back. The context is current.
+/// Calls back when the event is reached; returns the callback if the driver refuses. The context is current.
 pub(super) fn send(
     queue: &Arc<RawQueue>,
     event: CuEvent,
@@ -165,7 +165,7 @@ pub(super) fn send(
         callback_streams: context.callback_streams.clone(),
         number,
     }));
-    // SAFETY: a live stream; the ticket is the function's alone.
+    // SAFETY: a live stream; only this one call of the host function uses the ticket.
     let sent = unsafe { context.table().launch_host_function(stream, arrive, ticket.cast()) };
     match sent {
         Ok(()) => {
@@ -173,7 +173,7 @@ pub(super) fn send(
             Ok(())
         }
         Err(why) => {
-            // SAFETY: made above, and not given to the driver.
+            // SAFETY: made above, and the driver did not accept it.
             drop(unsafe { Box::from_raw(ticket) });
             match context.callback_streams.take(number) {
                 Some(pending) => {
@@ -186,9 +186,10 @@ pub(super) fn send(
     }
 }
 
-/// What the driver calls, on a thread of its own. No call of the driver's is allowed here, so nothing may be freed.
+/// The host function, which the driver calls on its own thread. Driver calls are not allowed here, so nothing may be
+/// freed.
 unsafe extern "C" fn arrive(ticket: *mut c_void) {
-    // SAFETY: made by `send`, and given to this one call.
+    // SAFETY: made by `send`, and passed to this one call.
     let ticket = unsafe { Box::from_raw(ticket.cast::<Ticket>()) };
     let Ticket { callback_streams, number } = *ticket;
     if let Some(pending) = callback_streams.take(number) {
@@ -196,24 +197,24 @@ unsafe extern "C" fn arrive(ticket: *mut c_void) {
     }
 }
 
-/// What an event says that waited behind a host signal which failed.
+/// The error of an event that waited behind a host signal that failed.
 pub(super) fn wait_failed() -> Refused {
     Refused { call: "a wait in the stream", status: CuStatus::WAIT_FAILED }
 }
 
-/// Sees to it that somebody looks after what is overdue.
+/// Starts the thread that delivers overdue callbacks, unless it is running.
 fn watch(callback_streams: &Arc<CallbackStreams>, context: Weak<Context>) {
     if std::mem::replace(&mut lock(&callback_streams.0).watched, true) {
         return;
     }
-    let named = std::thread::Builder::new().name("onebuf-couriers".to_owned());
+    let named = std::thread::Builder::new().name("onebuf-callback".to_owned());
     if let Err(why) = named.spawn(move || while look(&context) {}) {
-        tracing::error!("nobody looks after callbacks: {why}");
+        tracing::error!("cannot start the callback thread: {why}");
         lock(&callback_streams.0).watched = false;
     }
 }
 
-/// One round: pending callbacks of a dead context are delivered with its error. Says whether to come again.
+/// Delivers the pending callbacks of a dead context with its error. Returns whether to run again.
 fn look(context: &Weak<Context>) -> bool {
     std::thread::sleep(ROUND);
     let Some(context) = context.upgrade() else { return false };
@@ -225,11 +226,11 @@ fn look(context: &Weak<Context>) -> bool {
     }
     let streams: Vec<_> = table.pending.iter().map(|(n, pending)| (*n, pending.stream)).collect();
     drop(table);
-    // A context that cannot be entered any more calls nobody back.
+    // In a context that cannot be entered the driver calls no host function.
     let dead: Vec<_> = match context.enter() {
         Err(why) => streams.into_iter().map(|(n, _)| (n, why.clone())).collect(),
         Ok(_current) => {
-            // SAFETY: streams of pending callbacks that are under way live; so do all others of the context.
+            // SAFETY: the streams of pending callbacks are alive, because the context is.
             let query = |stream| unsafe { context.table().stream_query(stream) };
             let dead = streams.into_iter().filter_map(|(n, stream)| match query(stream) {
                 Err(why) if !is_pending(&why) => {

@@ -1,4 +1,4 @@
-//! Compiles a program's text to a module's image, by NVRTC or HIPRTC.
+//! Compiles program text to a module image with NVRTC or HIPRTC.
 
 use super::device::Driver;
 use onebuf_hal::{
@@ -14,7 +14,7 @@ use std::{
     fmt, ptr,
 };
 
-/// The compiler, loaded when it is first needed: few programs are compiled, and the library is large.
+/// The compiler. Loaded on first use: few programs are compiled, and the library is large.
 pub(super) struct Compiler {
     flavor: Flavor,
     library: Option<String>,
@@ -28,7 +28,7 @@ impl fmt::Debug for Compiler {
     }
 }
 
-/// What a compilation made, and what the compiler said of it.
+/// The output of a compilation, and the compiler's log.
 pub(super) struct Compiled {
     pub image: Vec<u8>,
     pub log: String,
@@ -44,7 +44,7 @@ impl Compiler {
         Compiler { flavor, library, probe, loaded: Mutex::default() }
     }
 
-    /// A failure is not remembered, so that the next program tries again.
+    /// Returns the compiler, loading it if needed. A failure is not cached, so the next program tries again.
     fn load(&self) -> Result<Arc<Rtc>> {
         let mut loaded = lock(&self.loaded);
         if let Some(rtc) = &*loaded {
@@ -54,7 +54,7 @@ impl Compiler {
         Ok(loaded.insert(Arc::new(rtc.map_err(unavailable)?)).clone())
     }
 
-    /// Compiles for a device, which is current: HIP's compiler asks which that is.
+    /// Compiles for a device, whose context is current: HIP's compiler queries the current device.
     pub fn compile(&self, driver: &Driver, text: &str, options: &str) -> Result<Compiled> {
         let rtc = self.load()?;
         let own: Vec<&str> = options.split_whitespace().collect();
@@ -70,7 +70,7 @@ impl Compiler {
         let mut with_target = own.clone();
         with_target.push(&target);
         match task.run(&with_target) {
-            // A compiler that is older than the device makes what every device's driver can finish.
+            // A compiler older than the device compiles without a target, to code that any device's driver can finish.
             Err(Error::Build { log, .. }) if log.starts_with(UNKNOWN_TARGET) => task.run(&own),
             compiled => compiled,
         }
@@ -86,7 +86,7 @@ fn unavailable(missing: Missing) -> Error {
     Error::Unavailable { what: format!("the compiler {api}"), tried, reason }
 }
 
-/// One program on its way.
+/// One compilation.
 struct Task<'a> {
     rtc: &'a Rtc,
     driver: &'a Driver,
@@ -115,8 +115,8 @@ impl Task<'_> {
             let (name, none) = (c"onebuf".as_ptr(), ptr::null());
             self.rtc.create_program(text.as_ptr(), name, 0, none, none)
         };
-        let program = Program { rtc: self.rtc, raw: self.check(made)? };
-        // SAFETY: a live program; as many strings as is said.
+        let program = CompiledProgram { rtc: self.rtc, raw: self.check(made)? };
+        // SAFETY: a live program; `list` holds `list.len()` strings.
         let compiled = unsafe { self.rtc.compile(program.raw, list.len() as i32, list.as_ptr()) };
         let log = program.log();
         match compiled {
@@ -142,31 +142,31 @@ impl Task<'_> {
 }
 
 /// A compiler's program, destroyed once.
-struct Program<'a> {
+struct CompiledProgram<'a> {
     rtc: &'a Rtc,
     raw: RtcProgram,
 }
 
-impl Program<'_> {
-    /// What the compiler said; nothing where it cannot be asked.
+impl CompiledProgram<'_> {
+    /// Returns the compiler's log, or an empty string if the log cannot be read.
     fn log(&self) -> String {
         let log = bytes(
-            // SAFETY: a live program, and a place for a number.
+            // SAFETY: a live program, and a valid pointer for the size.
             |size| unsafe { self.rtc.log_size(self.raw, size) },
-            // SAFETY: a live program, and as much room as it asked for.
+            // SAFETY: a live program, and a buffer of the reported size.
             |at| unsafe { self.rtc.log(self.raw, at) },
         );
         let log = String::from_utf8_lossy(&log.unwrap_or_default()).into_owned();
         log.trim_end_matches(['\0', '\n']).to_owned()
     }
 
-    /// The device's own binary where the compiler made one, else what its driver finishes.
+    /// Returns the device binary if the compiler made one, otherwise the code that the driver finishes.
     fn image(&self) -> Result<Vec<u8>, Refused> {
         if self.rtc.has_binary() && self.rtc.has_binary_size() {
             let image = bytes(
-                // SAFETY: a live program, and a place for a number.
+                // SAFETY: a live program, and a valid pointer for the size.
                 |size| unsafe { self.rtc.binary_size(self.raw, size) },
-                // SAFETY: a live program, and as much room as it asked for.
+                // SAFETY: a live program, and a buffer of the reported size.
                 |at| unsafe { self.rtc.binary(self.raw, at) },
             )?;
             if !image.is_empty() {
@@ -174,15 +174,15 @@ impl Program<'_> {
             }
         }
         bytes(
-            // SAFETY: a live program, and a place for a number.
+            // SAFETY: a live program, and a valid pointer for the size.
             |size| unsafe { self.rtc.code_size(self.raw, size) },
-            // SAFETY: a live program, and as much room as it asked for.
+            // SAFETY: a live program, and a buffer of the reported size.
             |at| unsafe { self.rtc.code(self.raw, at) },
         )
     }
 }
 
-impl Drop for Program<'_> {
+impl Drop for CompiledProgram<'_> {
     fn drop(&mut self) {
         // SAFETY: made by `Task::run`, destroyed once.
         if let Err(why) = unsafe { self.rtc.destroy_program(&raw mut self.raw) } {
@@ -191,7 +191,7 @@ impl Drop for Program<'_> {
     }
 }
 
-/// Bytes whose number is asked for first.
+/// Queries a size, then reads that many bytes.
 fn bytes(
     size: impl FnOnce(*mut usize) -> Result<(), Refused>,
     fill: impl FnOnce(*mut c_char) -> Result<(), Refused>,

@@ -1,4 +1,4 @@
-//! Conversion of numbers that have another meaning on the other side: statuses, addresses, grids.
+//! Conversion of driver statuses, versions, PCI addresses and grids.
 
 use onebuf_hal::{DeviceInfo, Error, Grid, PciAddress, checks};
 use onebuf_sys::{
@@ -6,7 +6,7 @@ use onebuf_sys::{
     cuda_like::{CuStatus, CudaLike},
 };
 
-/// A refusal as an error, where the call gives it no meaning of its own.
+/// Converts a driver's refusal to the general error for its status.
 pub(super) fn refused(table: &CudaLike, Refused { call, status }: Refused, device: &str) -> Error {
     if status == CuStatus::NOT_LOADED {
         return Error::unsupported(call, "a driver that exports it");
@@ -22,7 +22,7 @@ pub(super) fn refused(table: &CudaLike, Refused { call, status }: Refused, devic
     Error::Driver { api: table.flavor().api(), call, code: status.0, name }
 }
 
-/// A refusal of a call that makes memory.
+/// Converts the refusal of a call that allocates memory.
 pub(super) fn allocation(
     table: &CudaLike,
     refused: Refused,
@@ -35,7 +35,7 @@ pub(super) fn allocation(
     }
 }
 
-/// A version as the drivers number them: 12040 is 12.4 to CUDA, 50221153 is 5.2.21153 to HIP.
+/// Formats a driver version: 12040 is CUDA 12.4, 50221153 is HIP 5.2.21153.
 pub(super) fn version(number: i32) -> String {
     match number {
         ..1_000_000 => format!("{}.{}", number / 1000, number % 1000 / 10),
@@ -46,7 +46,7 @@ pub(super) fn version(number: i32) -> String {
     }
 }
 
-/// From `0000:c1:00.0`, as both APIs write it.
+/// Parses `0000:c1:00.0`, the format of both APIs.
 pub(super) fn pci(text: &str) -> Option<PciAddress> {
     let mut parts = text.trim().split([':', '.']);
     let mut next = || u32::from_str_radix(parts.next()?, 16).ok();
@@ -60,7 +60,7 @@ pub(super) fn pci(text: &str) -> Option<PciAddress> {
     })
 }
 
-/// As in `[1024, 2] work-items in groups of [64, 1]`.
+/// Formats a grid as `[1024, 2] work-items in groups of [64, 1]`.
 pub(super) fn grid_text(grid: &Grid, group: [usize; 3]) -> String {
     let dims = grid.dims.clamp(1, 3);
     format!("{:?} work-items in groups of {:?}", &grid.global[..dims], &group[..dims])

@@ -14,20 +14,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long freeing may wait where nothing else is possible.
+/// How long a free may block where it cannot be deferred.
 const FREE_WAIT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// What frees a thing. The context is current then.
+/// Frees an object. The context is current during the call.
 type FreeFn = Box<dyn FnOnce(&Context) + Send>;
 
 struct DeferredFree {
-    /// What must be reached first; each destroyed with the thing.
+    /// Events that must be reached first; each is destroyed with the object.
     events: Vec<CuEvent>,
     free: FreeFn,
 }
 
-/// Things that will be freed.
+/// Objects that wait to be freed.
 #[derive(Default)]
 pub(super) struct DeferredFrees(Mutex<Vec<DeferredFree>>);
 
@@ -37,13 +37,13 @@ impl fmt::Debug for DeferredFrees {
     }
 }
 
-/// Whether a question about work was answered with its end, well or not.
+/// Whether the status of a query means that the work has ended, with or without an error.
 fn is_over(answer: Result<(), Refused>) -> bool {
     answer.is_ok() || answer.is_err_and(|refused| refused.status.is_fatal())
 }
 
 impl Context {
-    /// Frees a thing once everything that the queues were given has run; now, where it has.
+    /// Frees an object after all work enqueued in the queues so far; immediately if that work has ended.
     pub fn free_later(
         &self,
         users: &[Arc<RawQueue>],
@@ -59,7 +59,7 @@ impl Context {
                 let free: FreeFn = Box::new(free);
                 lock(&self.deferred_frees.0).push(DeferredFree { events, free });
             }
-            // Nothing will tell when it may go: better lost than freed under work.
+            // No event reports when the work ends: leak the object rather than free it in use.
             None => {
                 tracing::error!(device = %self.driver.info.name, "leaked: its work does not end");
                 std::mem::forget(free);
@@ -68,7 +68,7 @@ impl Context {
         self.sweep_current();
     }
 
-    /// Frees what can be freed by now.
+    /// Frees every object whose work has ended.
     pub fn sweep(&self) {
         self.callback_streams.sweep();
         if !lock(&self.deferred_frees.0).is_empty()
@@ -97,7 +97,7 @@ impl Context {
         }
     }
 
-    /// Notes that a queue waits for what another API does.
+    /// Records that a queue waits for work of another API.
     pub fn waits_outside(&self, queue: &Arc<RawQueue>) {
         let mut outside = lock(&self.outside);
         outside.retain(|known| known.strong_count() > 0);
@@ -106,15 +106,15 @@ impl Context {
         }
     }
 
-    /// Whether a free could wait without an end: the drivers' own wait for the whole device, and a stream may be waiting
-    /// for what only this thread will do. The context is current.
+    /// Whether a free could block forever: the drivers' frees wait for the whole device, and a stream may be waiting
+    /// for work that only this thread will do. The context is current.
     fn is_held(&self) -> bool {
         let outside: Vec<_> =
             lock(&self.outside).iter().filter_map(std::sync::Weak::upgrade).collect();
         outside.iter().any(|queue| self.waits(queue))
     }
 
-    /// Whether a queue waits for what another API does, or may do so for all that is known.
+    /// Whether a queue waits for work of another API, or may do so.
     fn waits(&self, queue: &RawQueue) -> bool {
         let flagged = queue.waits_outside.load(Ordering::Acquire);
         // SAFETY: a live stream.
@@ -122,7 +122,7 @@ impl Context {
         queue.below.as_ref().is_some_and(Below::is_waiting) || flagged && busy()
     }
 
-    /// At the end: frees everything, or says that it cannot.
+    /// Frees all objects when the context ends. Returns whether it succeeded within `FREE_WAIT`.
     pub fn run_deferred_frees(&self) -> bool {
         let start = Instant::now();
         loop {
@@ -137,18 +137,19 @@ impl Context {
         }
     }
 
-    /// Whether the queue's work has ended, well or not, before a while. The context is current.
+    /// Waits up to `FREE_WAIT` until the queue no longer waits for work of another API; returns whether it does. The
+    /// context is current.
     pub fn outwaits(&self, queue: &RawQueue) -> bool {
         wait_until(|| !self.waits(queue))
     }
 
-    /// The context is current.
+    /// Destroys an event. The context is current.
     pub fn destroy_event(&self, event: CuEvent) {
-        // SAFETY: live, and destroyed once by whoever owned it.
+        // SAFETY: live, and destroyed once by its owner.
         self.driver.note(unsafe { self.table().destroy_event(event) });
     }
 
-    /// An event in each queue that is not done; none where that cannot be told.
+    /// Records an event in each busy queue. Returns `None` if a queue refuses the event and its work does not end.
     fn unreached(&self, users: &[Arc<RawQueue>]) -> Option<Vec<CuEvent>> {
         let mut events = Vec::new();
         for user in users {
@@ -169,12 +170,12 @@ impl Context {
         Some(events)
     }
 
-    /// An event behind everything so far. The context is current.
+    /// Records an event without timing after all work so far. The context is current.
     pub fn plain_event(&self, queue: &RawQueue) -> Result<CuEvent, Refused> {
         self.event(queue, consts::EVENT_DISABLE_TIMING)
     }
 
-    /// The same with flags of the caller's.
+    /// Records an event with these flags after all work so far. The context is current.
     pub fn event(&self, queue: &RawQueue, flags: u32) -> Result<CuEvent, Refused> {
         // SAFETY: a live stream of this context, which is current.
         unsafe {
@@ -186,7 +187,7 @@ impl Context {
     }
 }
 
-/// Whether it came true in time.
+/// Polls until the condition is true; returns false after `FREE_WAIT`.
 fn wait_until(is_true: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     while !is_true() {
@@ -198,7 +199,7 @@ fn wait_until(is_true: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Whether a refusal only says that work is under way.
+/// Whether the status only means that work is still running.
 pub(super) fn is_pending(refused: &Refused) -> bool {
     refused.status == CuStatus::NOT_READY
 }

@@ -1,4 +1,4 @@
-//! A device, its primary context, and being current on a thread.
+//! A device, its primary context, and making that context current on a thread.
 
 use super::{
     CudaLikeBackend,
@@ -25,36 +25,36 @@ use onebuf_sys::{
     Flavor, Refused,
     cuda_like::{CuContext, CudaLike, DevicePtr},
 };
-use std::{fmt, os::fd::BorrowedFd, sync::Weak};
+use std::{fmt, marker::PhantomData, os::fd::BorrowedFd, sync::Weak};
 
-/// What launches keep to beside the capabilities that every device has.
+/// Launch limits that are not part of the general capabilities.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Most groups per dimension.
+    /// Maximum groups per dimension.
     pub groups: [usize; 3],
-    /// Work-items that run in step.
+    /// Work-items that execute in lockstep.
     pub warp: usize,
-    /// Major and minor compute capability; what CUDA's compiler is told.
+    /// Major and minor compute capability, passed to CUDA's compiler.
     pub capability: [i32; 2],
-    /// Shared memory of a group that needs no leave.
+    /// Shared memory that a group may use without opting in to more.
     pub plain_shared_bytes: u64,
 }
 
-/// A device's facts and the table to call its driver by. Nothing here needs releasing.
+/// A device's properties and its driver's function table. Holds nothing that must be released.
 pub(super) struct Driver {
     pub table: Arc<CudaLike>,
     pub device: i32,
     pub domain: Domain,
     pub info: DeviceInfo,
     pub limits: Limits,
-    /// What is pinned in this process, by all devices of this library.
+    /// Host memory pinned in this process by all devices of this library.
     pub pins: Arc<Pins>,
     pub compiler: Arc<Compiler>,
-    /// Where its addresses mean something to others.
+    /// The layer that determines which other APIs share its addresses.
     pub under: Under,
-    /// On which device of another API it stands, where that one is used too.
+    /// The device of another API that the runtime is built on, if the hub uses that device too.
     pub layered_on: Option<LayeredRuntime>,
-    /// By what calls that may block are watched.
+    /// Watches calls that may block.
     pub post: Arc<Post>,
 }
 
@@ -63,19 +63,19 @@ impl Driver {
         self.table.flavor()
     }
 
-    /// A driver's answer, with the device in the error.
+    /// Converts a driver's status; the error names the device.
     pub fn check<T>(&self, answer: Result<T, Refused>) -> Result<T> {
         answer.map_err(|refused| conv::refused(&self.table, refused, &self.info.name))
     }
 
-    /// The same where nobody can be told: in `Drop`.
+    /// Logs a refusal. For `Drop`, which cannot return an error.
     pub fn note(&self, answer: Result<(), Refused>) {
         if let Err(refused) = answer {
             tracing::warn!(device = %self.info.name, "{refused}");
         }
     }
 
-    /// Memory of its runtime's, whoever allocated it, as a dma-buf.
+    /// Exports memory of the device's runtime, allocated by any API, as a dma-buf.
     pub fn export_address(&self, at: DevicePtr, bytes: usize) -> Result<FdRange> {
         match self.under.rocr().filter(|rocr| rocr.has_dmabuf()) {
             // SAFETY: the caller holds the memory.
@@ -90,7 +90,7 @@ impl Driver {
         }
     }
 
-    /// Something that is not of this device's context.
+    /// Returns the error for an object of another device's context.
     pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
         checks::foreign(what, domain, self.domain, &self.info)
     }
@@ -105,16 +105,16 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// A reference to the device's primary context. Everything made in it keeps it.
+/// A reference to the device's primary context. Every object created in the context holds one.
 #[derive(Debug)]
 pub(super) struct Context {
     pub driver: Arc<Driver>,
-    /// Null for HIP, where a device is current and no context.
+    /// Null for HIP, which has a current device instead of a current context.
     raw: CuContext,
     pub deferred_frees: DeferredFrees,
     pub flags: Flags,
     pub callback_streams: Arc<CallbackStreams>,
-    /// Queues that were made to wait for other APIs.
+    /// Queues that wait for other APIs, or did so.
     pub outside: Mutex<Vec<Weak<RawQueue>>>,
     ids: AtomicU64,
 }
@@ -134,7 +134,7 @@ impl Context {
         Ok(Context { driver, raw, deferred_frees, flags, callback_streams, outside, ids })
     }
 
-    /// The context itself; null for HIP.
+    /// Returns the raw context; null for HIP.
     pub fn raw(&self) -> CuContext {
         self.raw
     }
@@ -143,18 +143,18 @@ impl Context {
         &self.driver.table
     }
 
-    /// A number that no other object of this context has; never zero.
+    /// Returns a number that is unique among the objects of this context, and never zero.
     pub fn new_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Makes it current on this thread, until the guard goes.
+    /// Makes the context current on this thread until the guard is dropped.
     #[inline]
     pub fn enter(&self) -> Result<Current<'_>> {
         self.driver.check(self.try_enter())
     }
 
-    /// The same for `Drop`, where trying again is better than losing what is to be freed.
+    /// Makes the context current for `Drop`; tries twice, because a failure leaks what should be freed.
     pub fn enter_to_free(&self) -> Option<Current<'_>> {
         let entered = self.try_enter().or_else(|_| self.try_enter());
         entered.map_err(|why| self.driver.note(Err(why))).ok()
@@ -167,16 +167,16 @@ impl Context {
             Flavor::Cuda => {
                 // SAFETY: a live context.
                 unsafe { table.push_current(self.raw)? };
-                Ok(Current { driver: &self.driver, before: None })
+                Ok(Current::new(&self.driver, None))
             }
             Flavor::Hip => {
-                // SAFETY: needs nothing.
+                // SAFETY: no preconditions.
                 let before = unsafe { table.current_device()? };
                 if before == *device {
-                    return Ok(Current { driver: &self.driver, before: None });
+                    return Ok(Current::new(&self.driver, None));
                 }
-                // Made first, so that a refusal is put right as well.
-                let current = Current { driver: &self.driver, before: Some(before) };
+                // Created first, so that the previous device is restored after a refusal too.
+                let current = Current::new(&self.driver, Some(before));
                 // SAFETY: a device of this driver.
                 unsafe { table.set_device(*device)? };
                 Ok(current)
@@ -188,7 +188,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if !self.run_deferred_frees() {
-            // Releasing it would free what work still uses.
+            // Releasing the context would free memory that work still uses.
             tracing::error!(device = %self.driver.info.name, "work does not end: context leaked");
             return;
         }
@@ -197,17 +197,26 @@ impl Drop for Context {
             self.flags.free(self);
         }
         if self.driver.flavor() == Flavor::Cuda {
-            // SAFETY: retained by `new`, released once; its objects kept it until now.
+            // SAFETY: retained by `new`, released once; its objects kept it alive until now.
             self.driver.note(unsafe { self.driver.table.release_primary(self.driver.device) });
         }
     }
 }
 
-/// A context is current on this thread. Puts back what was before.
+/// Keeps a context current on this thread. Restores the previous one when dropped.
 pub(super) struct Current<'c> {
     driver: &'c Driver,
-    /// HIP's device, where it was another.
+    /// HIP's previous device, if it was another.
     before: Option<i32>,
+    /// The guard is not `Send`: it restores the context of the thread that made it.
+    of_thread: PhantomData<*const ()>,
+}
+
+impl<'c> Current<'c> {
+    #[inline]
+    fn new(driver: &'c Driver, before: Option<i32>) -> Self {
+        Self { driver, before, of_thread: PhantomData }
+    }
 }
 
 impl Drop for Current<'_> {
@@ -217,7 +226,7 @@ impl Drop for Current<'_> {
         let done = match (table.flavor(), self.before) {
             (Flavor::Cuda, _) => {
                 let mut popped = CuContext::NULL;
-                // SAFETY: pushed by `enter` on this thread, which the guard does not leave.
+                // SAFETY: pushed by `enter` on this thread, which the guard cannot leave.
                 unsafe { table.pop_current(&raw mut popped) }
             }
             // SAFETY: it was current before.
@@ -232,7 +241,7 @@ impl Drop for Current<'_> {
 #[derive(Debug)]
 pub struct Device {
     driver: Arc<Driver>,
-    /// Made by the first call that needs it: it takes a tenth of a second and wakes the chip.
+    /// Created by the first call that needs it: creation takes a tenth of a second and wakes the chip.
     context: Mutex<Option<Arc<Context>>>,
 }
 
@@ -241,7 +250,7 @@ impl Device {
         Device { driver: Arc::new(driver), context: Mutex::default() }
     }
 
-    /// The context; a failure is not remembered, so that the next call tries again.
+    /// Returns the context, creating it if needed. A failure is not cached, so the next call tries again.
     fn context(&self) -> Result<Arc<Context>> {
         let mut slot = lock(&self.context);
         match &*slot {
@@ -253,14 +262,15 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // Pages that wait to be unpinned may be memory of this very context, and so keep it.
+        // Pages that wait to be unpinned may be memory of this context and so keep it alive.
         if let Some(context) = lock(&self.context).take() {
             context.sweep();
         }
     }
 }
 
-// SAFETY: everything made of it keeps its context; an import keeps its owner until work on it has ended.
+// SAFETY: every object created from the device keeps its context alive; an import keeps its owner until work on it has
+// ended.
 unsafe impl TypedDevice for Device {
     type Types = CudaLikeBackend;
 

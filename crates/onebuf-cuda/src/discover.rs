@@ -25,7 +25,7 @@ const NO_DEVICE_HINTS: [&str; 2] = [
     "is there an AMD GPU, and may this process use /dev/kfd and /dev/dri? HIP_VISIBLE_DEVICES may hide it",
 ];
 
-/// What CUDA aligns its memory to, and HIP at least as well.
+/// Alignment of CUDA's memory. HIP aligns at least as well.
 const ALIGN_BYTES: usize = 256;
 
 /// The libraries to load instead of the usual ones: paths or sonames, or `none`.
@@ -35,9 +35,9 @@ pub struct Libraries<'a> {
     pub driver: Option<&'a str>,
     /// NVRTC or HIPRTC, loaded when a program's text is first compiled.
     pub compiler: Option<&'a str>,
-    /// ROCr, which lies under HIP.
+    /// ROCr, the layer below HIP.
     pub hsa: Option<&'a str>,
-    /// Whether memory is wanted whose pages move.
+    /// Whether managed memory, whose pages move, was requested.
     pub managed: bool,
 }
 
@@ -46,14 +46,16 @@ pub struct Libraries<'a> {
 pub struct Discovered {
     /// In the driver's order.
     pub devices: Vec<Arc<Device>>,
-    /// Devices that were left out, or have not what was wanted, and why.
+    /// Devices that were left out or lack what was requested, and why.
     pub problems: Vec<String>,
 }
 
-/// Loads the API and lists its devices. Makes no context, so nothing here wakes a chip; a runtime that is built on OpenCL makes its own when it is asked what it is built on.
+/// Loads the API and lists its devices. Creates no context, so it wakes no chip; a runtime built on OpenCL creates its
+/// own context when queried for its base device.
 ///
-/// `find_base_device` is asked for the device that a runtime is built on. `next_domain` numbers the devices' contexts. A device that cannot be asked is left out and named in
-/// `Discovered::problems`; no library, a driver that refuses and no device at all are [`Missing`].
+/// `find_base_device` looks up the device that a runtime is built on. `next_domain` numbers the devices' contexts. A
+/// device that cannot be queried is left out and named in `Discovered::problems`; [`Missing`] means no library, a
+/// driver that refuses, or no device.
 pub fn discover(
     flavor: Flavor,
     libraries: Libraries<'_>,
@@ -98,19 +100,20 @@ pub fn discover(
     Ok(found)
 }
 
-/// What lies under the library. HIP has started ROCr by now, so that asking it wakes nothing.
+/// Returns the layer under the library. HIP has already started ROCr, so querying it wakes nothing.
 fn under(table: &CudaLike, hsa: Option<&str>, probe: Option<std::sync::Arc<Probe>>) -> Under {
     match table.flavor() {
         Flavor::Cuda => Under::Own,
-        // Whether it runs on the CPU nothing tells: what does not share its addresses is refuted.
+        // The runtime does not report whether it runs on the CPU. If it shares no addresses, the experiments refute the
+        // route.
         Flavor::Hip if table.has_native_handles() => Under::Process,
         Flavor::Hip => Under::Rocr(Rocr::open(hsa, probe).map(Arc::new)),
     }
 }
 
-/// How many devices there are; none is a refusal, whichever way the driver says it.
+/// Returns the number of devices. No device is a refusal, even if the driver reports success.
 fn count(table: &CudaLike) -> Result<i32, Refused> {
-    // SAFETY: the first call there is, and then one that needs nothing else.
+    // SAFETY: `init` needs no earlier call, and `device_count` needs only `init`.
     let count = unsafe { table.init(0).and_then(|()| table.device_count()) }?;
     let call = table.flavor().pick(["cuDeviceGetCount", "hipGetDeviceCount"]);
     if count > 0 { Ok(count) } else { Err(Refused { call, status: CuStatus::NO_DEVICE }) }
@@ -135,7 +138,7 @@ fn none(table: &CudaLike, refused: Refused) -> Missing {
     }
 }
 
-/// What tells one driver file from another of the same name: path, size, time.
+/// Identifies a driver file by path, size and modification time.
 fn identity(path: &Path) -> String {
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match fs::metadata(&path) {
@@ -146,7 +149,7 @@ fn identity(path: &Path) -> String {
     }
 }
 
-/// What all devices of a library share.
+/// State shared by all devices of a library.
 struct Library {
     table: Arc<CudaLike>,
     identity: String,
@@ -158,13 +161,11 @@ struct Library {
 }
 
 impl Library {
-    /// Why there is no managed memory, where it is wanted.
+    /// Why managed memory is unavailable, if it was requested.
     fn missing(&self, caps: &Caps) -> Option<&'static str> {
         let there = caps.memory_kinds.contains(&MemoryKind::Managed);
         let why = match caps.unified_memory {
-            true => {
-                "no managed memory whose pages move: chip and host have one memory, and `fine_svm` is all of it"
-            }
+            true => "no managed memory: chip and host share one memory; use `fine_svm`",
             false => {
                 "no managed memory: the driver has no concurrent managed access, or no call that moves pages"
             }
@@ -213,7 +214,7 @@ impl Library {
         Ok(DeviceInfo {
             api: Api(flavor.api()),
             name: asked.text(|at, len| {
-                // SAFETY: room for as many letters as is said.
+                // SAFETY: `text` passes a buffer and its length.
                 unsafe { self.table.device_name(at, len, asked.device) }
             })?,
             platform: flavor.pick(["NVIDIA CUDA", "AMD HIP"]).to_owned(),
@@ -232,13 +233,13 @@ impl Library {
     fn caps(&self, asked: &Asked<'_>, memory_bytes: u64) -> Result<Caps, Refused> {
         let maps = asked.attribute(Attribute::CAN_MAP_HOST_MEMORY)? != 0;
         let shared = asked.attribute(Attribute::MAX_SHARED_MEMORY_PER_BLOCK)?;
-        // More by leave, where the device knows of such.
+        // The larger limit is opt-in, and not every device reports it.
         let optin = asked.attribute(Attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN).unwrap_or(0);
         let exports = vmm::is_there(&self.table)
             && [Attribute::VIRTUAL_MEMORY_SUPPORTED, Attribute::POSIX_FD_SUPPORTED]
                 .iter()
                 .all(|what| asked.attribute(*what).is_ok_and(|has| has != 0));
-        // What HIP calls opaque is a dma-buf.
+        // HIP's opaque descriptors are dma-bufs.
         let fd = self.table.flavor().pick([FdKind::OpaqueFd, FdKind::DmaBuf]);
         let by_rocr = self.under.rocr().is_some_and(|rocr| rocr.has_dmabuf());
         let waits_for_values = host_signal::is_there(&self.table)
@@ -246,7 +247,7 @@ impl Library {
         let unified = asked.attribute(Attribute::INTEGRATED)? != 0;
         let concurrent =
             asked.attribute(Attribute::CONCURRENT_MANAGED_ACCESS).is_ok_and(|has| has != 0);
-        // Where the chip has memory of its own, managed pages move: only by leave, and by calls.
+        // If the chip has its own memory, managed pages move: opt-in, and moved only by calls.
         let fine = unified && concurrent && self.table.has_alloc_managed();
         let moves = self.managed && !unified && concurrent && managed::is_there(&self.table);
         let memory_kinds = [
@@ -293,7 +294,7 @@ impl Library {
 }
 
 impl Library {
-    /// The chips that this device says it reaches.
+    /// The chips that the driver reports as reachable from this device.
     fn peers(&self, asked: &Asked<'_>) -> Vec<PhysicalId> {
         if !peers::is_there(&self.table) {
             return Vec::new();
@@ -320,7 +321,7 @@ fn size(number: i32) -> usize {
     usize::try_from(number).unwrap_or(0)
 }
 
-/// A device that is being asked.
+/// A device to query.
 pub(super) struct Asked<'a> {
     pub table: &'a CudaLike,
     pub device: i32,
@@ -328,7 +329,7 @@ pub(super) struct Asked<'a> {
 
 impl Asked<'_> {
     fn attribute(&self, Attribute(numbers): Attribute) -> Result<i32, Refused> {
-        // SAFETY: a device of this driver; any number may be asked for.
+        // SAFETY: a device of this driver; unknown attribute numbers are refused.
         unsafe { self.table.device_attribute(self.table.flavor().pick(numbers), self.device) }
     }
 
@@ -356,13 +357,13 @@ impl Asked<'_> {
         }
         // SAFETY: a device of this driver.
         let uuid = unsafe { self.table.device_uuid(self.device) }.ok()?;
-        // HIP answers with zeros for some devices.
+        // HIP returns zeros for some devices.
         (uuid != [0; 16]).then_some(uuid)
     }
 
     fn pci(&self) -> Option<onebuf_hal::PciAddress> {
         let text = self.text(|at, len| {
-            // SAFETY: room for as many letters as is said.
+            // SAFETY: `text` passes a buffer and its length.
             unsafe { self.table.device_pci(at, len, self.device) }
         });
         conv::pci(&text.ok()?)

@@ -19,31 +19,31 @@ use std::{
 pub struct Event {
     queue: Arc<RawQueue>,
     raw: CuEvent,
-    /// On a profiled queue, where the piece of work began.
+    /// The start of the work, on a profiled queue.
     start: Option<CuEvent>,
-    /// The host signals that were before it.
+    /// The host signals enqueued before it.
     behind: Behind,
 }
 
 impl Event {
-    /// Of events that nobody else owns.
+    /// Takes ownership of the raw events.
     pub(super) fn new(queue: Arc<RawQueue>, raw: CuEvent, start: Option<CuEvent>) -> Event {
         let behind = queue.host_signals.pending();
         Event { queue, raw, start, behind }
     }
 
-    /// One that tells of none.
+    /// Drops the record of earlier host signals.
     pub fn without_host_signals(mut self) -> Event {
         self.behind = Behind::default();
         self
     }
 
-    /// The host signals it waits behind.
+    /// Returns the host signals enqueued before it.
     pub fn behind(&self) -> &Behind {
         &self.behind
     }
 
-    /// An error when one of those has failed.
+    /// Fails if one of those host signals has failed.
     pub fn check_host_signals(&self) -> Result<()> {
         match self.behind.has_failed() {
             true => self.driver().check(Err(callbacks::wait_failed())),
@@ -59,18 +59,18 @@ impl Event {
         self.raw
     }
 
-    /// The queue beneath its stream.
+    /// The base API's queue under this event's stream, if any.
     pub(super) fn below(&self) -> Option<&Below> {
         self.queue.below.as_ref()
     }
 
-    /// Whether the driver has come so far.
+    /// Whether the stream has reached the event.
     fn query(&self) -> Result<bool> {
         let _current = self.queue.context.enter()?;
         self.query_here()
     }
 
-    /// The same where the context is current: entering it takes as long as asking.
+    /// Queries the event while the context is current: entering it takes as long as the query.
     fn query_here(&self) -> Result<bool> {
         // SAFETY: a live event.
         match unsafe { self.driver().table.query_event(self.raw) } {
@@ -80,7 +80,7 @@ impl Event {
         }
     }
 
-    /// From one event to another, in nanoseconds.
+    /// Returns the time from one event to the other, in nanoseconds.
     fn between(&self, from: CuEvent, to: CuEvent) -> Result<u64> {
         // SAFETY: live events of this context, with times, that have been reached.
         let ms = self.driver().check(unsafe { self.driver().table.elapsed_ms(from, to) })?;
@@ -88,7 +88,7 @@ impl Event {
     }
 }
 
-// SAFETY: it is over when the driver says that the stream has come so far.
+// SAFETY: the event is over when the driver reports that the stream has reached it.
 unsafe impl hal::Event for Event {
     fn domain(&self) -> Domain {
         self.driver().domain
@@ -105,7 +105,7 @@ unsafe impl hal::Event for Event {
     fn is_over(&self) -> bool {
         match self.query() {
             Ok(reached) => reached,
-            // The context is dead, and its work with it.
+            // The context is dead, and so is its work.
             Err(why) => matches!(why, Error::DeviceLost { .. }),
         }
     }
@@ -124,7 +124,7 @@ unsafe impl hal::Event for Event {
                 return Err(Error::timeout(what, timeout));
             }
             match patience::pause(waited) {
-                // What lies beneath may compute on these very cores.
+                // The base API may compute on these cores.
                 None if self.below().is_some() => thread::yield_now(),
                 None => patience::breathe(waited),
                 Some(pause) => thread::sleep(pause.min(left)),
@@ -132,7 +132,7 @@ unsafe impl hal::Event for Event {
         }
     }
 
-    /// The driver does not tell when work was enqueued: all but the end are the beginning.
+    /// The driver does not report when work was enqueued, so all times but the end equal the start.
     fn profile(&self) -> Result<Profile> {
         let Some(base) = self.queue.base else {
             return Err(Error::unsupported(
@@ -146,7 +146,7 @@ unsafe impl hal::Event for Event {
         let _current = self.queue.context.enter()?;
         let start = self.start.unwrap_or(self.raw);
         let started_ns = self.between(base, start)?;
-        // Apart, since the driver's number is a short one: far from the base it has no microseconds.
+        // Measured separately: the driver returns a 32-bit float, which far from the base loses microseconds.
         let ended_ns = started_ns + self.between(start, self.raw)?;
         Ok(Profile { queued_ns: started_ns, submitted_ns: started_ns, started_ns, ended_ns })
     }

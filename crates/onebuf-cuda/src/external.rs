@@ -1,4 +1,4 @@
-//! Memory of another API or process, imported by a descriptor.
+//! Memory of another API or process, imported from a descriptor.
 
 use super::{
     device::Driver,
@@ -14,30 +14,30 @@ use onebuf_sys::{
 };
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 
-/// An imported allocation, and where the memory begins.
+/// An imported allocation, and the address of its memory.
 #[derive(Debug)]
 pub(super) struct External {
     held: Held,
     pub at: DevicePtr,
 }
 
-/// By what it is held.
+/// How the import holds the memory.
 #[derive(Debug)]
 enum Held {
-    /// The API for memory of others.
+    /// External memory, by the external-memory calls.
     Import(ExternalMemory),
-    /// The one for memory of CUDA's own, of another process: whole, and mapped like ours.
+    /// CUDA's own memory from another process, imported whole and mapped like a `Vmm` allocation.
     Pages(Vmm),
 }
 
-/// Whether the driver has every call that is made here.
+/// Whether the driver has every call that this module makes.
 pub(super) fn is_there(table: &CudaLike) -> bool {
     table.has_import_external() && table.has_external_buffer() && table.has_destroy_external()
 }
 
 impl External {
-    /// The context is current. A driver that does not take its own memory for others' is asked for it as its own;
-    /// what it said at first is what the caller is told, where that fails, too.
+    /// Imports the memory. The context is current. If the driver refuses its own memory as external memory, the import
+    /// is tried as an allocation of its own; if that fails too, the first error is returned.
     pub fn import(driver: &Driver, range: &FdRange) -> Result<External> {
         let fd = range.fd.try_clone().map_err(|why| {
             Error::invalid(format!("the descriptor of the memory cannot be duplicated: {why}"))
@@ -48,14 +48,14 @@ impl External {
             }
             let imported = External::of_its_own(driver, range);
             imported.map_err(|again| {
-                tracing::debug!(%again, "nor is it memory of this API's own");
+                tracing::debug!(%again, "import as this API's own memory failed too");
                 refused
             })
         }))
     }
 
-    /// The descriptor itself stays the caller's: the driver gets a duplicate, which CUDA owns once it succeeded and
-    /// HIP never does.
+    /// Imports external memory. The caller keeps the descriptor; the driver gets a duplicate, which CUDA owns after
+    /// success and HIP never does.
     fn of_others(driver: &Driver, range: &FdRange, fd: OwnedFd) -> Result<External, Refused> {
         let desc = ExternalMemoryDesc {
             kind: consts::EXTERNAL_OPAQUE_FD,
@@ -63,7 +63,7 @@ impl External {
             bytes: range.allocation_bytes as u64,
             ..ExternalMemoryDesc::default()
         };
-        // SAFETY: an open descriptor; a driver that finds it to be something else refuses.
+        // SAFETY: an open descriptor; the driver refuses one of another kind.
         let memory = unsafe { driver.table.import_external(&raw const desc)? };
         if driver.flavor() == Flavor::Cuda {
             let _ = fd.into_raw_fd();
@@ -73,7 +73,7 @@ impl External {
             bytes: range.bytes as u64,
             ..ExternalBufferDesc::default()
         };
-        // SAFETY: a live import, and a range inside of it.
+        // SAFETY: a live import, and a range inside it.
         let at = unsafe { driver.table.external_buffer(memory, &raw const desc) };
         let at = at.inspect_err(|_| destroy(driver, memory))?;
         Ok(External { held: Held::Import(memory), at })
@@ -85,11 +85,11 @@ impl External {
         Ok(External { held: Held::Pages(vmm), at })
     }
 
-    /// The context is current, and nobody uses it any more.
+    /// Frees the import. The context is current, and no work uses it.
     pub fn free(self, driver: &Driver) {
         match self.held {
             Held::Import(memory) => {
-                // SAFETY: mapped by `of_others`, freed once, as the API wants mapped buffers freed.
+                // SAFETY: mapped by `of_others`, freed once by the call that the API requires for mapped buffers.
                 driver.note(unsafe { driver.table.free(self.at) });
                 destroy(driver, memory);
             }

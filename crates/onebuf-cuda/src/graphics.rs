@@ -1,8 +1,8 @@
 //! OpenGL buffers in CUDA and HIP: registered once, mapped while this API uses them.
 //!
 //! The calls are made on the thread where OpenGL's context is current; elsewhere drivers refuse them. Mapping orders
-//! the stream after OpenGL's earlier calls, and unmapping orders OpenGL after the stream. While others only read, the
-//! buffer is mapped again without their knowledge: there is no state in which both APIs read.
+//! the stream after OpenGL's earlier calls, and unmapping orders OpenGL after the stream. For shared reading the buffer
+//! is unmapped and mapped again, because the APIs have no state in which both read.
 
 use super::{device::Context, queue::RawQueue};
 use onebuf_hal::{
@@ -14,10 +14,10 @@ use onebuf_sys::{
     cuda_like::{CuStream, CudaLike, DevicePtr, GraphicsResource},
 };
 
-/// Both sides read and write.
+/// Both APIs read and write.
 const NO_FLAGS: u32 = 0;
 
-/// Whose objects it has every call for.
+/// The APIs whose buffers can be shared: OpenGL if the driver has every call that this takes.
 pub(super) fn shared(table: &CudaLike) -> Vec<Api> {
     let there = table.has_register_gl_buffer()
         && table.has_unregister_resource()
@@ -36,7 +36,7 @@ pub(super) struct Registered {
     access_state: Mutex<AccessState>,
 }
 
-/// What is mapped, and where it is every time.
+/// A registered resource, and its address, which is the same each time it is mapped.
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     resource: GraphicsResource,
@@ -44,10 +44,10 @@ struct Mapping {
 }
 
 impl Registered {
-    /// It is OpenGL's until somebody asks for it.
+    /// Registers the buffer. OpenGL keeps access until `reside` maps it.
     pub fn new(context: &Context, object: &ObjectRange) -> Result<Registered> {
         let name = u32::try_from(object.name)
-            .map_err(|_| Error::invalid(format!("{}: no name of OpenGL's", object.name)))?;
+            .map_err(|_| Error::invalid(format!("{}: not an OpenGL buffer name", object.name)))?;
         let mut mapping = None;
         object.home.run(&mut || {
             let _current = context.enter()?;
@@ -55,12 +55,12 @@ impl Registered {
             Ok(())
         })?;
         let mapping =
-            mapping.ok_or_else(|| Error::invalid("a call of OpenGL's that did not run"))?;
+            mapping.ok_or_else(|| Error::invalid("the call on OpenGL's thread did not run"))?;
         let access_state = Mutex::new(AccessState::Released);
         Ok(Registered { mapping, object: object.clone(), access_state })
     }
 
-    /// Where kernels see it.
+    /// The address that kernels use.
     pub fn at(&self) -> DevicePtr {
         self.mapping.at
     }
@@ -69,7 +69,8 @@ impl Registered {
         *lock(&self.access_state)
     }
 
-    /// Maps or unmaps it as the change needs, in order with the queue; whether that took a call.
+    /// Maps or unmaps the buffer as the state change requires, in order with the queue. Returns whether that took a
+    /// call.
     pub fn reside(&self, queue: &RawQueue, to: AccessState) -> Result<bool> {
         use AccessState::{Acquired, Released, SharedRead};
         let mut guard = lock(&self.access_state);
@@ -99,7 +100,7 @@ impl Registered {
         Ok(true)
     }
 
-    /// Nobody uses it any more. The object goes when the driver has let go of it.
+    /// Frees the registration, which no work uses. The object is dropped after the driver has unregistered it.
     pub fn free(self, context: &Context) {
         let Registered { mapping, object, access_state } = self;
         let mapped = *lock(&access_state) != AccessState::Released;
@@ -114,14 +115,17 @@ impl Registered {
             Ok(())
         });
         if let Err(why) = freed {
-            // Deleted under its registration it would be nobody knows what.
-            tracing::error!(device = %context.driver.info.name, "a registered buffer is kept: {why}");
+            // Deleting a registered buffer is undefined, so the object is leaked.
+            tracing::error!(
+                device = %context.driver.info.name,
+                "registered OpenGL buffer leaked: {why}"
+            );
             std::mem::forget(object);
         }
     }
 }
 
-/// Registers a buffer and looks where it is mapped. The contexts of both APIs are current.
+/// Registers a buffer and determines its mapped address. The contexts of both APIs are current.
 fn register(context: &Context, name: u32, bytes: usize) -> Result<Mapping> {
     // SAFETY: the context is current, and OpenGL's too; a name that is no buffer is refused.
     let resource = unsafe { context.table().register_gl_buffer(name, NO_FLAGS) };
@@ -133,9 +137,9 @@ fn register(context: &Context, name: u32, bytes: usize) -> Result<Mapping> {
     Ok(mapping)
 }
 
-/// The contexts of both APIs are current in all of these.
+/// The contexts of both APIs are current in all of these methods.
 impl Mapping {
-    /// Where it is mapped, for once.
+    /// Maps the buffer once to determine its address.
     fn look(&self, context: &Context, bytes: usize) -> Result<DevicePtr> {
         let driver = &context.driver;
         driver.check(self.map(context, CuStream::NULL))?;
@@ -151,7 +155,8 @@ impl Mapping {
         Ok(at)
     }
 
-    /// Maps it where it was before, or not at all: whoever has the address keeps it.
+    /// Maps the buffer and checks that its address has not changed; otherwise unmaps it, because callers keep the
+    /// address.
     fn map_there(&self, context: &Context, stream: CuStream) -> Result<()> {
         let driver = &context.driver;
         driver.check(self.map(context, stream))?;
@@ -180,10 +185,10 @@ impl Mapping {
         unsafe { context.table().unmap_resources(1, &raw mut resource, stream) }
     }
 
-    /// The address and the size while it is mapped.
+    /// Returns the mapped address and size.
     fn place(&self, context: &Context) -> Result<(DevicePtr, usize), Refused> {
         let (mut at, mut bytes) = (DevicePtr(0), 0);
-        // SAFETY: mapped; places for both answers.
+        // SAFETY: mapped; valid pointers for both results.
         unsafe { context.table().mapped_pointer(&raw mut at, &raw mut bytes, self.resource)? };
         Ok((at, bytes))
     }

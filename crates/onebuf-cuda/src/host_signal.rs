@@ -1,7 +1,8 @@
 //! Host signals: words of pinned memory that a stream waits for.
 //!
-//! After the wait the stream itself writes that it has passed, so that the word can be reused. A stream cannot be made
-//! to fail: if the host signal fails, its work runs, and the events after it [report the failure](onebuf_hal::host_signals::Behind).
+//! After the wait the stream writes to the word that it has passed, so the word can be reused. A stream cannot be made
+//! to fail: if the host signal fails, the stream's work still runs, and the events after it [report the
+//! failure](onebuf_hal::host_signals::Behind).
 
 use super::{
     callbacks::CallbackStreams,
@@ -31,15 +32,15 @@ const PASSED: u32 = 2;
 const PAGE_BYTES: usize = 4096;
 const WORDS: usize = PAGE_BYTES / size_of::<u32>();
 
-/// Whether the driver has every call that is made here.
+/// Whether the driver has every call that this module makes.
 pub(super) fn is_there(table: &CudaLike) -> bool {
     (table.has_cuda_wait_value() || table.has_hip_wait_value()) && table.has_write_value()
 }
 
-/// Makes a stream wait until a word has come so far.
+/// Makes a stream wait until a word is at least `value`.
 ///
 /// # Safety
-/// A live stream of the current context, and a word that its device sees until the wait is over.
+/// The stream is live and of the current context, and the word stays visible to its device until the wait is over.
 pub(super) unsafe fn wait_value(
     table: &CudaLike,
     stream: CuStream,
@@ -47,7 +48,7 @@ pub(super) unsafe fn wait_value(
     value: u32,
 ) -> Result<(), Refused> {
     let flags = consts::WAIT_VALUE_GEQ;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the stream and the word.
     unsafe {
         match table.flavor() {
             Flavor::Cuda => table.cuda_wait_value(stream, at, value, flags),
@@ -56,26 +57,26 @@ pub(super) unsafe fn wait_value(
     }
 }
 
-/// One word of the context's.
+/// One word of the context's pinned pages.
 #[derive(Clone, Copy)]
 struct Flag {
     host: NonNull<AtomicU32>,
     at: DevicePtr,
 }
 
-// SAFETY: an atomic that lives as long as the context, which whoever holds a flag keeps.
+// SAFETY: an atomic that lives as long as the context, which the holder of a flag keeps alive.
 unsafe impl Send for Flag {}
 // SAFETY: as above.
 unsafe impl Sync for Flag {}
 
 impl Flag {
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: inside a page that the context frees when everything that was made in it is gone.
+        // SAFETY: inside a page that the context frees after every object created in it is gone.
         unsafe { self.host.as_ref() }
     }
 }
 
-/// The words of a context: pages of them, made as they are needed.
+/// The words of a context, in pages that are allocated as needed.
 #[derive(Default)]
 pub(super) struct Flags(Mutex<Pages>);
 
@@ -83,7 +84,7 @@ pub(super) struct Flags(Mutex<Pages>);
 struct Pages {
     shares: Vec<Share>,
     idle: Vec<Flag>,
-    /// Waited for, until the stream says that it has passed.
+    /// Words that a stream waits for and has not passed yet.
     busy: Vec<Flag>,
 }
 
@@ -94,7 +95,7 @@ impl fmt::Debug for Flags {
 }
 
 impl Flags {
-    /// A word that is shut. The context is current.
+    /// Returns an unsignalled word. The context is current.
     fn take(&self, driver: &Driver) -> Result<Flag, Refused> {
         let mut pages = lock(&self.0);
         if pages.idle.is_empty() {
@@ -112,7 +113,7 @@ impl Flags {
         Ok(flag)
     }
 
-    /// At the end of the context, which is current: nothing waits any more.
+    /// Frees the pages when the context ends. The context is current, and no stream waits.
     pub fn free(&self, context: &Context) {
         let pages = std::mem::take(&mut *lock(&self.0));
         pages.shares.iter().for_each(|share| context.driver.pins.release(context, share));
@@ -120,7 +121,7 @@ impl Flags {
 }
 
 impl Pages {
-    /// Takes back what streams have passed.
+    /// Reclaims the words that streams have passed.
     fn collect(&mut self) {
         let has_passed = |flag: &Flag| flag.word().load(Ordering::Acquire) == PASSED;
         let (passed, busy) = self.busy.drain(..).partition(has_passed);
@@ -143,12 +144,12 @@ impl Pages {
     }
 }
 
-/// A word that a stream waits for. Opened exactly once: by whoever has it, or when it is dropped.
+/// A word that a stream waits for. Signalled exactly once: by its holder, or when it is dropped.
 pub(super) struct HostSignal {
     flag: Flag,
     outcome: Arc<Outcome>,
     settled: bool,
-    /// The words live while it does.
+    /// Keeps the words alive.
     queue: Option<Arc<RawQueue>>,
 }
 
@@ -163,13 +164,13 @@ impl HostSignal {
             settled: false,
             queue: Some(queue.clone()),
         };
-        // First, so that no event behind the wait misses it.
+        // Recorded first, so that every event behind the wait includes it.
         queue.host_signals.push(host_signal.outcome.clone());
-        // SAFETY: a live stream of the current context; a word of that context's.
+        // SAFETY: a live stream of the current context, and a word of that context.
         let enqueued = unsafe { wait_value(&driver.table, queue.raw, flag.at, OPEN) };
         // SAFETY: as above.
         let passes = || unsafe { driver.table.write_value(queue.raw, flag.at, PASSED, 0) };
-        // Should a call fail the host signal is opened, in case the wait was enqueued after all.
+        // After a failed call the word is signalled, in case the wait was enqueued.
         driver.check(enqueued.and_then(|()| passes()).inspect_err(|_| host_signal.settle(true)))?;
         Ok(host_signal)
     }
@@ -189,7 +190,7 @@ impl hal::HostSignal for HostSignal {
 }
 
 impl Drop for HostSignal {
-    /// In a callback, mostly: there no queue may be freed.
+    /// Usually runs in a callback, where a queue must not be freed.
     fn drop(&mut self) {
         self.settle(false);
         self.queue.take().into_iter().for_each(CallbackStreams::retire);

@@ -1,7 +1,7 @@
-//! Plain device memory in another process, by a handle: for memory that has no descriptor.
+//! Plain device memory shared with another process by an IPC handle, for memory without a descriptor.
 //!
-//! A handle covers a whole allocation, and drivers place small allocations in a block of two megabytes, which would be
-//! exposed whole. So only whole blocks are exported.
+//! A handle covers a whole allocation, and drivers place small allocations together in a block of two megabytes, which
+//! would be exposed whole. So only whole blocks are exported.
 
 use super::device::{Context, Driver};
 use onebuf_hal::{Error, IpcRange, Result};
@@ -10,10 +10,10 @@ use onebuf_sys::{
     cuda_like::{CudaLike, DevicePtr, IpcHandle, consts},
 };
 
-/// The drivers' blocks.
+/// Size of the drivers' blocks.
 const BLOCK_BYTES: usize = 2 << 20;
 
-/// Whether the driver has every call that is made here.
+/// Whether the driver has every call that this module makes.
 pub(super) fn is_there(table: &CudaLike) -> bool {
     table.has_ipc_handle()
         && table.has_open_ipc()
@@ -21,7 +21,7 @@ pub(super) fn is_there(table: &CudaLike) -> bool {
         && table.has_address_range()
 }
 
-/// A handle of an allocation of this many bytes.
+/// Exports an IPC handle of an allocation of `bytes`.
 pub(super) fn export(context: &Context, at: DevicePtr, bytes: usize) -> Result<IpcRange> {
     let (driver, what) = (&context.driver, format!("{bytes} bytes in another process"));
     if !driver.info.caps.ipc {
@@ -43,25 +43,25 @@ pub(super) fn export(context: &Context, at: DevicePtr, bytes: usize) -> Result<I
     Ok(IpcRange { handle, process, base: base.0, allocation_bytes, offset: 0, bytes })
 }
 
-/// The allocation that an address is in. The context is current.
+/// Returns base and size of the allocation that contains an address. The context is current.
 fn extent(table: &CudaLike, at: DevicePtr) -> Result<(DevicePtr, usize), Refused> {
     let (mut base, mut bytes) = (DevicePtr(0), 0);
-    // SAFETY: places for the answers; any address may be asked for.
+    // SAFETY: valid pointers for the results; the driver refuses unknown addresses.
     unsafe { table.address_range(&raw mut base, &raw mut bytes, at)? };
     Ok((base, bytes))
 }
 
-/// Another process's allocation.
+/// An allocation of another process.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub base: DevicePtr,
 }
 
 impl Opened {
-    /// The context is current. What the exporter said of its size the driver has to confirm.
+    /// Opens the handle. The context is current. The driver must confirm the size that the exporter sent.
     pub fn open(driver: &Driver, range: &IpcRange) -> Result<Opened> {
         let flags = consts::IPC_LAZY_ENABLE_PEER_ACCESS;
-        // SAFETY: a driver refuses a handle that is none, or of this very process.
+        // SAFETY: the driver refuses invalid handles and handles of this process.
         let base =
             driver.check(unsafe { driver.table.open_ipc(IpcHandle(range.handle), flags) })?;
         let opened = Opened { base };
@@ -70,8 +70,8 @@ impl Opened {
             Ok((_, bytes)) => {
                 opened.free(driver);
                 let said = range.allocation_bytes;
-                let what = format!("a handle of {bytes} bytes, where {said} were said");
-                Err(Error::unsupported(what, "as many bytes as were said"))
+                let what = format!("an IPC handle of {bytes} bytes that was announced with {said}");
+                Err(Error::unsupported(what, "a handle of the announced size"))
             }
             Err(why) => {
                 opened.free(driver);
@@ -80,7 +80,7 @@ impl Opened {
         }
     }
 
-    /// The context is current, and nobody uses it any more.
+    /// Closes the handle. The context is current, and no work uses the memory.
     pub fn free(self, driver: &Driver) {
         // SAFETY: opened by `open`, closed once.
         driver.note(unsafe { driver.table.close_ipc(self.base) });

@@ -3,7 +3,7 @@
 //! A work-item is a thread, a group is a block. Unlike OpenCL the driver launches whole groups only, so groups must
 //! divide the work-items evenly. Group-local arguments are not parameters here: their sum is the launch's dynamic
 //! shared memory, which a kernel accesses as its one `extern __shared__` array, with each argument's part aligned to 16
-//! bytes after the previous one. The [`Packing`] of a kernel that was compiled for another API says what it needs
+//! bytes after the previous one. A kernel compiled for another API has a [`Packing`], which describes its parameters
 //! instead.
 
 use super::{
@@ -25,11 +25,11 @@ use onebuf_sys::{
 };
 use std::{ffi::CString, ffi::c_void, ptr};
 
-/// Groups that nobody asked for have at most so many work-items; more seldom helps.
+/// Most work-items of a group whose size the caller does not choose; larger groups seldom help.
 const USUAL_GROUP: usize = 256;
-/// To which the parts of dynamic shared memory are aligned.
+/// Alignment of each argument's part of dynamic shared memory.
 const SHARED_ALIGN: usize = 16;
-/// Kernels with more arguments cost an allocation per launch.
+/// Launches with more arguments than this allocate.
 const FEW: usize = 16;
 
 /// One kernel of a module.
@@ -42,16 +42,16 @@ pub struct Kernel {
     function: CuFunction,
     /// Largest group, in work-items.
     max_group: usize,
-    /// Shared memory that it has without any argument's.
+    /// Static shared memory, in bytes.
     shared_bytes: u64,
-    /// The parameters' sizes, where the driver tells them.
+    /// The sizes of the parameters, if the driver reports them.
     sizes: Option<Vec<usize>>,
-    /// How it takes its arguments, where that is not as usual.
+    /// The parameter layout of a kernel compiled for another API.
     packing: Option<Packing>,
 }
 
 impl Kernel {
-    /// Looks a kernel up; arguments that are parameters are counted when it is launched.
+    /// Looks up a kernel. The arguments that are parameters are counted at launch.
     pub(super) fn new(
         module: &Arc<RawModule>,
         packing: Option<Packing>,
@@ -92,7 +92,7 @@ impl Kernel {
         }
     }
 
-    /// Whether a packing speaks of this kernel, as far as the driver tells, and of so many arguments.
+    /// Checks the packing against the number of parameters and, if the driver reports them, their sizes.
     fn check_packing(&self) -> Result<()> {
         let Some(packing) = &self.packing else { return Ok(()) };
         if packing.slots.len() != self.parameters {
@@ -107,7 +107,7 @@ impl Kernel {
             Some(sizes) if *sizes != wanted => {
                 let name = &self.name;
                 Err(Error::invalid(format!(
-                    "kernel `{name}` has parameters of {sizes:?} bytes, its packing speaks of {wanted:?}"
+                    "kernel `{name}` has parameters of {sizes:?} bytes, its packing describes {wanted:?}"
                 )))
             }
             _ => Ok(()),
@@ -118,7 +118,7 @@ impl Kernel {
         self.packing.as_ref().map_or(&[], |packing| &packing.hidden)
     }
 
-    /// The alignment of a local argument that is a parameter.
+    /// Returns the alignment of a local argument that is a parameter.
     fn local_align(&self, index: usize) -> Option<usize> {
         match self.packing.as_ref()?.slots.get(index) {
             Some(Slot::Local(align)) => Some(*align),
@@ -140,7 +140,7 @@ impl Kernel {
         Error::invalid(format!("kernel `{name}` over {grid}: {why}"))
     }
 
-    /// How many groups of what size.
+    /// Returns the number of groups and the group size.
     fn shape(&self, grid: &Grid, driver: &Driver) -> Result<[[u32; 3]; 2]> {
         let wrong = |group, why: &str| Err(self.wrong(grid, group, why));
         if !(1..=3).contains(&grid.dims) || grid.global[..grid.dims].contains(&0) {
@@ -175,7 +175,7 @@ impl Kernel {
         let groups = [0, 1, 2].map(|i| global[i] / group[i]);
         let Limits { groups: limit, .. } = driver.limits;
         if groups.iter().zip(limit).any(|(n, max)| *n > max) {
-            return wrong(group, &format!("that are more groups than {limit:?}"));
+            return wrong(group, &format!("more groups than the limit {limit:?}"));
         }
         let narrow = |sizes: [usize; 3]| sizes.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         Ok([narrow(groups), narrow(group)])
@@ -185,7 +185,7 @@ impl Kernel {
         self.packing.as_ref().and_then(|packing| packing.group)
     }
 
-    /// There are none here, but a kernel may have parameters for them.
+    /// Checks a grid offset: the launch call has none, but a kernel may take it as hidden parameters.
     #[cold]
     fn check_offset(&self, grid: &Grid) -> Result<()> {
         let takes = self.packing.as_ref().is_some_and(|packing| packing.takes_offsets);
@@ -200,7 +200,7 @@ impl Kernel {
         }
     }
 
-    /// Nobody can say whether it asks, and what it is told would be wrong.
+    /// The error for fewer than 3 dimensions: the kernel may query their number, and would get a wrong one.
     #[cold]
     fn flat(&self, grid: &Grid) -> Error {
         let needs = match self.locals_apart() {
@@ -209,12 +209,14 @@ impl Kernel {
                 "3 dimensions, such as [n, 1, 1], or its program built with -mcode-object-version=5"
             }
         };
-        let what =
-            format!("kernel `{}`, which is told of 3 dimensions, over {}", self.name, grid.dims);
+        let what = format!(
+            "kernel `{}`, which always sees 3 dimensions, on a grid of {}",
+            self.name, grid.dims
+        );
         Error::unsupported(what, needs)
     }
 
-    /// Bytes of group-local memory behind which that of the arguments begins.
+    /// Bytes of static group-local memory before that of the arguments.
     fn static_local(&self) -> u64 {
         self.packing.as_ref().map_or(0, |packing| packing.static_local as u64)
     }
@@ -223,7 +225,7 @@ impl Kernel {
         self.packing.as_ref().is_some_and(|packing| packing.locals_apart)
     }
 
-    /// Whether there is so much for each local argument, where each has memory of its own.
+    /// Checks that the device has enough local memory, if each local argument has separate memory.
     fn check_apart(&self, bytes: u64, args: &[Arg<'_>], driver: &Driver) -> Result<()> {
         let locals = args.iter().filter(|arg| matches!(arg, Arg::Local(_))).count() as u64;
         let has = driver.info.caps.local_memory_bytes;
@@ -236,7 +238,7 @@ impl Kernel {
         )))
     }
 
-    /// Groups as usual; larger ones, where those would be too many.
+    /// Chooses the group size: the usual limit, or the largest groups if those would be too many.
     fn choose(&self, global: [usize; 3], most: usize, driver: &Driver) -> [usize; 3] {
         let Limits { groups, warp, .. } = driver.limits;
         let choose = |most| chosen(global, driver.info.caps.max_group_sizes, most, warp);
@@ -245,7 +247,7 @@ impl Kernel {
         if fits { usual } else { choose(most) }
     }
 
-    /// The dynamic shared memory of a launch, with the driver's leave where that is needed.
+    /// Checks the size of the launch's dynamic shared memory, and opts in to more than the default where needed.
     fn shared(&self, bytes: u64, driver: &Driver) -> Result<u32> {
         let (own, has) = (self.shared_bytes, driver.info.caps.local_memory_bytes);
         if bytes.saturating_add(own) > has {
@@ -267,8 +269,8 @@ impl Kernel {
     }
 }
 
-/// What a function needs or allows; nothing where the runtime cannot say, as chipStar cannot. Then the
-/// device's limits are all there is, and a launch beyond the function's own is the driver's to refuse.
+/// Returns a function's attribute, or `None` if the runtime does not report it (chipStar). Then only the device's
+/// limits are checked, and the driver refuses a launch beyond the function's.
 fn attribute(driver: &Driver, function: CuFunction, what: i32) -> Result<Option<i32>> {
     // SAFETY: a function of a live module; the caller has made its context current.
     match unsafe { driver.table.function_attribute(what, function) } {
@@ -284,7 +286,7 @@ fn unknown(name: &str) -> Error {
     ))
 }
 
-/// The parameters' sizes by a call of CUDA 12.4, which ends the list with a refusal.
+/// Returns the parameters' sizes by a call of CUDA 12.4, which refuses the first index after the last.
 fn sizes(driver: &Driver, function: CuFunction) -> Option<Vec<usize>> {
     if !driver.table.has_function_parameter() {
         return None;
@@ -292,7 +294,7 @@ fn sizes(driver: &Driver, function: CuFunction) -> Option<Vec<usize>> {
     let mut sizes = Vec::new();
     loop {
         let (mut offset, mut bytes) = (0, 0);
-        // SAFETY: a function of a live module, and places for two numbers.
+        // SAFETY: a function of a live module, and valid pointers for two numbers.
         let asked = unsafe {
             let (offset, bytes) = (&raw mut offset, &raw mut bytes);
             driver.table.function_parameter(function, sizes.len(), offset, bytes)
@@ -305,7 +307,7 @@ fn sizes(driver: &Driver, function: CuFunction) -> Option<Vec<usize>> {
     }
 }
 
-/// The group size where none was given: it divides the work-items, of whole warps where that is possible.
+/// Chooses a group size that divides the work-items, in whole warps where possible.
 fn chosen(global: [usize; 3], max: [usize; 3], most: usize, warp: usize) -> [usize; 3] {
     let mut left = most.max(1);
     [0, 1, 2].map(|i| {
@@ -334,7 +336,7 @@ impl hal::Kernel for Kernel {
     }
 }
 
-/// The values of a launch, and where the driver finds each.
+/// The argument values of a launch, and a pointer to each for the driver.
 struct Parameters {
     few: ([DevicePtr; FEW], [*mut c_void; FEW]),
     many: (Vec<DevicePtr>, Vec<*mut c_void>),
@@ -360,7 +362,7 @@ impl Parameters {
 /// Enqueues a kernel.
 ///
 /// # Safety
-/// The kernel stays inside the memories given and does to each only what its access says.
+/// The kernel stays inside the given memories and accesses each only as its access allows.
 pub(super) unsafe fn launch(
     queue: &Queue,
     kernel: &Kernel,
@@ -385,7 +387,7 @@ pub(super) unsafe fn launch(
             }
             TypedArg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
             TypedArg::Local(bytes) if kernel.locals_apart() => {
-                // Each gets as much as the largest; nothing is passed for it.
+                // Each local argument gets as much as the largest, and no value is passed for it.
                 local = local.max(rounded(bytes as u64, SHARED_ALIGN));
                 values[count] = DevicePtr(0);
                 (&raw mut values[count]).cast()
@@ -416,8 +418,8 @@ pub(super) unsafe fn launch(
     queue.wait_for_all(after)?;
     kernel.module.users.note(raw);
     let ([x, y, z], [bx, by, bz]) = (groups, group);
-    // SAFETY: a function of a live module of the current context, a live stream; a place for each of its
-    // parameters, which are copied; the caller's promise about what it does.
+    // SAFETY: a function of a live module of the current context, a live stream, and a pointer for each parameter,
+    // whose value the driver copies; the caller guarantees what the kernel does.
     let mut start = || unsafe {
         let (function, places) = (kernel.function, places.as_mut_ptr());
         driver.table.launch(function, x, y, z, bx, by, bz, shared, raw.raw, places, ptr::null_mut())
@@ -428,12 +430,12 @@ pub(super) unsafe fn launch(
     }
 }
 
-/// Up to a multiple; what is too large stays so, for `Kernel::shared` to refuse.
+/// Rounds up to a multiple; an overflow becomes `u64::MAX`, which `Kernel::shared` refuses.
 fn rounded(bytes: u64, align: usize) -> u64 {
     bytes.checked_next_multiple_of(align as u64).unwrap_or(u64::MAX)
 }
 
-/// What a kernel is told of its launch. `Kernel::shape` has seen that it fits.
+/// Returns the value of a hidden parameter. `Kernel::shape` has checked that it fits.
 fn told(what: Hidden, grid: &Grid) -> u32 {
     let number = match what {
         Hidden::Offset(dimension) => grid.offset[dimension],
@@ -442,7 +444,7 @@ fn told(what: Hidden, grid: &Grid) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The driver copies as many bytes of each argument as the kernel has, whatever was given.
+/// Checks the arguments' sizes: the driver copies as many bytes as the parameter has.
 #[inline]
 fn check_sizes(kernel: &Kernel, args: &[Arg<'_>], count: usize) -> Result<()> {
     if let Some(packing) = &kernel.packing {
@@ -466,7 +468,7 @@ fn check_sizes(kernel: &Kernel, args: &[Arg<'_>], count: usize) -> Result<()> {
     }
 }
 
-/// The same for a kernel that says what it takes.
+/// Checks the arguments' sizes and kinds against a packing.
 fn check_slots(kernel: &Kernel, packing: &Packing, args: &[Arg<'_>]) -> Result<()> {
     let fits = |(arg, slot): (&Arg<'_>, &Slot)| match (arg, slot) {
         (Arg::Memory(..), Slot::Memory) | (Arg::Local(_), Slot::Local(_)) => true,

@@ -1,10 +1,10 @@
 //! A runtime over OpenCL (chipStar): the OpenCL objects behind its streams and events.
 //!
-//! A stream is an in-order `cl_command_queue` of the runtime: what is enqueued there directly is ordered with HIP's
-//! work. So a stream waits for an OpenCL event by a barrier in that queue. The runtime's own call that makes a HIP
-//! event of a `cl_event` is not used: `hipStreamWaitEvent` treats such an event as never recorded, and succeeds without
-//! waiting. In the other direction a recorded event *is* a `cl_event`, which OpenCL's queues can wait for; onebuf never
-//! adds a reference to it, because the runtime releases it once too often when the HIP event is destroyed.
+//! A stream is an in-order `cl_command_queue` of the runtime: work enqueued there directly is ordered with HIP's work.
+//! So a stream waits for an OpenCL event by a barrier in that queue. The runtime's own call that makes a HIP event from
+//! a `cl_event` is not used: `hipStreamWaitEvent` treats such an event as never recorded, and succeeds without waiting.
+//! In the other direction a recorded event *is* a `cl_event`, which OpenCL's queues can wait for; onebuf never adds a
+//! reference to it, because the runtime releases it once too often when the HIP event is destroyed.
 
 use super::{discover::Asked, event::Event, queue::RawQueue};
 use onebuf_hal::{
@@ -14,7 +14,7 @@ use onebuf_hal::{
 use onebuf_sys::{Refused, cuda_like::CuStream};
 
 impl Asked<'_> {
-    /// What this device is built on, where the runtime tells that, and what its events are there.
+    /// Returns the OpenCL handles that this device is built on, if the runtime reports them and its events.
     pub fn layered(&self) -> Option<LayeredHandles> {
         let tells = self.table.has_native_handles() && self.table.has_native_event();
         let told = tells.then(|| self.ask_layered())?;
@@ -22,7 +22,8 @@ impl Asked<'_> {
     }
 
     fn ask_layered(&self) -> Result<LayeredHandles, Refused> {
-        // SAFETY: needs nothing; then a device of this runtime, whose null stream is asked; then the one before.
+        // SAFETY: the first call has no preconditions; then the null stream of a device of this runtime; then the
+        // previous device.
         unsafe {
             let before = self.table.current_device()?;
             self.table.set_device(self.device)?;
@@ -33,17 +34,17 @@ impl Asked<'_> {
     }
 }
 
-/// What a stream is beneath.
+/// The OpenCL queue under a stream.
 #[derive(Debug)]
 pub(super) struct Below {
     queue: Arc<dyn hal::Queue>,
-    /// What it was made to wait for there, unless that is known to be over. `hipStreamQuery` would not tell: it answers that
-    /// a stream is busy until somebody has waited for it.
+    /// Events that this queue waits for and that are not known to be over. `hipStreamQuery` cannot tell: it reports a
+    /// stream as busy until a call has waited for the stream.
     awaited: Mutex<Vec<Arc<dyn hal::Event>>>,
 }
 
 impl Below {
-    /// Of a stream whose device is current; none where nobody else uses what lies there.
+    /// Returns the queue under a stream whose device is current; `None` if the hub does not use the device below.
     pub fn of(queue: &RawQueue) -> Result<Option<Below>> {
         let driver = queue.driver();
         let Some(layered_on) = &driver.layered_on else { return Ok(None) };
@@ -58,7 +59,7 @@ impl Below {
         self.queue.takes(event)
     }
 
-    /// Makes later work of the stream wait. Noted before: another thread may look in between.
+    /// Makes later work of the stream wait. Records the event first, because another thread may check in between.
     pub fn wait_for(&self, event: &Arc<dyn hal::Event>) -> Result<()> {
         let mut awaited = lock(&self.awaited);
         awaited.retain(|known| !known.is_over());
@@ -67,21 +68,21 @@ impl Below {
         self.queue.wait_for(std::slice::from_ref(event))
     }
 
-    /// Whether something that it was made to wait for is still to come.
+    /// Whether an event that the stream waits for is not over.
     pub fn is_waiting(&self) -> bool {
         let mut awaited = lock(&self.awaited);
         awaited.retain(|known| !known.is_over());
         !awaited.is_empty()
     }
 
-    /// Sees to it that the stream's work starts: the runtime itself leaves that to whoever waits.
+    /// Starts the stream's work: the runtime starts it only when a call waits for it.
     pub fn flush(&self) -> Result<()> {
         self.queue.flush()
     }
 }
 
 impl Event {
-    /// What it is in the domain of the queue beneath, on its way there.
+    /// Returns the event's handle in the domain of the queue below, after flushing that queue.
     pub fn layered(&self, domain: Domain) -> Result<Option<usize>> {
         let Some(below) = self.below().filter(|below| below.queue.domain() == domain) else {
             return Ok(None);

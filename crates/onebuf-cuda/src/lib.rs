@@ -1,7 +1,7 @@
 //! CUDA and HIP: one backend over two symbol tables.
 //!
-//! Each device is used in its primary context, which runtime-API code and vendor libraries use too, so that pointers
-//! can be exchanged. Every entry makes it current on the calling thread and restores what was current before: any
+//! Each device is used in its primary context, which runtime-API code and vendor libraries use too, so pointers can be
+//! exchanged. Every entry point makes this context current on the calling thread and restores the previous one, so any
 //! thread may call, and an embedding program is not affected.
 //!
 //! | file | what |
@@ -10,23 +10,24 @@
 //! | `discover` | the library, its devices, and their capabilities |
 //! | `device` | the device, its context, making it current |
 //! | `memory`, `pins` | device memory, pinned memory, registered host pages; the record of pinned pages |
-//! | `managed` | managed memory, whose pages are moved by calls |
+//! | `managed` | managed memory, whose pages driver calls move |
 //! | `vmm`, `external` | exportable memory, and imported memory, by descriptors |
-//! | `address` | addresses that another API's kernels use, too; on AMD confirmed by `onebuf-experimental::rocr` |
+//! | `address` | addresses that kernels of another API use too; on AMD confirmed by `onebuf-experimental::rocr` |
 //! | `peers`, `ipc` | memory of other devices, accessed or copied; memory of other processes |
-//! | `graphics` | OpenGL buffers, registered and mapped in turn |
+//! | `graphics` | OpenGL buffers, registered once and mapped while in use |
 //! | `users`, `deferred_free` | which streams use an object, and freeing it after them without waiting |
 //! | `queue`, `event`, `transfer` | streams, events, copies |
 //! | `host_signal`, `callbacks` | waiting for the host; calling the host back |
 //! | `semaphore` | semaphores shared with other APIs on the chip |
 //! | `program`, `compile` | modules, and the compilers that make them from text |
 //! | `kernel` | launching |
-//! | `conv` | conversion of all numbers that have another meaning elsewhere |
+//! | `conv` | conversion of statuses, versions, PCI addresses and grids |
 //!
 //! # Safety
 //!
-//! Every handle is owned by exactly one struct, which keeps its context alive and releases it once; so a reachable
-//! handle is alive. What the driver may still be using is freed after events of every stream that used it.
+//! Every handle is owned by exactly one struct, which keeps its context alive and releases the handle once; so a
+//! reachable handle is alive. Objects that the driver may still be using are freed after events of every stream that
+//! used them.
 
 mod address;
 mod backend;
@@ -66,9 +67,9 @@ pub use backend::CudaLikeBackend;
 pub use discover::{Libraries, discover};
 pub use onebuf_sys::cuda_like::Flavor;
 
-/// What CUDA devices compile.
+/// The language that CUDA devices compile.
 pub const CUDA_C: Language = Language("CUDA C");
-/// What HIP devices compile.
+/// The language that HIP devices compile.
 pub const HIP_C: Language = Language("HIP C");
-/// NVIDIA's assembly, which its driver compiles.
+/// NVIDIA's PTX assembly, which the CUDA driver compiles.
 pub const PTX: Language = Language("PTX");

@@ -1,7 +1,7 @@
-//! Managed memory of chips with their own memory: one address for host and kernels, and pages that calls move.
+//! Managed memory of chips with their own memory: one address for host and kernels, with pages that calls move.
 //!
-//! Uncontrolled, its pages would move on access, some at a time and silently. So a hand-over moves them first, in order
-//! with a stream, and this module records which side has which pages.
+//! Without such calls, pages would move on access, a few at a time and silently. So a hand-over moves them first, in
+//! order with a stream, and this module records which side has which pages.
 
 use super::{device::Context, queue::RawQueue};
 use onebuf_hal::{
@@ -14,27 +14,27 @@ use onebuf_sys::{
 };
 use std::ops::Range;
 
-/// Whether the driver has every call that is made here.
+/// Whether the driver has every call that this module makes.
 pub(super) fn is_there(table: &CudaLike) -> bool {
     table.has_alloc_managed() && (table.has_prefetch_to_location() || table.has_prefetch())
 }
 
-/// An allocation in whole pages, and where they lie.
+/// An allocation in whole pages, and the location of each page.
 #[derive(Debug)]
 pub(super) struct Managed {
-    /// What the driver gave.
+    /// The address that the driver returned.
     base: DevicePtr,
     /// The first page.
     pub at: DevicePtr,
     bytes: usize,
     page: usize,
-    /// What was moved to the host; all else is the device's, or nowhere yet.
+    /// Byte ranges that were moved to the host; all others are on the device, or not yet populated.
     on_host: Mutex<Stretches>,
 }
 
 impl Managed {
-    /// New memory with its pages to itself: one that others had a part of would move at their turns, too. The context is
-    /// current.
+    /// Allocates memory that shares no page with another allocation: such a page would move with that allocation too.
+    /// The context is current.
     pub fn new(context: &Context, bytes: usize, align: usize) -> Result<Managed, Refused> {
         let page = page_bytes();
         let (whole, align) = (bytes.next_multiple_of(page), align.max(page));
@@ -42,7 +42,7 @@ impl Managed {
         if first.at == first.base {
             return Ok(first);
         }
-        // Drivers put small ones side by side: once more, with room up to the next page.
+        // Drivers place small allocations side by side: allocate again, with padding up to the next page.
         first.free(context);
         Ok(Managed::of(allocate(context, whole + align)?, bytes, page, align))
     }
@@ -52,14 +52,14 @@ impl Managed {
         Managed { base, at, bytes, page, on_host: Mutex::default() }
     }
 
-    /// How many of these bytes, with the rest of their pages, lie on the other side.
+    /// The number of these bytes, rounded to whole pages, that are on the other side.
     pub fn misplaced(&self, range: Range<usize>, wanted: AccessState) -> usize {
         let range = self.pages_of(range);
         let on_host = lock(&self.on_host).bytes_in(&range);
         if wanted == AccessState::Acquired { on_host } else { range.len() - on_host }
     }
 
-    /// Moves the pages of these bytes, behind the stream's work so far. The context is current.
+    /// Moves the pages of these bytes after the stream's work so far. The context is current.
     pub fn move_pages(&self, queue: &RawQueue, range: Range<usize>, to: AccessState) -> Result<()> {
         let range = self.pages_of(range);
         let mut on_host = lock(&self.on_host);
@@ -85,7 +85,7 @@ impl Managed {
             AccessState::Acquired => (Location { kind: consts::LOCATION_DEVICE, id: own }, own),
             _ => (Location { kind: consts::LOCATION_HOST, id: 0 }, consts::DEVICE_CPU),
         };
-        // SAFETY: managed memory, which waits for the stream when it goes; a live stream of the current context.
+        // SAFETY: managed memory that is freed after the stream's work; a live stream of the current context.
         unsafe {
             match table.has_prefetch_to_location() {
                 true => table.prefetch_to_location(at, bytes, location, 0, queue.raw),
@@ -94,13 +94,13 @@ impl Managed {
         }
     }
 
-    /// With the rest of their pages, as far as the memory goes.
+    /// Rounds a range to whole pages, up to the end of the memory.
     fn pages_of(&self, range: Range<usize>) -> Range<usize> {
         let start = range.start - range.start % self.page;
         start..range.end.next_multiple_of(self.page).min(self.bytes)
     }
 
-    /// The context is current, and nobody uses it any more.
+    /// Frees the memory. The context is current, and no work uses it.
     pub fn free(self, context: &Context) {
         // SAFETY: allocated by `new`, freed once.
         context.driver.note(unsafe { context.table().free(self.base) });
@@ -112,14 +112,14 @@ fn allocate(context: &Context, bytes: usize) -> Result<DevicePtr, Refused> {
     unsafe { context.table().alloc_managed(bytes, consts::MEM_ATTACH_GLOBAL) }
 }
 
-/// What the host's memory comes in, and what drivers round a move to.
+/// The host's page size, to which drivers round a move.
 fn page_bytes() -> usize {
-    // SAFETY: a question about the machine.
+    // SAFETY: `sysconf` has no preconditions.
     let said = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(said).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
 }
 
-/// Stretches of bytes: in order, none empty, none touching the next.
+/// Byte ranges in ascending order; none is empty, and none touches the next.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Stretches(Vec<Range<usize>>);
 
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!((all.bytes_in(&(0..64)), all), (0, Stretches::default()));
     }
 
-    /// Against the plain model: a word for each byte.
+    /// Compares with a plain model: one flag for each byte.
     #[test]
     fn stretches_say_what_single_bytes_say() {
         let (mut all, mut model, mut seed) = (Stretches::default(), [false; 40], 1u32);

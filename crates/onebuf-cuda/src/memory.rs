@@ -1,9 +1,9 @@
-//! Memory: the device's own, managed and pinned host memory, host pages that were registered, memory that others can import and
-//! theirs that was imported; and parts of these.
+//! Memory: device, managed and pinned host memory, registered host pages, exportable and imported memory; and regions
+//! of these.
 //!
-//! None of it but OpenGL's has an access state to change. Managed pages are moved by calls (see `managed`). Pinned pages are one set of bytes for CPU and GPU; what makes
-//! writes of the one visible to the other is that its work is over before the other's begins, which the
-//! fences see to.
+//! Only OpenGL's buffers have an access state. Managed pages are moved by calls (see `managed`). Pinned pages are one
+//! set of bytes for CPU and GPU; writes of one become visible to the other because its work ends before the other's
+//! begins, which the fences ensure.
 
 use super::{
     CudaLikeBackend, conv,
@@ -31,30 +31,30 @@ use onebuf_sys::{
 };
 use std::{fmt, ptr::NonNull};
 
-/// What the driver has to be told to free.
+/// What must be freed, and by which calls.
 enum Allocation {
     /// Device memory.
     Device(DevicePtr),
-    /// Memory whose pages move.
+    /// Managed memory, whose pages move.
     Managed(Managed),
     /// Device memory that others can import.
     Exportable(Vmm),
-    /// Others' memory, imported.
+    /// Imported memory.
     External(External),
-    /// Pinned memory of the driver's, or pages that it registered, and what keeps those.
+    /// Host memory that the driver allocated, or registered pages and their owner.
     Pinned(Share, Option<HostRange>),
-    /// Memory that another API allocated: what keeps it.
+    /// Memory that another API allocated, kept alive by the range.
     Address(AddressRange),
-    /// Another process's memory.
+    /// Memory of another process.
     Opened(Opened),
-    /// An object of a graphics API's.
+    /// A buffer of a graphics API.
     Registered(Registered),
-    /// Another device's memory, which this keeps.
+    /// Memory of another device, kept alive by this reference.
     Peer(Arc<Inner>),
 }
 
 impl Allocation {
-    /// The context is current, and nobody uses it any more.
+    /// Frees the memory. The context is current, and no work uses it.
     fn free(self, context: &Context) {
         match self {
             // SAFETY: allocated by `Inner`, freed once.
@@ -64,7 +64,7 @@ impl Allocation {
             Allocation::External(external) => external.free(&context.driver),
             Allocation::Pinned(share, pages) => {
                 context.driver.pins.release(context, &share);
-                // Unpinned first: then the pages may go.
+                // The pages may be freed only after they are unpinned.
                 drop(pages);
             }
             Allocation::Address(range) => drop(range),
@@ -75,11 +75,11 @@ impl Allocation {
     }
 }
 
-/// Memory that the driver made, freed when the last of its holders goes.
+/// An allocation, freed when its last reference is dropped.
 pub(super) struct Inner {
     context: Arc<Context>,
     at: DevicePtr,
-    /// Where the host sees it.
+    /// The address that the host uses.
     host: Option<HostAddress>,
     bytes: usize,
     align: usize,
@@ -88,20 +88,20 @@ pub(super) struct Inner {
     allocation: Option<Allocation>,
 }
 
-/// An address that is only passed on here.
+/// A host address that may be sent between threads.
 #[derive(Clone, Copy, Debug)]
 struct HostAddress(NonNull<u8>);
 
-// SAFETY: an address; who dereferences it answers for that.
+// SAFETY: an address; code that dereferences it must justify that.
 unsafe impl Send for HostAddress {}
 // SAFETY: as above.
 unsafe impl Sync for HostAddress {}
 
-/// A device's memory, or a part of it.
+/// A device's memory, or a region of it.
 #[derive(Debug)]
 pub struct Memory {
     inner: Arc<Inner>,
-    /// Where a part begins; none for the whole.
+    /// The offset of a region; `None` for the whole memory.
     part: Option<usize>,
     pub at: DevicePtr,
     pub domain: Domain,
@@ -110,7 +110,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// New memory in one of the device's memory kinds.
+    /// Allocates memory of one of the device's memory kinds.
     pub(super) fn allocate(
         context: Arc<Context>,
         spec: &AllocSpec,
@@ -128,7 +128,7 @@ impl Memory {
         match (contents, memory.inner.host) {
             (None, _) => {}
             (Some(contents), Some(HostAddress(at))) if memory.inner.managed_as().is_none() => {
-                // SAFETY: new memory of `bytes`, which nobody else knows of; `contents` is as long.
+                // SAFETY: new memory of `bytes`, which no other code can reach yet; `contents` is as long.
                 unsafe {
                     at.copy_from(NonNull::from(contents).cast(), contents.len().min(spec.bytes))
                 };
@@ -138,7 +138,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Somebody else's host pages.
+    /// Imports host pages that other code allocated.
     pub(super) fn import(
         context: Arc<Context>,
         range: &HostRange,
@@ -148,7 +148,7 @@ impl Memory {
         Ok(Memory::whole(Inner::registered(context, range)?, access))
     }
 
-    /// Memory of another API or process.
+    /// Imports memory of another API or process.
     pub(super) fn import_fd(
         context: Arc<Context>,
         range: &FdRange,
@@ -158,7 +158,7 @@ impl Memory {
         Ok(Memory::whole(Inner::external(context, range)?, access))
     }
 
-    /// Memory of another API at an address that kernels of this one use as it is.
+    /// Imports memory of another API at an address that this API's kernels can use.
     pub(super) fn at_address(
         context: Arc<Context>,
         range: &AddressRange,
@@ -169,7 +169,7 @@ impl Memory {
         Ok(Memory::whole(Inner::address(context, range), access))
     }
 
-    /// Memory of another device of this library, where it lies.
+    /// Imports memory of another device of this library in place.
     pub(super) fn of_peer(context: Arc<Context>, home: &Memory, access: Access) -> Result<Memory> {
         context.sweep();
         if home.part.is_some() {
@@ -178,13 +178,13 @@ impl Memory {
         Ok(Memory::whole(Inner::of_peer(context, &home.inner)?, access))
     }
 
-    /// Memory of another process.
+    /// Imports memory of another process.
     pub(super) fn open(context: Arc<Context>, range: &IpcRange, access: Access) -> Result<Memory> {
         context.sweep();
         Ok(Memory::whole(Inner::opened(context, range)?, access))
     }
 
-    /// An object of a graphics API's.
+    /// Imports a buffer of a graphics API.
     pub(super) fn of_object(
         context: Arc<Context>,
         object: &ObjectRange,
@@ -194,7 +194,7 @@ impl Memory {
         Ok(Memory::whole(Inner::registered_object(context, object)?, access))
     }
 
-    /// Changes who may use it; whether that took a call.
+    /// Changes the access state. Returns whether that took a call.
     pub(super) fn reside(&self, queue: &Arc<RawQueue>, to: AccessState) -> Result<bool> {
         match self.inner.registered_as() {
             None => Ok(false),
@@ -222,7 +222,7 @@ impl Memory {
         managed.move_pages(queue, start..start + bytes, to)
     }
 
-    /// What keeps it, and the device that it lies on; none for memory of the host's, and for what lies elsewhere.
+    /// Returns the allocation and its context; `None` for pinned, managed and peer memory.
     pub(super) fn on_device(&self) -> Option<(Arc<Inner>, &Arc<Context>)> {
         match &self.inner.allocation {
             None | Some(Allocation::Pinned(..) | Allocation::Managed(_) | Allocation::Peer(_)) => {
@@ -237,24 +237,24 @@ impl Memory {
         Memory { inner: Arc::new(inner), part: None, at, domain, bytes, access }
     }
 
-    /// Where it begins in the whole.
+    /// The offset in the whole memory.
     pub fn offset(&self) -> usize {
         self.part.unwrap_or(0)
     }
 
-    /// Where that byte of it lies.
+    /// The address of a byte.
     pub fn byte(&self, offset: usize) -> DevicePtr {
         DevicePtr(self.at.0 + offset as u64)
     }
 
-    /// Notes that the queue is about to use it.
+    /// Records that the queue is about to use the memory.
     #[inline]
     pub(super) fn note_use(&self, queue: &Arc<RawQueue>) {
         self.inner.users.note(queue);
     }
 }
 
-// SAFETY: pinned and managed memory stays at its address until `Inner` is freed, behind every stream that used it.
+// SAFETY: pinned and managed memory stays at its address until `Inner` is freed, after every stream that used it.
 unsafe impl TypedMemory for Memory {
     type Types = CudaLikeBackend;
 
@@ -285,7 +285,7 @@ unsafe impl TypedMemory for Memory {
     }
 
     fn host_pointer(&self) -> Option<NonNull<u8>> {
-        // SAFETY: a part lies inside the whole.
+        // SAFETY: a region lies inside the whole.
         self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.offset()) })
     }
 
@@ -345,7 +345,7 @@ unsafe impl TypedMemory for Memory {
         Ok(AddressRange { address, bytes, from, owner: self.inner.clone() })
     }
 
-    /// HIP's own calls do not know what another API allocated.
+    /// HIP's API calls do not recognise memory that another API allocated.
     fn takes_transfers(&self) -> bool {
         !matches!(self.inner.allocation, Some(Allocation::Address(_)))
     }
@@ -384,12 +384,14 @@ unsafe impl TypedMemory for Memory {
                 "another process's device memory"
             }
             _ if self.inner.registered_as().is_some() => {
-                "a buffer of OpenGL's, registered, and mapped in turn"
+                "an OpenGL buffer, registered, and mapped while in use"
             }
             MemoryKind::Device => "device memory, which the host reaches by copies",
-            MemoryKind::Exportable => "device memory of its own pages, passed on by descriptors",
+            MemoryKind::Exportable => "exportable device memory, shared by descriptors",
             MemoryKind::FineSvm => "managed memory, which the host uses at the same time",
-            MemoryKind::Managed => "managed memory, whose pages move to whoever takes it",
+            MemoryKind::Managed => {
+                "managed memory, whose pages move to the device that acquires it"
+            }
             MemoryKind::MappedDevice => "pinned host memory, which kernels reach over the bus",
             _ => "the host's own pages, pinned, which kernels reach over the bus",
         };
@@ -407,7 +409,7 @@ impl Inner {
         Ok(Inner::of(context, at, None, spec, Allocation::Device(at)))
     }
 
-    /// Memory that host and device use at one address, at the same time.
+    /// Allocates memory that host and device use at one address at the same time.
     fn fine(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
         let at = with_room(&context, spec, || {
             // SAFETY: the context is current.
@@ -417,14 +419,14 @@ impl Inner {
         Ok(Inner::of(context, at, host, spec, Allocation::Device(at)))
     }
 
-    /// Memory that they use at one address, in turn.
+    /// Allocates memory that host and device use at one address, alternately.
     fn managed(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
         let managed = with_room(&context, spec, || Managed::new(&context, spec.bytes, spec.align))?;
         let host = NonNull::new(managed.at.0 as usize as *mut u8).map(HostAddress);
         Ok(Inner::of(context, managed.at, host, spec, Allocation::Managed(managed)))
     }
 
-    /// Where its pages lie.
+    /// Returns the managed allocation, if it is one.
     fn managed_as(&self) -> Option<&Managed> {
         match &self.allocation {
             Some(Allocation::Managed(managed)) => Some(managed),
@@ -459,11 +461,11 @@ impl Inner {
         Inner::of(context, at, None, &spec, allocation)
     }
 
-    /// What is worth telling of memory at another API's address.
+    /// Describes memory at another API's address.
     fn at_address(&self, range: &AddressRange) -> String {
         let from = match range.from {
-            AddressFrom::Allocator => "as its allocator gave it",
-            AddressFrom::Kernel => "as a kernel there saw it, and the runtime confirmed",
+            AddressFrom::Allocator => "reported by its allocator",
+            AddressFrom::Kernel => "reported by a kernel and confirmed by the runtime",
         };
         let place = self.context.driver.under.placement(&self.context, range.address);
         let place = place.map_or_else(String::new, |place| format!(", {place}"));
@@ -486,7 +488,7 @@ impl Inner {
         Ok(Inner::of(context, at, None, &spec, Allocation::Registered(registered)))
     }
 
-    /// What it is to the graphics API that it belongs to.
+    /// Returns the registration of a graphics API's buffer, if it is one.
     #[inline]
     fn registered_as(&self) -> Option<&Registered> {
         match &self.allocation {
@@ -553,13 +555,13 @@ impl Inner {
     }
 }
 
-/// What memory that was made elsewhere is taken for.
+/// The allocation spec of imported memory.
 fn spec_of(bytes: usize, memory_kind: MemoryKind) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, HostAccess::default());
     AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None }
 }
 
-/// Allocates; once more where what waits to be freed may be what is lacking.
+/// Allocates; if memory is exhausted, runs the deferred frees and tries again.
 fn with_room<T>(
     context: &Context,
     spec: &AllocSpec,

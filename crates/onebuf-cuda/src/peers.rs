@@ -1,4 +1,4 @@
-//! Two devices of one library: kernels of one on memory of the other, and copies between them.
+//! Two devices of one library: kernels of one use memory of the other, and copies between them.
 //!
 //! Access is enabled for the first memory that needs it, and stays enabled: the contexts are the primary ones, and
 //! other code may rely on it by then.
@@ -19,7 +19,7 @@ use onebuf_sys::{
     cuda_like::{CuStatus, CudaLike},
 };
 
-/// Whether the driver has every call that access takes.
+/// Whether the driver has every call that peer access takes.
 pub(super) fn is_there(table: &CudaLike) -> bool {
     let enables = match table.flavor() {
         Flavor::Cuda => table.has_cuda_enable_peer(),
@@ -28,7 +28,7 @@ pub(super) fn is_there(table: &CudaLike) -> bool {
     table.has_can_access_peer() && enables
 }
 
-/// Whether kernels of the one may be given memory of the other.
+/// Checks that kernels of `context` can access memory of `home`.
 pub(super) fn check(context: &Context, home: &Context) -> Result<()> {
     let (driver, other) = (&*context.driver, &*home.driver);
     if !one_library(driver, other) {
@@ -39,14 +39,14 @@ pub(super) fn check(context: &Context, home: &Context) -> Result<()> {
         return Ok(());
     }
     let what = format!("memory of {} in place on {}", other.info.name, driver.info.name);
-    Err(Error::unsupported(what, "two devices of which the one reaches the other's memory"))
+    Err(Error::unsupported(what, "two devices with peer access"))
 }
 
 fn one_library(a: &Driver, b: &Driver) -> bool {
     Arc::ptr_eq(&a.table, &b.table)
 }
 
-/// Lets kernels of the one at all plain memory of the other. Somebody may have done so before.
+/// Enables access of `context`'s kernels to all plain memory of `home`. Other code may have enabled it already.
 pub(super) fn enable(context: &Context, home: &Context) -> Result<()> {
     let (driver, _current) = (&context.driver, context.enter()?);
     // SAFETY: a live context, a device of this driver; the other's context is current.
@@ -63,21 +63,21 @@ pub(super) fn enable(context: &Context, home: &Context) -> Result<()> {
 }
 
 impl Queue {
-    /// Whether an event is one of this library's, on whichever device: streams wait for all of them.
+    /// Whether an event belongs to this library, on any device: streams can wait for all of those.
     pub fn is_ours(&self, event: &dyn hal::Event) -> bool {
         let event = event.as_any().downcast_ref::<Event>();
         event.is_some_and(|event| one_library(event.driver(), self.raw.driver()))
     }
 
-    /// One of those.
+    /// Returns an event of this library as its own type.
     pub fn own_event<'e>(&self, event: &'e dyn hal::Event) -> Result<&'e Event> {
         let own = event.as_any().downcast_ref::<Event>();
         own.filter(|_| self.is_ours(event))
             .ok_or_else(|| self.raw.driver().foreign("an event", own.map(hal::Event::domain)))
     }
 
-    /// Copies from another device of this library. `None` where it is none, or one of the two is not memory of its
-    /// device.
+    /// Copies from another device of this library. Returns `None` if the source is not from this library, or one of the
+    /// two memories is not on its device.
     pub fn copy_peer(
         &self,
         from: PeerSource<'_, Queue>,
@@ -109,16 +109,16 @@ impl Queue {
                 }
             }
         });
-        // The source is another context's, whose frees do not know this stream.
+        // The source belongs to another context, whose frees do not track this stream.
         self.keep(move || drop(keeps));
         match copied {
-            // Some runtimes export the call, and have it not.
+            // Some runtimes export the call without implementing it.
             Err(Error::Driver { code, .. }) if code == CuStatus::NOT_SUPPORTED.0 => Ok(None),
             copied => copied.map(Some),
         }
     }
 
-    /// Until everything so far has run. The context is current.
+    /// Keeps a value until all work so far has run. The context is current.
     fn keep(&self, held: impl FnOnce() + Send + 'static) {
         let users: &[Arc<RawQueue>] = std::slice::from_ref(&self.raw);
         self.raw.context.free_later(users, move |_| held());

@@ -1,8 +1,8 @@
 //! Records which host memory is pinned in this process, and by how many users.
 //!
 //! Pinning is per process, not per context: pages pinned for one device cannot be pinned again for another. So all
-//! devices of a library share this record. Its lock is held over the driver's call, so that a page cannot be pinned
-//! again between its count and its release.
+//! devices of a library share this record. Its lock is held during the driver's call, so that pages cannot be pinned
+//! again between the last release and the unpinning.
 
 use super::device::{Context, Driver};
 use onebuf_hal::{
@@ -28,23 +28,23 @@ struct Pin {
 #[derive(Debug, Default)]
 pub(super) struct Pins(Mutex<BTreeMap<usize, Pin>>);
 
-/// A share in a pinned range, given back once.
+/// A share of a pinned range, released once.
 #[derive(Debug)]
 pub(super) struct Share {
     base: usize,
-    /// Where it begins in the range.
+    /// The share's offset in the range.
     offset: usize,
-    /// The driver allocated it; else it registered what was there.
+    /// Whether the driver allocated the range; otherwise it registered existing pages.
     allocated: bool,
 }
 
 impl Pins {
-    /// Whether the driver can copy to and from these bytes without a detour that blocks the caller.
+    /// Whether these bytes are pinned, so that the driver copies them without blocking the caller.
     pub fn covers(&self, at: *const u8, bytes: usize) -> bool {
         around(&lock(&self.0), at as usize, bytes).is_some()
     }
 
-    /// New memory that the driver pins, with the address that is asked for in it. The context is current.
+    /// Allocates pinned memory, and returns an aligned address in it. The context is current.
     pub fn allocate(
         &self,
         driver: &Driver,
@@ -59,8 +59,8 @@ impl Pins {
         Ok((HostPtr(at.0.wrapping_byte_add(offset)), Share { base, offset, allocated: true }))
     }
 
-    /// Pins pages that somebody else allocated, unless they are pinned. The context is current, and the
-    /// pages stay until the share was given back.
+    /// Pins existing pages unless they are pinned already. The context is current, and the pages must stay allocated
+    /// until the share is released.
     pub fn register(&self, driver: &Driver, at: *mut u8, bytes: usize) -> Result<Share, Refused> {
         let mut pins = lock(&self.0);
         if let Some(base) = around(&pins, at as usize, bytes) {
@@ -69,13 +69,13 @@ impl Pins {
             }
             return Ok(Share { base, offset: at as usize - base, allocated: false });
         }
-        // SAFETY: the caller's promise about the pages.
+        // SAFETY: the caller guarantees that the pages are allocated.
         unsafe { driver.table.host_register(at.cast(), bytes, FLAGS)? };
         pins.insert(at as usize, Pin { bytes, holders: 1 });
         Ok(Share { base: at as usize, offset: 0, allocated: false })
     }
 
-    /// Gives a share back, and with the last one the range. The context is current.
+    /// Releases a share, and unpins the range with the last one. The context is current.
     pub fn release(&self, context: &Context, share: &Share) {
         let mut pins = lock(&self.0);
         let Some(pin) = pins.get_mut(&share.base) else { return };
@@ -85,8 +85,8 @@ impl Pins {
         }
         pins.remove(&share.base);
         let (table, at) = (context.table(), share.base as *mut c_void);
-        // SAFETY: pinned above, by the call that belongs to this one, and by nobody used any more. A
-        // share of allocated memory goes last, since its owner holds the others' memory.
+        // SAFETY: pinned above by the matching call, and unused. A share of allocated memory is released last, because
+        // its owner holds the memory of the others.
         let released = unsafe {
             match share.allocated {
                 true => table.host_free(HostPtr(at)),
@@ -96,7 +96,7 @@ impl Pins {
         context.driver.note(released);
     }
 
-    /// Where kernels of the current context see it.
+    /// Returns the address that kernels of the current context use.
     pub fn device_pointer(&self, driver: &Driver, share: &Share) -> Result<DevicePtr, Refused> {
         // SAFETY: pinned and mapped, for every context.
         let base = unsafe { driver.table.host_device_pointer(share.base as *mut c_void, 0)? };
@@ -104,8 +104,8 @@ impl Pins {
     }
 }
 
-/// Memory with room for so many bytes that are aligned so, and how much it is. Most drivers give pages; one that is built
-/// on an OpenCL aligns as that does, by no more than 128 bytes, and is asked for more than is needed then.
+/// Allocates memory that holds `bytes` at this alignment, and returns its size. Most drivers return whole pages; a
+/// runtime built on OpenCL aligns to at most 128 bytes, so it needs a larger allocation.
 fn host_alloc(driver: &Driver, bytes: usize, align: usize) -> Result<(HostPtr, usize), Refused> {
     let table = &driver.table;
     // SAFETY: needs only a current context.
@@ -113,14 +113,14 @@ fn host_alloc(driver: &Driver, bytes: usize, align: usize) -> Result<(HostPtr, u
     if (at.0 as usize).is_multiple_of(align) {
         return Ok((at, bytes));
     }
-    // SAFETY: allocated above, and nobody has seen it.
+    // SAFETY: allocated above, and not used.
     driver.note(unsafe { table.host_free(at) });
     let padded = bytes.saturating_add(align);
     // SAFETY: as above.
     Ok((unsafe { table.host_alloc(padded, FLAGS)? }, padded))
 }
 
-/// The range that these bytes lie in.
+/// Returns the base of the pinned range that contains these bytes.
 fn around(pins: &BTreeMap<usize, Pin>, at: usize, bytes: usize) -> Option<usize> {
     let (base, pin) = pins.range(..=at).next_back()?;
     (at - base).checked_add(bytes).filter(|end| *end <= pin.bytes).map(|_| *base)

@@ -1,4 +1,4 @@
-//! Modules: from binaries, from PTX, and from text by way of the compiler.
+//! Modules: loaded from binaries and PTX, or compiled from text.
 
 use super::{
     CUDA_C, HIP_C, PTX, compile,
@@ -18,10 +18,10 @@ use onebuf_sys::{
 };
 use std::{ffi::c_void, ptr};
 
-/// Room for what the driver says of an image that it refuses.
+/// Size of the buffer for the driver's error log.
 const LOG_BYTES: usize = 8192;
 
-/// A module that is unloaded once, behind the launches of its kernels. Those keep it.
+/// A module, unloaded once, after the launches of its kernels. Those keep it alive.
 #[derive(Debug)]
 pub(super) struct RawModule {
     pub context: Arc<Context>,
@@ -30,17 +30,17 @@ pub(super) struct RawModule {
 }
 
 impl RawModule {
-    /// The image ends with a zero, as text has to.
+    /// Loads a module. The image ends with a zero byte, as PTX text must.
     fn new(context: Arc<Context>, image: &[u8]) -> Result<RawModule, (Refused, String)> {
         let mut log = vec![0u8; LOG_BYTES];
         let mut options = [consts::JIT_ERROR_LOG_BUFFER, consts::JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // By the contract a number is passed in the pointer's place.
+        // The API takes the size itself in place of a pointer.
         let mut values: [*mut c_void; 2] =
             [log.as_mut_ptr().cast(), ptr::without_provenance_mut(LOG_BYTES)];
-        // HIP takes the options of CUDA, and does nothing with them.
+        // HIP accepts CUDA's options and ignores them.
         let count = context.driver.flavor().pick([2, 0]);
-        // SAFETY: an image that ends with a zero, which is copied; as many options and values as is said,
-        // and the room that they promise. The context is current.
+        // SAFETY: an image that ends with a zero, which the driver copies; `count` options and values, and a log buffer
+        // of the given size. The context is current.
         let loaded = context.driver.post.watch("cuModuleLoadDataEx", || unsafe {
             let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
             context.table().load_module(image.as_ptr().cast(), count, options, values)
@@ -56,26 +56,26 @@ impl Drop for RawModule {
     fn drop(&mut self) {
         let module = self.raw;
         self.context.free_later(&self.users.take(), move |context| {
-            // SAFETY: loaded by `new`, unloaded once, and no launch of it is under way.
+            // SAFETY: loaded by `new`, unloaded once, and no launch of it is running.
             context.driver.note(unsafe { context.table().unload_module(module) });
         });
     }
 }
 
-/// A program that was loaded.
+/// A loaded program.
 #[derive(Debug)]
 pub struct Program {
     raw: Arc<RawModule>,
-    /// What it was loaded of, without the zero behind it.
+    /// The image it was loaded from, without the trailing zero.
     image: Vec<u8>,
     log: String,
     of_binary: bool,
-    /// How each kernel takes its arguments, for an image that was compiled for another API.
+    /// The parameter layout of each kernel, for an image compiled for another API.
     packing: Option<Vec<Packing>>,
 }
 
 impl Program {
-    /// Makes a program of the first form that the device takes, on the calling thread.
+    /// Builds a program from the first form that the device accepts, on the calling thread.
     pub(super) fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
         let driver = context.driver.clone();
         let ptx = source.text(PTX).filter(|_| driver.flavor() == Flavor::Cuda);
@@ -83,7 +83,7 @@ impl Program {
         let _current = context.enter()?;
         if let Some(binary) = &source.binary {
             match Program::load(&context, binary.to_vec(), String::new(), true) {
-                // It may be another device's: the source says what this one can do instead.
+                // The binary may be for another device, so fall back to the source.
                 Err(why) if ptx.is_some() || text.is_some() => {
                     tracing::debug!(device = %driver.info.name, "binary not used: {why}");
                 }
@@ -97,7 +97,7 @@ impl Program {
                     driver.compiler.compile(&driver, text, &source.options)?;
                 Program::load(&context, image, log, false)
             }
-            _ => Err(no_memory_kind(&driver, source)),
+            _ => Err(no_usable_source(&driver, source)),
         }
     }
 
@@ -114,7 +114,7 @@ impl Program {
         let loaded = match packing::object(&image) {
             Some(Object { target, code }) => {
                 target::check(&context.driver, target)?;
-                // A copy, as the driver reads it as words.
+                // Copied for alignment, because the driver reads words.
                 RawModule::new(context.clone(), &[code, &[0]].concat())
             }
             None => {
@@ -147,11 +147,11 @@ fn misfit(driver: &Driver, refused: Refused, log: &str) -> Error {
     Error::Build { device: driver.info.name.clone(), log }
 }
 
-fn no_memory_kind(driver: &Driver, source: &Source) -> Error {
+fn no_usable_source(driver: &Driver, source: &Source) -> Error {
     let (device, has) = (&driver.info.name, source.forms());
     let ptx = driver.flavor().pick([", PTX", ""]);
     let needs = format!("its text in {}{ptx} or a binary of that device", language(driver).0);
-    Error::unsupported(format!("the program on {device}, of which the source has {has},"), needs)
+    Error::unsupported(format!("a program for {device} from a source that has {has}"), needs)
 }
 
 impl hal::Program for Program {

@@ -1,4 +1,4 @@
-//! Queues: streams that wait for no other stream unless told to.
+//! Queues: streams that wait for other streams only when a call requests it.
 
 use super::{
     CudaLikeBackend,
@@ -24,20 +24,20 @@ use onebuf_sys::{
 };
 use std::time::Duration;
 
-/// A stream that is destroyed once. Events and what it uses keep it.
+/// A stream, destroyed once. Events and memories that it uses keep it alive.
 #[derive(Debug)]
 pub(super) struct RawQueue {
     pub context: Arc<Context>,
     pub raw: CuStream,
-    /// By which a memory knows that this queue has used it; never zero.
+    /// Identifies the queue in `Users`; never zero.
     pub id: u64,
-    /// What later work waits for.
+    /// The host signals that later work waits for.
     pub host_signals: HostSignals,
-    /// Whether work so far waits for what other APIs do.
+    /// Whether work so far waits for other APIs.
     pub waits_outside: AtomicBool,
-    /// From where a profiled queue's times are counted.
+    /// The reference event for the times of a profiled queue.
     pub base: Option<CuEvent>,
-    /// What it is beneath, where another API's device is used there too.
+    /// The base API's queue under this stream, if the hub uses that device too.
     pub below: Option<Below>,
 }
 
@@ -46,7 +46,7 @@ impl RawQueue {
         context.sweep();
         let driver = context.driver.clone();
         let _current = context.enter()?;
-        // Not ordered with the default stream of whoever else uses this context.
+        // Not ordered with the default stream of other code that uses this context.
         // SAFETY: the context is current.
         let made = unsafe { driver.table.create_stream(consts::STREAM_NON_BLOCKING) };
         let (raw, id) = (driver.check(made)?, context.new_id());
@@ -72,8 +72,7 @@ impl RawQueue {
         &self.context.driver
     }
 
-    /// Enqueues something between two events, where the queue is profiled. The context is current, and
-    /// stays so.
+    /// Enqueues work, between two events if the queue is profiled. The context is current and stays so.
     pub fn timed(self: &Arc<Self>, enqueue: impl FnOnce() -> Result<(), Refused>) -> Result<Event> {
         let start = self.base.map(|_| self.context.event(self, consts::EVENT_DEFAULT));
         let start = self.driver().check(start.transpose())?;
@@ -83,20 +82,20 @@ impl RawQueue {
         Ok(Event::new(self.clone(), self.driver().check(ended)?, start))
     }
 
-    /// An event behind everything so far, with times where the queue has them.
+    /// Records an event after all work so far, with timing if the queue is profiled.
     fn end(&self) -> Result<CuEvent, Refused> {
         let timed = self.base.is_some();
         let flags = if timed { consts::EVENT_DEFAULT } else { consts::EVENT_DISABLE_TIMING };
         self.context.event(self, flags)
     }
 
-    /// An event behind everything so far. The context is current.
+    /// Records an event after all work so far. The context is current.
     pub fn mark(self: &Arc<Self>) -> Result<Event> {
         Ok(Event::new(self.clone(), self.driver().check(self.end())?, None))
     }
 
-    /// Enqueues a wait for what another API does. Noted on both sides of it: another thread may find the stream
-    /// idle in between.
+    /// Enqueues a wait for work of another API. Sets the flag before and after, because another thread may find the
+    /// stream idle in between.
     fn wait_outside<T>(self: &Arc<Self>, enqueue: impl FnOnce() -> Result<T>) -> Result<T> {
         self.waits_outside.store(true, Ordering::Release);
         self.context.waits_outside(self);
@@ -105,17 +104,17 @@ impl RawQueue {
         enqueued
     }
 
-    /// Whether its work may wait for what another API does.
+    /// Whether the queue's work may wait for work of another API.
     pub fn may_wait_outside(&self) -> bool {
         let below = self.below.as_ref().is_some_and(Below::is_waiting);
         below || self.waits_outside.load(Ordering::Acquire)
     }
 
-    /// Waits until everything so far has run. The context is current.
+    /// Waits until all work so far has run. The context is current.
     pub fn drain(self: &Arc<Self>, timeout: Duration) -> Result<()> {
         // SAFETY: a live stream.
         match unsafe { self.driver().table.stream_query(self.raw) } {
-            // What was enqueued beneath the runtime does not know.
+            // The runtime does not track work that was enqueued in the queue below.
             Ok(()) if self.below.as_ref().is_none_or(|below| !below.is_waiting()) => Ok(()),
             Err(refused) if !is_pending(&refused) => self.driver().check(Err(refused)),
             _ => hal::Event::wait(&self.mark()?, timeout),
@@ -126,7 +125,7 @@ impl RawQueue {
 impl Drop for RawQueue {
     fn drop(&mut self) {
         let Some(_current) = self.context.enter_to_free() else { return };
-        // A host signal's word is the context's, and goes with it.
+        // Host signals need no wait: their words live as long as the context.
         if self.may_wait_outside() && !self.context.outwaits(self) {
             tracing::error!(device = %self.driver().info.name, "work does not end: queue leaked");
             std::mem::forget(self.context.clone());
@@ -135,13 +134,13 @@ impl Drop for RawQueue {
         if let Some(base) = self.base.take() {
             self.context.destroy_event(base);
         }
-        // Work that is under way goes on: by the contract the stream goes when it is done.
+        // Running work continues: the driver destroys the stream when the work is done.
         // SAFETY: made by `new`, destroyed once.
         self.driver().note(unsafe { self.driver().table.destroy_stream(self.raw) });
     }
 }
 
-/// A queue.
+/// A queue: a CUDA or HIP stream.
 #[derive(Debug)]
 pub struct Queue {
     pub(super) raw: Arc<RawQueue>,
@@ -152,7 +151,7 @@ impl Queue {
         Ok(Queue { raw: Arc::new(RawQueue::new(context, profiling)?) })
     }
 
-    /// Makes later work wait. The context is current.
+    /// Makes later work wait for the events. The context is current.
     pub fn wait_for_all(&self, events: Events<'_, Queue>) -> Result<()> {
         for event in events.untyped() {
             if let Some(below) = self.raw.below.as_ref().filter(|below| below.takes(&**event)) {
@@ -170,7 +169,7 @@ impl Queue {
             let wait = || unsafe { driver.table.stream_wait_event(stream, event.handle(), 0) };
             match event.driver().domain == driver.domain {
                 true => driver.check(wait())?,
-                // What that waits for, this context's frees would wait for too, and do not know.
+                // This context's frees would also wait for that event's work, which this context does not track.
                 false => self.raw.wait_outside(|| driver.check(wait()))?,
             }
             self.raw.host_signals.extend(event.behind());
@@ -179,7 +178,7 @@ impl Queue {
     }
 }
 
-// SAFETY: streams are in order; memory notes the streams that use it, and is freed behind them.
+// SAFETY: streams are in order; memory records the streams that use it, and is freed after them.
 unsafe impl TypedQueue for Queue {
     type Types = CudaLikeBackend;
 
@@ -235,7 +234,8 @@ unsafe impl TypedQueue for Queue {
         let _current = self.raw.context.enter()?;
         memory.note_use(&self.raw);
         self.raw.wait_outside(|| {
-            // SAFETY: a live stream of the current context, and a word of a memory that waits for it when it goes.
+            // SAFETY: a live stream of the current context, and a word of a memory that is freed after the stream's
+            // work.
             driver.check(unsafe { host_signal::wait_value(&driver.table, self.raw.raw, at, value) })
         })
     }
@@ -250,7 +250,7 @@ unsafe impl TypedQueue for Queue {
         self.raw.wait_outside(|| semaphore.wait(&self.raw))
     }
 
-    /// Streams start by themselves, unless they are queues of an API where queues do not.
+    /// Streams start by themselves, unless they are queues of another API whose queues must be flushed.
     fn flush(&self) -> Result<()> {
         self.raw.below.as_ref().map_or(Ok(()), Below::flush)
     }
@@ -278,7 +278,7 @@ unsafe impl TypedQueue for Queue {
         bytes: usize,
     ) -> Result<Event> {
         let _current = self.raw.context.enter()?;
-        // SAFETY: the caller's promise about `into`.
+        // SAFETY: the caller guarantees that `into` is valid.
         unsafe { transfer::read(&self.raw, from, offset, into, bytes) }
     }
 
@@ -290,7 +290,7 @@ unsafe impl TypedQueue for Queue {
         bytes: usize,
     ) -> Result<Event> {
         let _current = self.raw.context.enter()?;
-        // SAFETY: the caller's promise about `from`.
+        // SAFETY: the caller guarantees that `from` is valid.
         unsafe { transfer::write(&self.raw, to, offset, from, bytes) }
     }
 
@@ -333,7 +333,7 @@ unsafe impl TypedQueue for Queue {
         after: Events<'_, Self>,
         wants_event: bool,
     ) -> Result<Option<Event>> {
-        // SAFETY: the caller's promise about the kernel.
+        // SAFETY: the caller guarantees what the kernel does.
         unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }
     }
 

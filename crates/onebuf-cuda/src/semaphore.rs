@@ -1,4 +1,4 @@
-//! Semaphores that another API created: imported by a descriptor, signalled and waited on in streams. CUDA only: HIP's
+//! Semaphores that another API created: imported by descriptor, signalled and waited on in streams. CUDA only: HIP's
 //! calls of that name do not work on Linux.
 
 use super::{device::Context, queue::RawQueue};
@@ -8,7 +8,7 @@ use onebuf_sys::cuda_like::{
 };
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 
-/// Whether the driver has every call that is made here.
+/// Whether the driver has every call that this module makes.
 pub(super) fn is_there(table: &CudaLike) -> bool {
     table.has_import_semaphore()
         && table.has_destroy_semaphore()
@@ -16,7 +16,7 @@ pub(super) fn is_there(table: &CudaLike) -> bool {
         && table.has_wait_semaphores()
 }
 
-/// A semaphore that is destroyed once.
+/// An imported semaphore, destroyed once.
 #[derive(Debug)]
 pub struct Semaphore {
     context: Arc<Context>,
@@ -24,7 +24,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// The descriptor stays the caller's: the driver gets a duplicate, which it owns once it succeeded.
+    /// Imports a semaphore. The caller keeps the descriptor; the driver gets a duplicate, which it owns after success.
     pub(super) fn import(context: Arc<Context>, fd: BorrowedFd<'_>) -> Result<Semaphore> {
         let driver = &context.driver;
         if !is_there(&driver.table) {
@@ -38,23 +38,23 @@ impl Semaphore {
             ..ExternalSemaphoreDesc::default()
         };
         let current = context.enter()?;
-        // SAFETY: an open descriptor; a driver that finds it to be something else refuses.
+        // SAFETY: an open descriptor; the driver refuses one of another kind.
         let raw = driver.check(unsafe { driver.table.import_semaphore(&raw const desc) })?;
         let _ = fd.into_raw_fd();
         drop(current);
         Ok(Semaphore { context, raw })
     }
 
-    /// Behind everything that the stream was given. The context is current.
+    /// Signals the semaphore after all work so far. The context is current.
     pub(super) fn signal(&self, queue: &RawQueue) -> Result<()> {
         let (driver, params) = (queue.driver(), SemaphoreParams::default());
-        // SAFETY: a live stream of the current context, and a semaphore of it; a binary one has no value.
+        // SAFETY: a live stream of the current context, and a semaphore of it; a binary semaphore takes no value.
         driver.check(unsafe {
             driver.table.signal_semaphores(&raw const self.raw, &raw const params, 1, queue.raw)
         })
     }
 
-    /// Before everything that follows in the stream. The context is current.
+    /// Makes later work in the stream wait for the semaphore. The context is current.
     pub(super) fn wait(&self, queue: &RawQueue) -> Result<()> {
         let (driver, params) = (queue.driver(), SemaphoreParams::default());
         // SAFETY: as above.
@@ -74,7 +74,7 @@ impl Drop for Semaphore {
     fn drop(&mut self) {
         let Some(_current) = self.context.enter_to_free() else { return };
         let driver = &self.context.driver;
-        // SAFETY: made by `import`, destroyed once; whoever had it knew that nothing uses it any more.
+        // SAFETY: made by `import`, destroyed once; its holder drops it only when no work uses it.
         driver.note(unsafe { driver.table.destroy_semaphore(self.raw) });
     }
 }

@@ -1,9 +1,10 @@
-//! Whether machine code is for a device's kind of GPU.
+//! Checks whether machine code matches a device's architecture.
 
 use super::device::Driver;
 use onebuf_hal::{Error, Result};
 
-/// Refuses code for another kind. Where the code or the runtime does not say which it is, the driver is the one to refuse.
+/// Refuses code for another architecture. If the code or the runtime does not name one, the check is left to the
+/// driver.
 pub(super) fn check(driver: &Driver, target: Option<&str>) -> Result<()> {
     let Some(target) = target else { return Ok(()) };
     let Some(device) = driver.check(driver.table.architecture(driver.device))? else {
@@ -19,7 +20,8 @@ pub(super) fn check(driver: &Driver, target: Option<&str>) -> Result<()> {
     }
 }
 
-/// The same chip; and features that the code was compiled for are as they are there. What it leaves open fits both.
+/// Whether the chip is the same and the device has the features that the code requires. Features that the code leaves
+/// open always fit.
 fn fits(target: &str, device: &str) -> bool {
     let (mut wanted, has) = (target.split(':'), device.split(':').collect::<Vec<_>>());
     wanted.next() == has.first().copied() && wanted.all(|feature| has[1..].contains(&feature))

@@ -9,13 +9,13 @@ use std::{
 
 const STUBS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub");
 
-/// The stub knows one API at a time.
+/// Serialises tests: the stub emulates one API at a time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The stub library, built once; `None`, after a printed skip, without a C compiler.
+/// The stub library, built once. Without a C compiler it prints a skip and returns `None`.
 pub fn stub() -> Option<&'static str> {
     static LIBRARY: OnceLock<Option<String>> = OnceLock::new();
     LIBRARY.get_or_init(build).as_deref()
@@ -26,13 +26,13 @@ fn build() -> Option<String> {
     let name = format!("libcuda_stub-{}.so", std::process::id());
     let library: PathBuf = program.with_file_name(name);
     compile(&library)?;
-    // Loaded now, so that the file can go; loading it again finds it by its name.
+    // Loaded now, so that the file can be deleted; later loads find the library by its name.
     onebuf_sys::cuda_like::CudaLike::load(Flavor::Cuda, library.to_str(), None).unwrap();
     std::fs::remove_file(&library).unwrap();
     library.to_str().map(str::to_owned)
 }
 
-/// The stub library as a file of that name; `None`, after a printed skip, without a C compiler.
+/// Builds the stub library at this path. Without a C compiler it prints a skip and returns `None`.
 pub fn compile(library: &Path) -> Option<()> {
     let flags = ["-std=c11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-o"];
     let names = std::fs::read_to_string(format!("{STUBS}/cuda_stub.sources")).unwrap();

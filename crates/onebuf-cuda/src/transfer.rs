@@ -1,9 +1,8 @@
-//! Requested copies: reads, writes, fills, and between two memories of one device.
+//! Requested transfers: reads, writes, fills, and copies between two memories of one device.
 //!
-//! The drivers copy pinned host memory asynchronously. A copy of ordinary memory may block inside the call until
-//! everything enqueued before is done, without a timeout. So onebuf first waits for that, with a timeout; the call then
-//! takes only as long as the copy.
-//! Ranges have been checked, and are not empty.
+//! The drivers copy pinned host memory asynchronously. A copy of ordinary memory may block inside the call until all
+//! earlier work is done, without a timeout. So onebuf first waits for that work, with a timeout; the call then takes
+//! only as long as the copy. The adapter has checked the ranges; none is empty.
 
 use super::{
     device::Context,
@@ -17,14 +16,14 @@ use onebuf_hal::{
 };
 use onebuf_sys::{Refused, cuda_like::DevicePtr};
 
-/// Up to here a driver keeps a copy of what is written, and waits for nothing.
+/// The driver buffers writes up to this size and returns without waiting.
 const SMALL_BYTES: usize = 64 << 10;
-/// What is written at a time into new memory.
+/// Size of each write into new memory.
 const CHUNK_BYTES: usize = 4 << 20;
-/// The least that patterns of odd lengths are written with; the rest is copied from there.
+/// Size of the first piece of a fill that the driver has no call for; the rest is copied from it.
 const SEED_BYTES: usize = 4096;
 
-/// The context is current.
+/// Enqueues a read into host memory. The context is current.
 ///
 /// # Safety
 /// `into` is valid for writes of `bytes`, and not used otherwise, until the event completes.
@@ -40,11 +39,11 @@ pub(super) unsafe fn read(
     if !queue.driver().pins.covers(into, bytes) {
         queue.drain(queue.driver().post.limit())?;
     }
-    // SAFETY: a range that was checked, the caller's promise, a live stream of the current context.
+    // SAFETY: a checked range, a live stream of the current context, and the caller's guarantee about `into`.
     queue.timed(|| unsafe { queue.driver().table.read_async(into.cast(), at, bytes, queue.raw) })
 }
 
-/// The context is current.
+/// Enqueues a write from host memory. The context is current.
 ///
 /// # Safety
 /// `from` is valid for reads of `bytes`, and not written, until the event completes.
@@ -57,25 +56,25 @@ pub(super) unsafe fn write(
 ) -> Result<Event> {
     let at = to.byte(offset);
     to.note_use(queue);
-    // A driver takes its copy of little memory at once: what another API is still to write there it would miss.
+    // The driver copies a small range during the call, and would miss what another API has yet to write there.
     let at_once = bytes <= SMALL_BYTES && !queue.may_wait_outside();
     if !at_once && !queue.driver().pins.covers(from, bytes) {
         let outside = queue.waits_outside.swap(false, Ordering::AcqRel);
         let drained = queue.drain(queue.driver().post.limit());
         drained.inspect_err(|_| queue.waits_outside.store(outside, Ordering::Release))?;
     }
-    // SAFETY: a range that was checked, the caller's promise, a live stream of the current context.
+    // SAFETY: a checked range, a live stream of the current context, and the caller's guarantee about `from`.
     queue.timed(|| unsafe { queue.driver().table.write_async(at, from.cast(), bytes, queue.raw) })
 }
 
-/// Writes new memory and waits for it. What is given to the driver is our own: a wait that runs out of time
-/// could not take the caller's back.
+/// Writes new memory and waits. The driver gets copies, not the caller's bytes, because it may still read them after a
+/// timeout.
 pub(super) fn write_now(context: &Arc<Context>, to: &Memory, contents: &[u8]) -> Result<()> {
     let queue = Queue::new(context.clone(), false)?;
     let _current = context.enter()?;
     for (n, chunk) in contents.chunks(CHUNK_BYTES).enumerate() {
         let chunk = chunk.to_vec();
-        // SAFETY: `chunk` is not changed, and kept until the write is over or for ever.
+        // SAFETY: `chunk` is not changed, and kept until the write is over, or leaked.
         let write = unsafe { write(&queue.raw, to, n * CHUNK_BYTES, chunk.as_ptr(), chunk.len()) };
         let written = write.and_then(|event| hal::Event::wait(&event, context.driver.post.limit()));
         if let Err(why) = written {
@@ -86,8 +85,8 @@ pub(super) fn write_now(context: &Arc<Context>, to: &Memory, contents: &[u8]) ->
     Ok(())
 }
 
-/// Repeats a pattern: by the driver's own fill where it takes the pattern, else one piece is written and
-/// then doubled. The context is current.
+/// Repeats a pattern: by the driver's fill if it supports the pattern; otherwise writes one piece and doubles it by
+/// copies. The context is current.
 pub(super) fn fill(
     queue: &Arc<RawQueue>,
     memory: &Memory,
@@ -103,7 +102,7 @@ pub(super) fn fill(
     }
 }
 
-/// The driver's own fill; `None` for patterns that it does not take, or not at this address.
+/// Enqueues the driver's fill; `None` if it does not support the pattern or the address.
 fn set(
     queue: &RawQueue,
     at: DevicePtr,
@@ -114,7 +113,7 @@ fn set(
     if !at.0.is_multiple_of(pattern.len() as u64) {
         return None;
     }
-    // SAFETY: a range that was checked, in whole patterns and aligned to them; a live stream.
+    // SAFETY: a checked range of whole patterns, aligned to them; a live stream.
     Some(unsafe {
         match *pattern {
             [a] => table.fill_u8_async(at, a, bytes, stream),
@@ -148,7 +147,7 @@ fn fill_by_doubling(
     outcome
 }
 
-/// Copies inside the device. The context is current.
+/// Enqueues a copy inside the device. The context is current.
 pub(super) fn copy(
     queue: &Arc<RawQueue>,
     (from, from_offset): (&Memory, usize),
@@ -159,6 +158,6 @@ pub(super) fn copy(
     from.note_use(queue);
     to.note_use(queue);
     let driver = queue.driver();
-    // SAFETY: ranges that were checked and do not overlap; a live stream of the current context.
+    // SAFETY: checked ranges that do not overlap; a live stream of the current context.
     driver.check(unsafe { driver.table.copy_async(target, source, bytes, queue.raw) })
 }

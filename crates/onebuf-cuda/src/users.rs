@@ -3,8 +3,7 @@
 use super::queue::RawQueue;
 use onebuf_hal::locks::{Arc, AtomicU64, Mutex, Ordering, lock};
 
-/// Which queues were given work with something. Only ever grows; the usual queue is the one of last
-/// time, and costs no lock.
+/// The queues that received work with an object. The list only grows. Using the same queue as last time takes no lock.
 #[derive(Debug, Default)]
 pub(super) struct Users {
     last: AtomicU64,
@@ -28,7 +27,7 @@ impl Users {
         self.last.store(queue.id, Ordering::Release);
     }
 
-    /// All of them, when the thing goes.
+    /// Removes and returns all of them, when the object is freed.
     pub fn take(&self) -> Vec<Arc<RawQueue>> {
         std::mem::take(&mut lock(&self.all))
     }

@@ -1,4 +1,4 @@
-//! Memory with its own address range that others can import: the drivers' virtual memory management.
+//! Exportable memory with its own address range, by the drivers' virtual memory management.
 //!
 //! Such memory consists of large pages, usually two megabytes, so that an export never exposes neighbouring memory.
 
@@ -10,16 +10,16 @@ use onebuf_sys::{
 };
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// An allocation, mapped at an address of its own.
+/// An allocation, mapped at a reserved address.
 #[derive(Debug)]
 pub(super) struct Vmm {
     handle: AllocationHandle,
     pub at: DevicePtr,
-    /// In whole pages.
+    /// Size in whole pages.
     bytes: usize,
 }
 
-/// Whether the driver has every call that is made here.
+/// Whether the driver has every call that this module makes.
 pub(super) fn is_there(driver: &onebuf_sys::cuda_like::CudaLike) -> bool {
     driver.has_allocation_granularity()
         && driver.has_create_allocation()
@@ -33,7 +33,7 @@ pub(super) fn is_there(driver: &onebuf_sys::cuda_like::CudaLike) -> bool {
 }
 
 impl Vmm {
-    /// New memory. The context is current.
+    /// Allocates and maps memory. The context is current.
     pub fn new(driver: &Driver, bytes: usize) -> Result<Vmm, Refused> {
         let (table, prop) = (&driver.table, prop(driver));
         // SAFETY: properties of a device of this driver, which is current.
@@ -41,26 +41,26 @@ impl Vmm {
             table.allocation_granularity(&raw const prop, consts::GRANULARITY_RECOMMENDED)?
         };
         let bytes = bytes.next_multiple_of(page.max(1));
-        // SAFETY: whole pages, as these properties want them.
+        // SAFETY: whole pages of the granularity for these properties.
         let handle = unsafe { table.create_allocation(bytes, &raw const prop, 0)? };
         Vmm::map(driver, handle, bytes).inspect_err(|_| release(driver, handle))
     }
 
-    /// The memory of another process's `Vmm`, or of this one's. The context is current; the descriptor stays the
-    /// caller's. More bytes than there are cannot be mapped, which the driver sees to.
+    /// Imports a `Vmm` of another process, or of this one. The context is current; the caller keeps the descriptor. The
+    /// driver refuses to map more bytes than the allocation has.
     pub fn import(driver: &Driver, fd: BorrowedFd<'_>, bytes: usize) -> Result<Vmm, Refused> {
         let number = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
-        // SAFETY: the descriptor stands in the pointer's place, and is open.
+        // SAFETY: the API takes the descriptor in place of a pointer, and the descriptor is open.
         let handle = unsafe { driver.table.import_allocation(number, consts::HANDLE_POSIX_FD)? };
         Vmm::map(driver, handle, bytes).inspect_err(|_| release(driver, handle))
     }
 
     fn map(driver: &Driver, handle: AllocationHandle, bytes: usize) -> Result<Vmm, Refused> {
         let table = &driver.table;
-        // SAFETY: whole pages, anywhere.
+        // SAFETY: whole pages, at any address.
         let at = unsafe { table.reserve_address(bytes, 0, DevicePtr(0), 0)? };
         let vmm = Vmm { handle, at, bytes };
-        // SAFETY: a range that was just reserved, and an allocation as large.
+        // SAFETY: a range that was just reserved, and an allocation of the same size.
         let mapped = unsafe { table.map_allocation(at, bytes, 0, handle, 0) };
         mapped.inspect_err(|_| vmm.free_address(driver))?;
         let access = AccessDesc { location: location(driver), flags: consts::ACCESS_READ_WRITE };
@@ -73,14 +73,15 @@ impl Vmm {
         Ok(vmm)
     }
 
-    /// Lets kernels of another device at it, too. Such memory does not ask what was enabled between contexts.
+    /// Gives kernels of another device access. For such memory, peer access between contexts has no effect.
     pub fn allow(&self, other: &Driver) -> Result<(), Refused> {
         let access = AccessDesc { location: location(other), flags: consts::ACCESS_READ_WRITE };
-        // SAFETY: mapped, for as long as whoever asks keeps it.
+        // SAFETY: mapped, and the caller keeps it mapped during the call.
         unsafe { other.table.set_access(self.at, self.bytes, &raw const access, 1) }
     }
 
-    /// The context is current, and nobody uses it any more. Who imported it keeps the memory itself.
+    /// Unmaps and frees the memory. The context is current, and no work uses it. Importers keep the physical memory
+    /// alive.
     pub fn free(self, driver: &Driver) {
         self.unmap(driver);
         self.free_address(driver);
@@ -97,7 +98,7 @@ impl Vmm {
         driver.note(unsafe { driver.table.free_address(self.at, self.bytes) });
     }
 
-    /// A descriptor, of which the first `bytes` are in use.
+    /// Exports a descriptor, of which the first `bytes` are in use.
     pub fn export(&self, context: &Context, kind: FdKind, bytes: usize) -> Result<FdRange> {
         let driver = &context.driver;
         if !driver.info.caps.exports.contains(&kind) {
@@ -106,16 +107,16 @@ impl Vmm {
         }
         let _current = context.enter()?;
         let mut fd = -1i32;
-        // SAFETY: a live allocation; a place for a descriptor.
+        // SAFETY: a live allocation, and a valid pointer for a descriptor.
         driver.check(unsafe {
             let (place, posix) = ((&raw mut fd).cast(), consts::HANDLE_POSIX_FD);
             driver.table.export_allocation(place, self.handle, posix, 0)
         })?;
         if fd < 0 {
             let what = format!("an export of memory of {}", driver.info.name);
-            return Err(Error::unsupported(what, "a driver that gives a descriptor back"));
+            return Err(Error::unsupported(what, "a driver that returns a descriptor"));
         }
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor with no other owner.
         let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(FdRange { fd, kind, offset: 0, bytes, allocation_bytes: self.bytes, memory_type: None })
     }

@@ -5,7 +5,7 @@
 //!   spectrum X of K channels ──gemm──► R = Xᴴ X / L ──LU──► R⁻¹ ──gemm──► R⁻¹ W ──scaled──► weights
 //! ```
 //!
-//! Solved by the libraries of the device that forms beams, or of the host if it has none; the calls are the same.
+//! The libraries of the device that forms beams solve it, or those of the host if that device has none; the calls are the same.
 
 use crate::{
     Expected, Frame, Pipeline, Setup, Shape,

@@ -22,7 +22,7 @@ enum BeamsBy {
 }
 
 impl Beams {
-    /// Its name.
+    /// The stage's name.
     pub const NAME: &str = "beams";
 
     /// Builds the kernel, or finds the library, and uploads the weights.
@@ -40,13 +40,12 @@ impl Beams {
         Ok(Self { queue, weights: builder.init(&setup.weights).build()?, way })
     }
 
-    /// Its queue.
+    /// The stage's queue.
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// Launches it, and returns the sync method of its queue. A smaller shape than it was opened for reads fewer
-    /// weights.
+    /// Launches the stage, and returns the sync method of its queue. A smaller shape than it was opened for reads fewer weights.
     ///
     /// # Errors
     /// The driver's errors.
@@ -59,7 +58,7 @@ impl Beams {
         self.run_on(&self.queue, shape, spectrum, out)
     }
 
-    /// Launches it in another queue of the device.
+    /// Launches the stage in another queue of the device.
     ///
     /// # Errors
     /// The driver's errors.

@@ -28,7 +28,7 @@ const DELAYED: &str = "
     sum.y *= window[i];
 ";
 
-/// In place: a group loads its whole channel to local memory before it writes.
+/// The kernel in place: a group loads its whole channel to local memory before it writes.
 const WHOLE: &str = "
 kernel void delay(global float2 *signal, global const float2 *places, global const float *window) {
     local float2 x[LEN];
@@ -47,7 +47,7 @@ TAPS    barrier(CLK_LOCAL_MEM_FENCE);
 }
 ";
 
-/// Channels that are too long for that are written to other memory.
+/// The kernel for channels that are too long for local memory: it writes to other memory.
 const LONG: &str = "
 kernel void delay(global const float2 *signal, global float2 *out, global const float2 *places,
                   global const float *window) {
@@ -105,22 +105,22 @@ impl DelayKernel {
         // The host has no such limit.
         let long = length > Shape::USUAL && device.info().api.0 != "host";
         let program = device.program(&source(length, group, setup.interpolator, long))?;
-        // SAFETY: in place, a group, whose size the grid fixes, reads and writes the `length` samples of its own channel;
-        // else a work-item writes its own sample, to other memory. Both read their channel's one place. `fits` lets
-        // only launches through of as many groups as there are channels for, and with a window of `length`. Taps
-        // are held against the channel's ends before they are read.
+        // SAFETY: in place, a group, whose size the grid fixes, reads and writes the `length` samples of its own channel.
+        // Otherwise a work-item writes its own sample, to other memory. Both read the one place of their channel. `fits` accepts
+        // only launches whose channels are all in the buffers, with a window of `length`. Taps are compared with the channel's
+        // ends before they are read.
         let kernel = unsafe { program.kernel("delay", signature(length, group, long))? };
         let builder = device.hub().buffer(setup.shape.samples()).shared_with([device]);
         let scratch = if long { Some(builder.build()?) } else { None };
         Ok(Self { kernel, length, group, tables: Tables::upload(device, setup)?, scratch })
     }
 
-    /// Where the delayed samples are, if not in place.
+    /// The memory of the delayed samples, if not in place.
     pub fn scratch(&self) -> Option<&Buffer<Complex32>> {
         self.scratch.as_ref()
     }
 
-    /// Launches it on the first channels, and returns the sync method of the queue.
+    /// Launches the kernel on the first channels, and returns the sync method of the queue.
     pub fn run(
         &self,
         queue: &Queue,
@@ -173,12 +173,12 @@ fn source(length: usize, group: usize, interpolator: Interpolator, long: bool) -
     source.with_native("delay", move |args| on_the_host(args, length, group, interpolator))
 }
 
-/// In OpenCL C, and in CUDA C and HIP C.
+/// The kernel's text in OpenCL C, and in CUDA C and HIP C.
 fn texts(text: &str, length: usize, group: usize, interpolator: Interpolator) -> [String; 2] {
     let order = interpolator.order();
     let sizes = format!("#define LEN {length}\n#define GROUP {group}\n#define ORDER {order}\n");
     let text = format!("{sizes}{DELAYED}{}", text.replace("TAPS", &interpolator.statements()));
-    // Not by macros: the compiler's own `__global__` is a macro with an attribute of that name.
+    // Replaced in the text, not by macros: the compiler's own `__global__` is a macro with an attribute of that name.
     let like_cuda = text.replace("global ", "").replace("local ", "__shared__ ");
     [text, format!("{LIKE_CUDA}{like_cuda}")]
 }

@@ -59,12 +59,12 @@ impl Pipeline {
         &self.first
     }
 
-    /// The second.
+    /// The second stage.
     pub fn beams(&self) -> &Beams {
         &self.second
     }
 
-    /// One frame's memory; the shared part is built by this request.
+    /// Allocates one frame's memory. `builder` configures the shared buffer.
     ///
     /// # Errors
     /// Those of [`BufferBuilder::build`].
@@ -74,7 +74,7 @@ impl Pipeline {
         Ok(Frame { signal: builder.clone().build()?, beams })
     }
 
-    /// The memory of this many frames.
+    /// Allocates the memory of this many frames.
     ///
     /// # Errors
     /// Those of [`BufferBuilder::build`].
@@ -122,8 +122,8 @@ impl Pipeline {
         Ok(sync_methods)
     }
 
-    /// One switch for all frames: a GPU that gets work from two APIs at once switches back and forth between their
-    /// contexts. So the first stage's queue is empty when the second stage begins.
+    /// Waits so that the GPU switches once for all frames: a GPU that gets work from two APIs at once switches back and forth
+    /// between their contexts. The first stage's queue is empty when the second stage begins.
     fn leave_first(&self, frames: &[Frame]) -> Result<()> {
         let first = self.first.queue();
         first.flush()?;
@@ -198,7 +198,7 @@ mod tests {
             assert_eq!(error(&setup, 0, &vec![Complex32::ZERO; samples.len()]), 0.0, "{device}");
             let right = error(&setup, 1, &samples);
             assert!(right < 1e-5, "{shape:?} on {device}: {right}");
-            // The controls: one channel's delay, and one sample's window.
+            // Controls: a wrong delay of one channel, and a wrong window at one sample, are detected.
             let mut wrong = setup.clone();
             wrong.places[channels / 2].mu += 0.125;
             assert!(error(&wrong, 1, &samples) > 1e-3, "{shape:?} on {device}");

@@ -151,10 +151,10 @@ impl BeamsKernel {
             .value::<u32>()
             .value::<u32>()
             .require(fits);
-        // SAFETY: the views hold matrices of these sizes, by `fits`. By tiles, each index is held against its size
-        // before it is used. By strips, those of bins are below the length by `fits` (and buffers are aligned as vectors are), those of channels by the loops,
-        // those of beams by `min` and by the last loop's end. Products of two 32-bit numbers do not overflow, sums of channels neither, and
-        // the loops are bounded by the sizes.
+        // SAFETY: by `fits`, the views hold matrices of these sizes. The kernel by tiles compares each index with its size before
+        // it uses it. In the kernel by strips, bin indices are below the length by `fits`, and buffers are aligned as vectors
+        // are; channel indices are bounded by the loops, and beam indices by `min` and by the end of the last loop. Products of
+        // two 32-bit numbers and sums of channels do not overflow. Loops are bounded by the sizes.
         let kernel = unsafe { program.kernel("beams", signature)? };
         Ok(Self { kernel, cut, slice })
     }
@@ -163,7 +163,7 @@ impl BeamsKernel {
         &self.kernel
     }
 
-    /// The channels of each launch, one after the other.
+    /// The range of channels of each launch, in order.
     pub fn slices(&self, channels: usize) -> impl Iterator<Item = [u32; 2]> {
         let (slice, end) = (self.slice, channels as u32);
         (0..channels).step_by(slice).map(move |from| [from as u32, end.min((from + slice) as u32)])
@@ -222,7 +222,7 @@ mod tests {
         let frames = pipeline.frames(&builder, 1).unwrap();
         let samples = noise(shape.samples());
         frames[0].signal.write(&samples).unwrap();
-        // The previous contents are in no sum.
+        // The previous contents must not be part of a sum.
         frames[0].beams.write(&vec![Complex32::new(1e9, 1e9); shape.results()]).unwrap();
         pipeline.run(&frames).unwrap();
         Expected::of(&setup, &samples).max_rel_error(&frames[0].beams.to_vec().unwrap())

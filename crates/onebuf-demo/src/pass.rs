@@ -20,7 +20,7 @@ float2 delayed(uint i, const float *h, uint shift, SPACE const float2 *x, global
 #define TABLES , global const float2 *places, global const float *window
 ";
 
-/// From global memory; or from local memory if a group has whole channels there, so that each sample is read once.
+/// Reads samples from global memory; or from local memory if a group has whole channels there, so that each sample is read once.
 const DIRECT: &str = "#define SPACE global
 #define SAMPLE(i) delayed(i, h, shift, from, window)
 ";
@@ -50,9 +50,9 @@ void fft(global float2 *signal, global const float2 *restrict turns TABLES, uint
     global float2 *from = signal + (size_t)own * CHANNEL;
 ";
 
-/// The launch processes the channels from `first` on; the scratch memory starts with the first of them. `turns` are two
-/// tables: of the columns' length, and of the channel's, as many as there are columns. A turn by k of N1 N2 is one of
-/// either.
+/// The launch processes the channels from `first` on; the scratch memory starts with the first of them. `turns` holds two tables:
+/// of the columns' length, and of the channel's length, as many entries as there are columns. A turn by k of N1 N2 is the product
+/// of one entry of each.
 const BY_COLUMNS: &str = "
 #define PLACE(at) PADDED((at) * COLUMNS + column)
 #define LOAD(i) SAMPLE((i) * ACROSS + at)
@@ -91,13 +91,13 @@ pub struct Pass {
     pub plan: Stockham,
     /// Width of the panels of the scratch memory.
     pub panel: usize,
-    /// The delay of samples as they are loaded; with it there is a window, too.
+    /// Delays samples by this interpolator as they are loaded, and also windows them.
     pub with: Option<Interpolator>,
     /// Whether loops over taps are unrolled. CPUs have too few registers for that.
     pub unrolled: bool,
 }
 
-/// The length of its transforms.
+/// The transforms that a kernel computes.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Part {
     Whole,
@@ -147,7 +147,7 @@ impl Pass {
         Some(wanted)
     }
 
-    /// Its signature: launches with smaller buffers are refused.
+    /// The kernel's signature. Launches with smaller buffers are refused.
     pub fn signature(&self) -> Signature {
         let (pass, fits) = (*self, "more than a buffer or a table has");
         let signature = match self.part {

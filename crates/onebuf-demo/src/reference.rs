@@ -30,7 +30,7 @@ struct Sum {
 }
 
 impl Expected {
-    /// Computed on all cores.
+    /// Computes the expected beams on all cores.
     ///
     /// # Panics
     /// If the frame does not have this shape.
@@ -59,7 +59,7 @@ impl Expected {
         let channels = channels.chunks(setup.shape.length).enumerate();
         let mut spectrum: Vec<_> =
             channels.flat_map(|(number, samples)| setup.delayed(number, samples)).collect();
-        // One channel after another, as for several lengths.
+        // Processes one channel after another, because the buffer holds several lengths.
         fft.process(&mut spectrum);
         spectrum
     }
@@ -91,8 +91,8 @@ const POWER: f64 = 0.01;
 const NUMBER: f64 = 1e-4;
 
 impl Expected {
-    /// What is wrong with detections: an unexpected one, a missing one, or a wrong power. Detections that rounding may
-    /// decide are accepted both ways.
+    /// Returns what is wrong with detections: an unexpected one, a missing one, or a wrong power. If rounding may decide, both
+    /// results are accepted.
     pub fn wrong_detection(&self, found: &[Detection]) -> Option<String> {
         let length = self.scale.len();
         for (beam, bins) in self.beams.chunks(length).enumerate() {
@@ -145,7 +145,7 @@ impl Sum {
         Self { beams: vec![Complex64::ZERO; shape.results()], power: vec![0.0; shape.length] }
     }
 
-    /// For the channels from `first` on.
+    /// The contribution of the channels from `first` on.
     fn of(setup: &Setup, first: usize, samples: &[Complex32], fft: &Arc<dyn Fft<f64>>) -> Self {
         let (shape, mut sum) = (setup.shape, Self::none(&setup.shape));
         let mut scratch = vec![Complex64::ZERO; fft.get_inplace_scratch_len()];
@@ -185,7 +185,7 @@ mod tests {
         numbers.iter().copied().map(single).collect()
     }
 
-    /// By definition, one sum for each number.
+    /// Compares with the definition: one sum for each number.
     #[test]
     fn the_reference_is_what_it_says() {
         let (setup, frame) = (setup(4, 3, 2), noise(12));
@@ -204,7 +204,7 @@ mod tests {
         assert!(Expected::of(&setup, &frame).max_rel_error(&all_single(&by_hand[..7])).is_nan());
     }
 
-    /// At the demonstration's size a page of 4 KiB is a four-thousandth of the frame.
+    /// One lost page of 4 KiB is a four-thousandth of the frame at the demonstration's size.
     #[test]
     fn one_lost_page_is_seen_and_so_is_one_lost_sample_and_a_nan() {
         let (setup, mut frame) = (setup(256, 2048, 2), noise(256 * 2048));

@@ -96,7 +96,7 @@ pub fn phase(channel: usize, direction: f64) -> Complex64 {
     Complex64::cis(PI * channel as f64 * direction)
 }
 
-/// Of magnitude one, so that all channels count equally.
+/// Weights of magnitude one, so that all channels count equally.
 fn steering(channels: usize, beams: usize) -> Vec<Complex32> {
     let beam = |beam: usize| {
         (0..channels).map(move |channel| single(phase(channel, direction(beam, beams)).conj()))

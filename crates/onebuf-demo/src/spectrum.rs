@@ -14,13 +14,13 @@ pub struct Spectrum {
 }
 
 enum SpectrumBy {
-    /// Our kernels do all three.
+    /// Our kernels delay, window and transform.
     Kernels(Box<Transform>),
     Library(DelayKernel),
 }
 
 impl Spectrum {
-    /// Its name.
+    /// The stage's name.
     pub const NAME: &str = "delay+fft";
 
     /// Builds the kernel, or finds the library.
@@ -50,7 +50,7 @@ impl Spectrum {
         Ok(Self { queue: queue.clone(), length: setup.shape.length, way })
     }
 
-    /// All kernels that it launches; none if it calls libraries.
+    /// All kernels that the stage launches; none if it calls libraries.
     pub fn kernels(&self) -> Vec<&Kernel> {
         match &self.way {
             SpectrumBy::Kernels(transform) => transform.kernels(),
@@ -58,12 +58,12 @@ impl Spectrum {
         }
     }
 
-    /// Its queue.
+    /// The stage's queue.
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// Launches it on the first channels, and returns the sync method of its queue.
+    /// Launches the stage on the first channels, and returns the sync method of its queue.
     ///
     /// # Errors
     /// The driver's errors.
@@ -71,7 +71,7 @@ impl Spectrum {
         self.run_on(&self.queue, signal, channels)
     }
 
-    /// Launches it in another queue of the device.
+    /// Launches the stage in another queue of the device.
     ///
     /// # Errors
     /// The driver's errors.

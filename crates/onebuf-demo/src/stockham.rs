@@ -152,7 +152,7 @@ impl Statements {
         })
     }
 
-    /// A statement for each register: its number, its butterfly, its place in that.
+    /// Writes a statement for each register. `of` gets the register's number, its butterfly, and its position in that butterfly.
     fn each(&mut self, radix: usize, of: impl Fn(usize, usize, usize) -> String) -> fmt::Result {
         for number in 0..self.of.per_item() {
             writeln!(self.text, "    {}", of(number, number / radix, number % radix))?;
@@ -164,7 +164,7 @@ impl Statements {
         (0..self.of.per_item()).step_by(radix).try_for_each(|first| self.butterfly(first, radix))
     }
 
-    /// By halves, with the results in bit-reversed order.
+    /// Writes a butterfly by recursive halving. The results are in bit-reversed order.
     fn butterfly(&mut self, first: usize, radix: usize) -> fmt::Result {
         let half = radix / 2;
         for (a, j) in (first..).zip(0..half) {
@@ -185,8 +185,8 @@ impl Statements {
         }
     }
 
-    /// From the order in which a pass leaves points to that in which the next one takes them. `done` is the length of
-    /// the transforms before the finished pass.
+    /// Writes the exchange from the order in which a pass leaves points to the order in which the next pass takes them. `done` is
+    /// the length of the transforms before the finished pass.
     fn exchange(&mut self, from: usize, to: usize, done: usize) -> fmt::Result {
         let parts: &[&str] = if self.of.split { &[".x", ".y"] } else { &[""] };
         let (items, length) = (self.of.items(), self.of.length);

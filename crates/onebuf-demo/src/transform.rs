@@ -30,7 +30,7 @@ use onebuf::{
 /// Maximum number of points of a group.
 const POINTS: usize = 8192;
 
-/// Maximum number of work-items of a group: NVIDIA's OpenCL accepts no more if they need many registers. And the
+/// Maximum number of work-items of a group, because NVIDIA's OpenCL accepts no more if they need many registers; and the
 /// approximate number for a group that has several whole channels.
 const GROUP: usize = 256;
 const SMALL_GROUP: usize = 64;
@@ -48,7 +48,7 @@ const SCRATCH: usize = Shape::LONGEST;
 pub struct Transform {
     channel: usize,
     way: Passes,
-    /// The kernel that also delays and windows samples.
+    /// The tables of delays and window; `None` for a transform without them.
     tables: Option<Tables>,
 }
 
@@ -65,20 +65,20 @@ struct Step {
 }
 
 impl Transform {
-    /// With delays and window. `compiler` is the device, or the one whose kernels are grafted onto it.
+    /// Creates a transform with delays and window. `compiler` is the device, or the device whose kernels are grafted onto it.
     pub fn of(compiler: &Device, device: &Device, setup: &Setup) -> Result<Self> {
         let site = Site { compiler, device, with: Some(setup.interpolator) };
         let (channel, tables) = (setup.shape.length, Tables::upload(device, setup)?);
         Ok(Self { channel, way: site.way(channel)?, tables: Some(tables) })
     }
 
-    /// Without delays and window.
+    /// Creates a transform without delays and window.
     pub fn plain(compiler: &Device, device: &Device, channel: usize) -> Result<Self> {
         let site = Site { compiler, device, with: None };
         Ok(Self { channel, way: site.way(channel)?, tables: None })
     }
 
-    /// All kernels that it launches.
+    /// All kernels that the transform launches.
     pub fn kernels(&self) -> Vec<&Kernel> {
         match &self.way {
             Passes::Whole(step) => vec![&step.kernel],
@@ -86,7 +86,7 @@ impl Transform {
         }
     }
 
-    /// Launches it on the first channels, and returns the sync method of the queue.
+    /// Launches the transform on the first channels, and returns the sync method of the queue.
     pub fn run(
         &self,
         queue: &Queue,
@@ -178,7 +178,7 @@ impl Site<'_> {
         }
         let unrolled = self.compiler.info().kind != DeviceKind::Cpu;
         let pass = |part, plan, panel| {
-            // Samples are loaded once.
+            // Only the first pass delays samples.
             let with = self.with.filter(|_| part != Part::Rows);
             Pass { part, channel, plan, panel, with, unrolled }
         };
@@ -227,11 +227,11 @@ impl Site<'_> {
 
     fn step(&self, pass: Pass, turns: Vec<Complex32>) -> Result<Step> {
         let program = self.compiler.program(&Source::opencl_c(pass.text()))?;
-        // SAFETY: a group, whose size the text fixes, has `columns` transforms. By whole channels, those beyond the last
-        // are neither read nor written, and there are as many as the launch says. By columns and by rows, a
-        // channel's groups have all of its columns or rows between them, and every index is below the channel's
-        // length, in the signal and in the scratch memory. `wanted` counts all of it. Taps are held against the
-        // channel's ends before they are read. Loops are bounded by constants.
+        // SAFETY: a group, whose size the text fixes, computes `columns` transforms. The kernel for whole channels neither reads
+        // nor writes channels beyond the number that the launch states. In the kernels for columns and rows, the groups of a
+        // channel cover all of its columns or rows, and every index is below the channel's length, in the signal and in the
+        // scratch memory. `wanted` counts all of these elements. Taps are compared with the channel's ends before they are read.
+        // Loops are bounded by constants.
         let kernel = unsafe { program.kernel("fft", pass.signature())? };
         if self.compiler.index() != self.device.index() {
             kernel.graft(self.device)?;
@@ -278,7 +278,8 @@ mod tests {
         }
     }
 
-    /// One of each kind: without an exchange, with several, by two passes. The other lengths are below.
+    /// One length of each kind: without an exchange, with several exchanges, and in two passes. `every_length_is_right` tests the
+    /// others.
     #[test]
     fn transforms_are_right() {
         let hub = onebuf::discover().unwrap();

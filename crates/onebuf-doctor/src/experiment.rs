@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use onebuf_core::{
     Buffer, BufferBuilder, Hub,
     internals::declared_sync_methods,
-    topology::{Envelope, State, Verdict},
+    topology::{Envelope, Verdict, VerdictState},
 };
 use onebuf_graft::NEVER_RUN;
 use onebuf_hal::{AddressSpace, Error, MemoryKind, Result, RouteKind, SyncMethod};
@@ -90,11 +90,11 @@ impl Trouble {
 
     fn verdict(self, tell: &mut dyn FnMut(&str)) -> Verdict {
         let (state, why) = match self {
-            Trouble::NotTried(why) => (State::Declared, why),
-            Trouble::Failed(why) => (State::Refuted, why),
+            Trouble::NotTried(why) => (VerdictState::Declared, why),
+            Trouble::Failed(why) => (VerdictState::Refuted, why),
             Trouble::TimedOut(why) => {
                 tell(TIMED_OUT);
-                (State::Refuted, why)
+                (VerdictState::Refuted, why)
             }
         };
         Verdict { state, why, ..Verdict::default() }
@@ -199,7 +199,7 @@ impl<'e> Experiment<'e> {
         let cost = self.cost_by_best_sync_method()?;
         let sync = Some(self.planned()?);
         Ok(Verdict {
-            state: State::Proven,
+            state: VerdictState::Proven,
             zero_copy: cost.zero_copy,
             why: format!("every page, both directions, interleaved{not_by}; {}", cost.why),
             sync,

@@ -9,7 +9,7 @@ use super::experiment::TIMED_OUT;
 use onebuf_core::{
     Arg, Device, Grid, Hub, IntoArg, Program, Signature, Source,
     internals::is_built_on,
-    topology::{DeviceIx, State, Verdict},
+    topology::{DeviceIx, Verdict, VerdictState},
 };
 use onebuf_graft::NEVER_RUN;
 use onebuf_hal::{Access, Error, Result};
@@ -24,7 +24,7 @@ const GROUP: usize = 64;
 
 /// Whether programs of one device can be grafted onto another.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Graft {
+pub struct GraftVerdict {
     /// The device whose compiler built the programs.
     pub from: DeviceIx,
     /// The device whose queues run them.
@@ -44,12 +44,15 @@ pub(super) fn pairs(hub: &Hub) -> Vec<[Device; 2]> {
 /// Runs the experiment. Any failure refutes it, with the reason.
 pub(super) fn run(hub: &Hub, ids: [&str; 2], tell: &mut dyn FnMut(&str)) -> Verdict {
     let (state, mut why) = match compare(hub, ids, tell) {
-        Ok(launches) => (State::Proven, format!("{launches} launches, every byte as natively")),
+        Ok(launches) => (
+            VerdictState::Proven,
+            format!("{launches} launches, every byte equals the native result"),
+        ),
         Err(error) => {
             if matches!(error, Error::Timeout { .. }) {
                 tell(TIMED_OUT);
             }
-            (State::Refuted, error.to_string())
+            (VerdictState::Refuted, error.to_string())
         }
     };
     let [from, to] = ids.map(|id| hub.device(id));
@@ -261,7 +264,7 @@ mod tests {
             .build()
             .unwrap();
         let verdict = run(&hub, ["host", "host"], &mut |_| ());
-        assert_eq!(verdict.state, State::Refuted);
+        assert_eq!(verdict.state, VerdictState::Refuted);
         assert!(!verdict.why.is_empty() && !verdict.why.contains("HIP"));
         let verdict = run(&hub, ["host", "hip:0"], &mut |_| ());
         assert!(verdict.why.ends_with("; experimental: never run on hardware"), "{}", verdict.why);

@@ -14,7 +14,7 @@ use super::{
 use onebuf_core::{
     HubBuilder, identity,
     internals::GRAFT,
-    topology::{Node, State, Verdict},
+    topology::{Node, Verdict, VerdictState},
 };
 use onebuf_hal::{Error, Result, RouteKind};
 use std::{
@@ -327,7 +327,7 @@ fn not_known(why: String) -> Verdict {
 }
 
 fn refuted(why: String) -> Verdict {
-    Verdict { state: State::Refuted, why, ..Verdict::default() }
+    Verdict { state: VerdictState::Refuted, why, ..Verdict::default() }
 }
 
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]

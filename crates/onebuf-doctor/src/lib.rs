@@ -20,7 +20,7 @@ mod remembered;
 mod subject;
 
 pub use experiment::{DEFAULT_REACH, SIZES};
-pub use graft::Graft;
+pub use graft::GraftVerdict;
 pub use helper::{HELPER_COMMAND, helper_main};
 pub use onebuf_core::{Verdicts, identity::EXPERIMENT_VERSION};
 
@@ -28,7 +28,7 @@ use onebuf_core::{
     Device, Hub,
     internals::GRAFT,
     route,
-    topology::{Node, Route, State, Verdict},
+    topology::{Node, Route, Verdict, VerdictState},
 };
 use onebuf_hal::{Error, Result, RouteKind};
 use remembered::Remembered;
@@ -48,7 +48,7 @@ pub struct Doctor {
 
 /// The progress of a run.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub struct ExperimentProgress {
     /// Experiments completed.
     pub done: usize,
     /// Experiments in total.
@@ -59,7 +59,7 @@ pub struct Progress {
 
 /// The results of a run: one row per ordered pair of devices and kind of route.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct Diagnosis {
     /// Device ids, in the topology's order.
     pub devices: Vec<String>,
     /// Routes with their verdicts.
@@ -74,7 +74,7 @@ pub struct Report {
 #[derive(Clone, Debug)]
 pub struct Grafts {
     /// One result per pair of devices.
-    pub found: Vec<Graft>,
+    pub found: Vec<GraftVerdict>,
     /// All known verdicts, and problems with the cache.
     pub cached: Cached,
 }
@@ -94,7 +94,7 @@ impl Doctor {
     /// Creates a doctor whose helper is `program`: the `onebuf` command, or a program that calls [`helper_main`].
     ///
     /// # Errors
-    /// None at present. If there is no cache directory, [`Cached::not_saved`] says so.
+    /// None at present. If there is no cache directory, [`Cached::not_saved`] has the reason.
     pub fn new(program: impl Into<PathBuf>) -> Result<Self> {
         Ok(Self {
             program: program.into(),
@@ -140,7 +140,11 @@ impl Doctor {
     ///
     /// # Errors
     /// If the helper cannot be started or sees other devices.
-    pub fn run(&self, hub: &Hub, progress: &mut dyn FnMut(&Progress)) -> Result<Report> {
+    pub fn run(
+        &self,
+        hub: &Hub,
+        progress: &mut dyn FnMut(&ExperimentProgress),
+    ) -> Result<Diagnosis> {
         self.run_where(hub, |_| true, progress)
     }
 
@@ -149,8 +153,8 @@ impl Doctor {
         &self,
         hub: &Hub,
         wanted: impl Fn(&Route) -> bool,
-        progress: &mut dyn FnMut(&Progress),
-    ) -> Result<Report> {
+        progress: &mut dyn FnMut(&ExperimentProgress),
+    ) -> Result<Diagnosis> {
         let topology = hub.topology();
         let mut remembered = Remembered::open(self);
         let found = hub.devices().len();
@@ -162,7 +166,7 @@ impl Doctor {
         for (done, route) in routes.iter_mut().enumerate() {
             let (from, to) = (topology.node(route.from), topology.node(route.to));
             let name = format!("{} -> {} {}", from.id, to.id, route.kind);
-            progress(&Progress { done, total, route: name });
+            progress(&ExperimentProgress { done, total, route: name });
             route.verdict = match remembered.verdicts.find(from, to, route.kind) {
                 Some(known) if self.reaches(from, to, &known) => known,
 
@@ -170,7 +174,7 @@ impl Doctor {
                     experiments += 1;
                     let helper = self.helper(hub.libraries());
                     let verdict = helper.run(from, to, route.kind)?;
-                    if verdict.state != State::Declared {
+                    if verdict.state != VerdictState::Declared {
                         remembered.verdicts.insert(from, to, route.kind, verdict.clone());
                         remembered.save();
                     }
@@ -178,9 +182,9 @@ impl Doctor {
                 }
             };
         }
-        progress(&Progress { done: total, total, route: String::new() });
+        progress(&ExperimentProgress { done: total, total, route: String::new() });
         let devices = topology.nodes().iter().map(|n| n.id.clone()).collect();
-        Ok(Report { devices, routes, experiments, cached: remembered.close() })
+        Ok(Diagnosis { devices, routes, experiments, cached: remembered.close() })
     }
 
     /// Tries whether OpenCL programs can be grafted onto the CUDA or HIP device of the same chip, unless a verdict is cached;
@@ -192,27 +196,27 @@ impl Doctor {
         &self,
         hub: &Hub,
         wanted: impl Fn(&Device, &Device) -> bool,
-        progress: &mut dyn FnMut(&Progress),
+        progress: &mut dyn FnMut(&ExperimentProgress),
     ) -> Result<Grafts> {
         let mut remembered = Remembered::open(self);
         let mut pairs = graft::pairs(hub);
         pairs.retain(|[from, to]| wanted(from, to));
         let (total, mut found) = (pairs.len(), Vec::new());
         for (done, [from, to]) in pairs.into_iter().enumerate() {
-            progress(&Progress { done, total, route: format!("{from} -> {to} graft") });
+            progress(&ExperimentProgress { done, total, route: format!("{from} -> {to} graft") });
             let [near, far] = [&from, &to].map(|device| hub.topology().node(device.index()));
             let verdict = match remembered.verdicts.find_graft(near, far) {
                 Some(known) => known,
                 None => {
                     let verdict = self.helper(hub.libraries()).run(near, far, GRAFT)?;
-                    if verdict.state != State::Declared {
+                    if verdict.state != VerdictState::Declared {
                         remembered.verdicts.insert_graft(near, far, verdict.clone());
                         remembered.save();
                     }
                     verdict
                 }
             };
-            found.push(Graft { from: from.index(), to: to.index(), verdict });
+            found.push(GraftVerdict { from: from.index(), to: to.index(), verdict });
         }
         Ok(Grafts { found, cached: remembered.close() })
     }
@@ -246,7 +250,7 @@ fn between_contexts(hub: &Hub) -> Vec<Route> {
     devices.iter().flat_map(pair).collect()
 }
 
-impl Report {
+impl Diagnosis {
     /// The rows in the documented JSON format.
     pub fn to_json(&self) -> Value {
         self.routes.iter().map(|route| self.row(route)).collect()

@@ -3,7 +3,7 @@
 //! | module | what it does | users |
 //! |---|---|---|
 //! | [`code_object`] | rewrites a code object of AMD's OpenCL compiler so that HIP can launch its kernels | `onebuf-graft` |
-//! | [`rocr`] | asks ROCr (the HSA runtime) which device owns an address, and exports memory as a dma-buf | `onebuf-cuda` |
+//! | [`rocr`] | queries ROCr (the HSA runtime) for the owner of an address, and exports memory as a dma-buf | `onebuf-cuda` |
 //! | [`placement`] | which OpenCL devices share ROCr's address space, and where their memory lies | `onebuf-opencl`, `onebuf-cuda` |
 //!
 //! # What has been tested
@@ -20,7 +20,7 @@
 //!
 //! # How users see it
 //!
-//! Nothing here is used unless the doctor has proven it on the machine, or the caller asks for it. Texts that report such a path
+//! Nothing here is used unless the doctor has proven it on the machine, or the caller requests it. Texts that report such a path
 //! (`Buffer::explain`, verdicts of the doctor, log messages) contain [`NEVER_RUN`]. When a part has run on hardware, move it to the
 //! crate that uses it and remove the remark.
 
@@ -33,7 +33,7 @@ pub mod rocr;
 /// The remark that accompanies every use of this crate in `explain`, in verdicts and in the log.
 pub const NEVER_RUN: &str = "experimental: never run on hardware";
 
-/// Tests of parsers measure what they allocate.
+/// Tests of the parsers measure their allocations.
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 #[global_allocator]
 static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::meter::Counting;

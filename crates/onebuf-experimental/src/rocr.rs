@@ -1,7 +1,7 @@
 //! ROCr, the HSA runtime under AMD's HIP and OpenCL: the owner of an address, and memory as a dma-buf.
 //!
-//! HIP's own queries do not know memory that OpenCL allocated. ROCr does, because both APIs allocate from it. An address that a
-//! kernel reported is accepted only if ROCr confirms it.
+//! HIP's own queries do not recognise memory that OpenCL allocated. ROCr does, because both APIs allocate from it. An
+//! address that a kernel reported is accepted only if ROCr confirms it.
 //!
 //! # Safety
 //! [`Rocr`] holds one `hsa_init` for its lifetime, so every other call finds the runtime initialised.
@@ -24,7 +24,7 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
-/// The size of the allocation that tells which agent a device is.
+/// The size of the allocation that identifies a device's agent.
 const PROBE_BYTES: usize = 256;
 
 /// A HIP device, as far as [`Rocr`] needs it.
@@ -69,10 +69,10 @@ impl Rocr {
         unsafe { self.hsa.pointer_info(at as usize as *const c_void) }.map_err(refused)
     }
 
-    /// Checks that ROCr knows these bytes as part of one allocation that the device owns.
+    /// Checks that ROCr reports these bytes as part of one allocation that the device owns.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with what ROCr says instead; [`Error::Driver`] if it cannot be asked.
+    /// [`Error::Unsupported`] with what ROCr reports instead; [`Error::Driver`] if the query fails.
     pub fn check(&self, device: &impl HipDevice, range: &AddressRange) -> Result<()> {
         let AddressRange { address, bytes, .. } = *range;
         let wrong = |why: String| {
@@ -99,7 +99,7 @@ impl Rocr {
         }
     }
 
-    /// Where the memory at this address lies, as text for `explain`. Nothing if ROCr does not know the address.
+    /// Describes where the memory at this address lies, for `explain`. `None` if ROCr does not know the address.
     pub fn placement(&self, device: &impl HipDevice, at: u64) -> Option<String> {
         if at == 0 {
             return None;

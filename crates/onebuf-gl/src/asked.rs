@@ -4,22 +4,22 @@ use super::{habits::Habits, semaphore};
 use onebuf_hal::{Api, Caps, DeviceInfo, DeviceKind, FdKind, MemoryKind, PhysicalId, checks};
 use onebuf_sys::gl::{Gl, GlRefused, consts};
 
-/// The least that works: compute shaders and storage blocks.
+/// The lowest usable version: it has compute shaders and storage blocks.
 const LEAST_VERSION: (i32, i32) = (4, 3);
-/// Core since 4.4; maps that stay need it.
+/// Core since 4.4; persistent maps need it.
 const STORAGE: &str = "GL_ARB_buffer_storage";
 const PINNED: &str = "GL_AMD_pinned_memory";
 const OBJECTS: &str = "GL_EXT_memory_object";
 const OBJECTS_FD: &str = "GL_EXT_memory_object_fd";
-/// Renderers that are the CPU.
+/// Renderers that run on the CPU.
 const SOFTWARE: [&str; 4] = ["llvmpipe", "softpipe", "swrast", "SwiftShader"];
-/// To which memory is aligned at the least, as the other APIs' is.
+/// Minimum alignment of memory, as in the other APIs.
 const ALIGN_BYTES: usize = 64;
 
-/// What launches keep to beside the capabilities that every device has.
+/// Launch limits that are not part of the general capabilities.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Most groups per dimension.
+    /// Maximum groups per dimension.
     pub groups: [usize; 3],
     /// Storage blocks that can be bound.
     pub storage_bindings: usize,
@@ -29,7 +29,7 @@ pub(super) struct Limits {
     pub value_bytes: usize,
 }
 
-/// Everything that is asked of a new context.
+/// The properties queried from a new context.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub info: DeviceInfo,
@@ -50,7 +50,7 @@ impl From<GlRefused> for Unfit {
     }
 }
 
-/// Asks the current context.
+/// Queries the current context.
 pub(super) fn ask(gl: &Gl, library: &str) -> Result<Asked, Unfit> {
     let asking = Asking { gl };
     let [major, minor] = asking.numbers([consts::MAJOR_VERSION, consts::MINOR_VERSION])?;
@@ -82,7 +82,7 @@ pub(super) fn ask(gl: &Gl, library: &str) -> Result<Asked, Unfit> {
     Ok(Asked { info, limits: asking.limits()?, habits: Habits::of(&vendor) })
 }
 
-/// Behind the numbers of the API itself: `4.5 (Core Profile) Mesa 22.3.6`, `4.6.0 NVIDIA 580.159`.
+/// Returns the part after the API version: `4.5 (Core Profile) Mesa 22.3.6`, `4.6.0 NVIDIA 580.159`.
 fn driver_of(version: &str) -> &str {
     let (_, rest) = version.split_once(' ').unwrap_or(("", version));
     rest.trim_start_matches("(Core Profile)").trim()
@@ -95,7 +95,7 @@ struct Asking<'g> {
 impl Asking<'_> {
     fn number(&self, name: u32) -> Result<i32, GlRefused> {
         let mut number = 0;
-        // SAFETY: a context is current; what is asked for here is one number.
+        // SAFETY: a context is current; each of these names returns one number.
         unsafe { self.gl.integer(name, &raw mut number)? };
         Ok(number)
     }
@@ -112,7 +112,7 @@ impl Asking<'_> {
         let mut sizes = [0; 3];
         for (index, into) in (0..).zip(&mut sizes) {
             let mut number = 0;
-            // SAFETY: as above; there are three of these.
+            // SAFETY: as above; each of these names has three values.
             unsafe { self.gl.integer_at(name, index, &raw mut number)? };
             *into = size(number);
         }
@@ -126,12 +126,12 @@ impl Asking<'_> {
 
     fn extensions(&self) -> Result<Vec<String>, GlRefused> {
         let count = self.number(consts::NUM_EXTENSIONS)?;
-        // SAFETY: a context is current, and has so many.
+        // SAFETY: a context is current, and `index` is below its number of extensions.
         let name = |index| unsafe { self.gl.text_at(consts::EXTENSIONS, index) };
         (0..count.max(0) as u32).map(name).collect()
     }
 
-    /// None where the driver has none, or says only zeros.
+    /// Returns `None` if the driver has no UUID, or reports only zeros.
     fn uuid(&self, has_objects: bool) -> Option<[u8; 16]> {
         let mut uuid = [0u8; 16];
         if !has_objects
@@ -140,12 +140,12 @@ impl Asking<'_> {
         {
             return None;
         }
-        // SAFETY: a context with the extension is current, and has one; it has sixteen bytes.
+        // SAFETY: a context with the extension and at least one UUID is current; a UUID has sixteen bytes.
         unsafe { self.gl.bytes_at(consts::DEVICE_UUID, 0, uuid.as_mut_ptr()) }.ok()?;
         (uuid != [0; 16]).then_some(uuid)
     }
 
-    /// In KiB by the extensions of two vendors; the CPU's is the machine's.
+    /// Returns the chip's memory size by the extensions of two vendors, in KiB there; for the CPU, the machine's.
     fn memory_bytes(&self, is_cpu: bool, has: &dyn Fn(&str) -> bool) -> Option<u64> {
         if is_cpu {
             let info = rustix::system::sysinfo();
@@ -157,7 +157,7 @@ impl Asking<'_> {
             () => return None,
         };
         let mut kib = [0; 4];
-        // SAFETY: a context with the extension is current; at most four numbers come.
+        // SAFETY: a context with the extension is current; it writes at most four numbers.
         unsafe { self.gl.integer(name, kib.as_mut_ptr()) }.ok()?;
         u64::try_from(kib[0]).ok().filter(|kib| *kib > 0).map(|kib| kib << 10)
     }
@@ -174,7 +174,7 @@ impl Asking<'_> {
     fn caps(&self, is_cpu: bool, has: &dyn Fn(&str) -> bool) -> Result<Caps, GlRefused> {
         let imports_fd = has(OBJECTS_FD) && self.gl.has_import_fd() && self.gl.has_create_memory();
         let mut block_bytes = 0;
-        // SAFETY: a context is current, and this is one number.
+        // SAFETY: a context is current, and the name returns one number.
         unsafe { self.gl.integer64(consts::MAX_SHADER_STORAGE_BLOCK_SIZE, &raw mut block_bytes)? };
         let [align, group, shared] = self.numbers([
             consts::SHADER_STORAGE_BUFFER_OFFSET_ALIGNMENT,
@@ -189,11 +189,11 @@ impl Asking<'_> {
             shares_objects_of: Vec::new(),
             peers: Vec::new(),
             ipc: false,
-            // Mesa's renderers on the CPU take sizes and offsets from a header in the file.
+            // Mesa's CPU renderers read sizes and offsets from a header in the file.
             parses_fds: is_cpu,
             align_bytes: size(align).max(ALIGN_BYTES),
             unified_memory: is_cpu,
-            // A kernel sees a buffer as one storage block.
+            // A kernel accesses a buffer as one storage block.
             max_alloc_bytes: u64::try_from(block_bytes).unwrap_or(0),
             local_memory_bytes: size(shared) as u64,
             max_group_size: size(group),

@@ -1,4 +1,4 @@
-//! OpenGL as a backend.
+//! The OpenGL backend.
 
 use super::{
     device::Device, discover, event::Event, kernel::Kernel, memory::Memory, program::Program,
@@ -9,11 +9,11 @@ use onebuf_hal::{
     locks::Arc, typed::ApiTypes,
 };
 
-/// The devices of EGL.
+/// The backend for EGL's devices.
 #[derive(Clone, Copy, Debug)]
 pub struct GlBackend;
 
-// SAFETY: what the traits promise is what each file of this backend says for its own part.
+// SAFETY: each file of this backend states how it keeps its part of the traits' contracts.
 unsafe impl Backend for GlBackend {
     fn api(&self) -> Api {
         Api("gl")
@@ -25,7 +25,7 @@ unsafe impl Backend for GlBackend {
 
     fn discover(&self, search: &Search<'_>) -> Result<Discovered, Unavailable> {
         let mut next = search.next_domain;
-        // SAFETY: `discover` asks on the thread where the context is current.
+        // SAFETY: `discover` calls it on the thread where the context is current.
         let chip_of =
             |context: ContextHandles, own: &PhysicalId| unsafe { search.chip_of(context, own) };
         let found = discover(search.library("gl"), search.probe.clone(), &mut next, &chip_of)?;

@@ -8,35 +8,35 @@ use onebuf_hal::{
 use onebuf_sys::gl::{EglContext, Gl, GlRefused, GlSync, consts};
 use std::{
     sync::atomic,
-    // The driver's threads are real ones, whatever schedules are being explored.
+    // The driver's threads are real, even when shuttle explores schedules.
     thread::{self, ThreadId},
     time::Duration,
 };
 
-/// Everything that shaders' writes may meet here: other shaders, copies, and the host through maps.
+/// Makes shaders' writes visible to other shaders, to copies, and to the host through maps.
 const BARRIER: u32 = consts::SHADER_STORAGE_BARRIER_BIT
     | consts::BUFFER_UPDATE_BARRIER_BIT
     | consts::CLIENT_MAPPED_BUFFER_BARRIER_BIT;
 
-/// A context. Everything made in it keeps it.
+/// A context. Every object created in it keeps it alive.
 #[derive(Debug)]
 pub(super) struct Context {
     pub driver: Arc<Driver>,
-    /// By which events know where they were made.
+    /// Identifies the context in its events.
     pub id: u64,
-    place: Place,
-    /// Whether a shader may have written what no barrier has made visible yet.
+    place: ContextThread,
+    /// Whether a shader may have written since the last barrier.
     unsettled: AtomicBool,
-    /// The buffers in memory of other APIs. Changed and read on the context's thread.
+    /// The buffers in memory of other APIs. Modified and read on the context's thread.
     pub external: Arc<Mutex<Vec<u32>>>,
 }
 
-/// Where it is current.
+/// The thread on which the context is current.
 #[derive(Debug)]
-enum Place {
-    /// On a thread of our own.
+enum ContextThread {
+    /// A thread of onebuf.
     Own(Stage),
-    /// On the thread of whoever made it.
+    /// The thread of the foreign context's owner.
     Theirs(Inline),
 }
 
@@ -45,7 +45,7 @@ enum Place {
 struct Inline {
     thread: ThreadId,
     context: EglContext,
-    /// Ours, which shares its objects: for what other threads ask, and for what is deleted.
+    /// Our context, which shares its objects: for calls from other threads, and for deletions.
     ours: Arc<Context>,
 }
 
@@ -69,101 +69,103 @@ impl Inline {
 impl Context {
     pub fn open(driver: &Arc<Driver>) -> Result<Context> {
         let stage = Stage::open(&driver.table, driver.display, &driver.post)?;
-        Ok(Context::at(driver, Place::Own(stage)))
+        Ok(Context::at(driver, ContextThread::Own(stage)))
     }
 
-    /// One of ours that shares the objects of somebody else's.
+    /// Creates a context of onebuf that shares the objects of a foreign one.
     pub fn sharing(driver: &Arc<Driver>, theirs: EglContext) -> Result<Context> {
         let stage = Stage::sharing(&driver.table, driver.display, theirs, &driver.post)?;
-        Ok(Context::at(driver, Place::Own(stage)))
+        Ok(Context::at(driver, ContextThread::Own(stage)))
     }
 
-    /// Somebody else's own, which is current on this thread, and which ours shares with.
+    /// Wraps a foreign context that is current on this thread, and that `ours` shares objects with.
     pub fn inline(ours: &Arc<Context>, theirs: EglContext) -> Result<Context> {
         let (thread, ours) = (thread::current().id(), ours.clone());
         let inline = Inline { thread, context: theirs, ours: ours.clone() };
         inline.check(&ours.driver)?;
-        Ok(Context::at(&ours.driver, Place::Theirs(inline)))
+        Ok(Context::at(&ours.driver, ContextThread::Theirs(inline)))
     }
 
-    fn at(driver: &Arc<Driver>, place: Place) -> Context {
+    fn at(driver: &Arc<Driver>, place: ContextThread) -> Context {
         static NEXT: atomic::AtomicU64 = atomic::AtomicU64::new(0);
         let id = NEXT.fetch_add(1, atomic::Ordering::Relaxed);
         let (driver, external) = (driver.clone(), Arc::default());
         Context { driver, id, place, unsettled: AtomicBool::new(false), external }
     }
 
-    /// Whether it is somebody else's.
+    /// Whether it is a foreign context.
     pub fn is_inline(&self) -> bool {
-        matches!(self.place, Place::Theirs(_))
+        matches!(self.place, ContextThread::Theirs(_))
     }
 
-    /// The one that any thread can ask: itself, or ours beside it.
+    /// Returns the context that any thread can call: itself, or ours beside a foreign one.
     pub fn ours(self: &Arc<Self>) -> &Arc<Context> {
         match &self.place {
-            Place::Own(_) => self,
-            Place::Theirs(inline) => &inline.ours,
+            ContextThread::Own(_) => self,
+            ContextThread::Theirs(inline) => &inline.ours,
         }
     }
 
-    /// Its handles, for another API's sharing calls: those of ours, where it is somebody else's.
+    /// The handles for another API's sharing calls; for a foreign context those of ours.
     pub fn native(self: &Arc<Self>) -> NativeContext {
         match &self.place {
-            Place::Own(stage) => {
+            ContextThread::Own(stage) => {
                 let (api, handles) = (self.driver.info.api, stage.handles());
                 NativeContext { api, handles, home: self.clone() }
             }
-            Place::Theirs(inline) => inline.ours.native(),
+            ContextThread::Theirs(inline) => inline.ours.native(),
         }
     }
 
-    /// Calls OpenGL, with the context current; its refusal becomes an error.
+    /// Calls OpenGL with the context current; a refusal becomes an error.
     pub fn run<T: Send>(&self, call: impl FnOnce(&Gl) -> Result<T, GlRefused> + Send) -> Result<T> {
         self.run_checked(|gl| self.driver.check(call(gl)))
     }
 
-    /// The same where the call has errors of its own.
+    /// Like `run`, for calls that return an `Error` themselves.
     pub fn run_checked<T: Send>(&self, call: impl FnOnce(&Gl) -> Result<T> + Send) -> Result<T> {
         match &self.place {
-            Place::Own(stage) => stage.run(call),
-            Place::Theirs(inline) => {
+            ContextThread::Own(stage) => stage.run(call),
+            ContextThread::Theirs(inline) => {
                 inline.check(&self.driver)?;
                 call(&self.driver.table)
             }
         }
     }
 
-    /// The same as `run` with another time to wait for a turn.
+    /// Like `run`, with another timeout for waiting in the thread's queue.
     pub fn run_within<T: Send>(
         &self,
         timeout: Duration,
         call: impl FnOnce(&Gl) -> Result<T, GlRefused> + Send,
     ) -> Result<T> {
         match &self.place {
-            Place::Own(stage) => stage.run_within(timeout, |gl| self.driver.check(call(gl))),
-            Place::Theirs(_) => self.run(call),
+            ContextThread::Own(stage) => {
+                stage.run_within(timeout, |gl| self.driver.check(call(gl)))
+            }
+            ContextThread::Theirs(_) => self.run(call),
         }
     }
 
-    /// Deletes something, and nobody waits for it.
+    /// Deletes an object without waiting.
     pub fn delete(&self, call: impl FnOnce(&Gl) -> Result<(), GlRefused> + Send + 'static) {
         let driver = self.driver.clone();
         match &self.place {
-            Place::Own(stage) => stage.post(move |gl| {
+            ContextThread::Own(stage) => stage.post(move |gl| {
                 if let Err(refused) = call(gl) {
                     tracing::warn!(device = %driver.info.name, "{refused}");
                 }
             }),
-            Place::Theirs(inline) => inline.ours.delete(call),
+            ContextThread::Theirs(inline) => inline.ours.delete(call),
         }
     }
 
-    /// Shaders may have written. On the context's thread.
+    /// Records that shaders may have written. Runs on the context's thread.
     pub fn unsettle(&self) {
         self.unsettled.store(true, Ordering::Relaxed);
     }
 
-    /// Makes what shaders wrote visible to everything after. On the context's thread.
+    /// Makes shaders' writes visible to all later commands. Runs on the context's thread.
     pub fn settle(&self, gl: &Gl) -> Result<(), GlRefused> {
         if self.unsettled.load(Ordering::Relaxed) {
             // SAFETY: the context is current.
@@ -173,13 +175,13 @@ impl Context {
         Ok(())
     }
 
-    /// A fence behind everything so far, and behind it all being visible. On the context's thread.
+    /// Inserts a fence after all work so far and the barrier that makes it visible. Runs on the context's thread.
     pub fn fence(&self, gl: &Gl) -> Result<GlSync, GlRefused> {
         self.settle(gl)?;
         // SAFETY: the context is current.
         let sync = unsafe { gl.fence(consts::SYNC_GPU_COMMANDS_COMPLETE, 0)? };
         if self.is_inline() {
-            // Nobody else can see to it that it is reached.
+            // No other context can flush this fence.
             // SAFETY: as above.
             let flushed = unsafe { gl.flush() };
             flushed.inspect_err(|_| {
@@ -190,7 +192,7 @@ impl Context {
         Ok(sync)
     }
 
-    /// An event behind everything so far.
+    /// Returns an event after all work so far.
     pub fn mark(self: &Arc<Self>) -> Result<Event> {
         let sync = self.run(|gl| self.fence(gl))?;
         Ok(Event::new(self.clone(), sync))
@@ -206,7 +208,7 @@ impl hal::ObjectHome for Context {
     }
 }
 
-/// Whether work came to that fence within the time. On the context's thread.
+/// Whether the fence is reached within the timeout. Runs on the context's thread.
 pub(super) fn reached(gl: &Gl, sync: GlSync, timeout: Duration) -> Result<bool, GlRefused> {
     let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     // SAFETY: the context is current, and the fence alive.

@@ -1,9 +1,9 @@
-//! Conversion of numbers that have another meaning on the other side: statuses and grids.
+//! Conversion of statuses, sizes and grids.
 
 use onebuf_hal::{DeviceInfo, Error, Grid, checks};
 use onebuf_sys::gl::{GlRefused, GlStatus};
 
-/// A refusal as an error, where the call gives it no meaning of its own.
+/// Converts a driver's refusal to the general error for its status.
 pub(super) fn refused(GlRefused { call, status }: GlRefused, device: &str) -> Error {
     if status == GlStatus::NOT_LOADED {
         return Error::unsupported(call, "a driver that offers it");
@@ -21,7 +21,7 @@ pub(super) fn refused(GlRefused { call, status }: GlRefused, device: &str) -> Er
     Error::Driver { api: "gl", call, code: status.0, name }
 }
 
-/// A refusal of a call that makes memory.
+/// Converts the refusal of a call that allocates memory.
 pub(super) fn allocation(refused: GlRefused, asked: usize, info: &DeviceInfo) -> Error {
     match refused.status {
         GlStatus::OUT_OF_MEMORY => checks::out_of_memory(asked, info),
@@ -29,12 +29,12 @@ pub(super) fn allocation(refused: GlRefused, asked: usize, info: &DeviceInfo) ->
     }
 }
 
-/// Sizes and offsets are signed on the other side; no memory is so large.
+/// Converts a size or offset to OpenGL's signed type; no memory is too large for it.
 pub(super) fn signed(bytes: usize) -> isize {
     isize::try_from(bytes).unwrap_or(isize::MAX)
 }
 
-/// As in `[1024, 2] work-items in groups of [64, 1]`.
+/// Formats a grid as `[1024, 2] work-items in groups of [64, 1]`.
 pub(super) fn grid_text(grid: &Grid, group: [usize; 3]) -> String {
     let dims = grid.dims.clamp(1, 3);
     format!("{:?} work-items in groups of {:?}", &grid.global[..dims], &group[..dims])

@@ -1,4 +1,4 @@
-//! A device, and its context, which is made when it is first needed.
+//! A device, and its context, which is created on first use.
 
 use super::{
     GlBackend, asked::Limits, context::Context, conv, habits::Habits, memory::Memory,
@@ -14,7 +14,7 @@ use onebuf_hal::{
 use onebuf_sys::gl::{EglDisplay, Gl, GlRefused};
 use std::{fmt, os::fd::BorrowedFd, sync::Weak};
 
-/// A device's facts and the table to call its driver by. Nothing here needs releasing.
+/// A device's properties and its driver's function table. Holds nothing that must be released.
 pub(super) struct Driver {
     pub table: Arc<Gl>,
     pub display: EglDisplay,
@@ -22,12 +22,12 @@ pub(super) struct Driver {
     pub info: DeviceInfo,
     pub limits: Limits,
     pub habits: Habits,
-    /// By what calls that may block are watched.
+    /// Watches calls that may block.
     pub post: Arc<Post>,
 }
 
 impl Driver {
-    /// A driver's answer, with the device in the error.
+    /// Converts a driver's status; the error names the device.
     pub fn check<T>(&self, answer: Result<T, GlRefused>) -> Result<T> {
         answer.map_err(|refused| conv::refused(refused, &self.info.name))
     }
@@ -42,19 +42,19 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// One device of OpenGL.
+/// One OpenGL device.
 #[derive(Debug)]
 pub struct Device {
     driver: Arc<Driver>,
     context: Mutex<Which>,
 }
 
-/// The context that is used.
+/// The context that the device uses.
 #[derive(Debug)]
 enum Which {
-    /// One for nobody else, made by the first call that needs it.
+    /// The device's own context, created by the first call that needs it.
     Own(Option<Arc<Context>>),
-    /// One that shares with somebody else's, kept by whoever registered that.
+    /// A context that shares with a foreign one. The registered foreign device keeps it alive.
     ForeignDevice(Weak<Context>),
 }
 
@@ -63,12 +63,12 @@ impl Device {
         Device { driver: Arc::new(driver), context: Mutex::new(Which::Own(None)) }
     }
 
-    /// A device that contexts of others are used on. It has none yet.
+    /// Creates a device for foreign contexts. It has none yet.
     pub(super) fn entry(driver: Arc<Driver>) -> Device {
         Device { driver, context: Mutex::new(Which::ForeignDevice(Weak::new())) }
     }
 
-    /// The context that is used from now on.
+    /// Sets the context that is used from now on.
     pub(super) fn admit(&self, context: &Arc<Context>) {
         *lock(&self.context) = Which::ForeignDevice(Arc::downgrade(context));
     }
@@ -77,7 +77,7 @@ impl Device {
         &self.driver
     }
 
-    /// Its context, made once; one that could not be made is tried again.
+    /// Returns the context, creating it if needed. A failure is not cached.
     fn context(&self) -> Result<Arc<Context>> {
         match &mut *lock(&self.context) {
             Which::Own(Some(context)) => Ok(context.clone()),
@@ -85,13 +85,13 @@ impl Device {
             Which::ForeignDevice(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
                 what: format!("a foreign context on {}", self.driver.info.name),
                 tried: Vec::new(),
-                reason: "it was given up; keep its `ForeignGl`".to_owned(),
+                reason: "its `ForeignGl` was dropped; keep it alive".to_owned(),
             }),
         }
     }
 }
 
-// SAFETY: everything made of it keeps its context; an import keeps its owner behind a fence.
+// SAFETY: every object created from the device keeps its context alive; an import keeps its owner until a fence.
 unsafe impl TypedDevice for Device {
     type Types = GlBackend;
 

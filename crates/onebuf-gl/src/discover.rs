@@ -14,18 +14,18 @@ use onebuf_sys::{
 };
 use std::{fs, os::unix::fs::MetadataExt, path::Path, ptr};
 
-/// More devices than any machine has.
+/// Upper bound of EGL's devices.
 const MANY: usize = 32;
 const NO_DEVICE_HINT: &str = "may this process use /dev/dri/* or /dev/nvidia*? OpenGL 4.4 on the CPU: \
                               apt install libegl1 libgl1-mesa-dri";
 const OLD_HINT: &str = "a newer driver";
-/// Set to `none`, it leaves devices out that are the CPU.
+/// Set to `none`, this variable leaves out CPU renderers.
 const SOFTWARE: &str = "ONEBUF_GL_SOFTWARE";
 
 /// The devices of OpenGL.
 #[derive(Debug)]
 pub struct Discovered {
-    /// What found them, and can adopt contexts of others.
+    /// The library that found them, which can adopt foreign contexts.
     pub library: Library,
     /// In EGL's order.
     pub devices: Vec<Arc<Device>>,
@@ -33,24 +33,25 @@ pub struct Discovered {
     pub problems: Vec<String>,
 }
 
-/// EGL's library, and what tells its file from another.
+/// EGL's library, and the identity of its file.
 #[derive(Debug)]
 pub struct Library {
     pub(super) table: Arc<Gl>,
     pub(super) identity: String,
-    /// Those of the devices that were found.
+    /// The chips of the devices that were found.
     pub(super) chips: Vec<PhysicalId>,
 }
 
-/// What another API knows of the chip that a context is on, beside what OpenGL says of it. Called on the thread where the
+/// Returns what another API reports about a context's chip, beyond OpenGL's own report. Called on the thread where the
 /// context is current.
 pub type ChipOf<'c> = dyn Fn(ContextHandles, &PhysicalId) -> Option<PhysicalId> + Sync + 'c;
 
-/// Loads EGL and asks its devices, each in a context that is closed again, on a thread of its own: what is
-/// current on the caller's stays so.
+/// Loads EGL and queries its devices, each in a temporary context on a separate thread: the caller's current context is
+/// not affected.
 ///
-/// `next_domain` numbers the devices' contexts, `chip_of` may know more of a device's chip than OpenGL does. A device that cannot be used is left out and named in
-/// `Discovered::problems`; no library and no device at all are [`Missing`].
+/// `next_domain` numbers the devices' contexts; `chip_of` may return more about a device's chip than OpenGL reports. A
+/// device that cannot be used is left out and named in `Discovered::problems`; [`Missing`] means no library, or no
+/// device.
 pub fn discover(
     library: Option<&str>,
     probe: Option<std::sync::Arc<Probe>>,
@@ -85,7 +86,7 @@ fn none(tried: Vec<String>, problems: &[String]) -> Missing {
     Missing { api: "gl", tried, loaded: true, code: None, reason, hint: hint.to_owned() }
 }
 
-/// What tells one driver file from another of the same name: path, size, time.
+/// Identifies a driver file by path, size and modification time.
 fn identity(path: &Path) -> String {
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match fs::metadata(&path) {
@@ -96,18 +97,18 @@ fn identity(path: &Path) -> String {
     }
 }
 
-/// Where a display may come from.
+/// The source of a display.
 #[derive(Clone, Copy)]
-enum Place {
+enum DisplaySource {
     Device(usize, EglDevice),
     Surfaceless,
 }
 
-impl Place {
+impl DisplaySource {
     fn name(&self) -> String {
         match self {
-            Place::Device(number, _) => format!("EGL device {number}"),
-            Place::Surfaceless => "EGL without a surface".to_owned(),
+            DisplaySource::Device(number, _) => format!("EGL device {number}"),
+            DisplaySource::Surfaceless => "EGL without a surface".to_owned(),
         }
     }
 }
@@ -119,35 +120,35 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
-    /// Every device; where EGL cannot list them, the one that it takes by itself.
-    fn places(&self) -> Vec<Place> {
-        // SAFETY: asked of no display, this is what the library can do.
+    /// Lists every device; if EGL cannot list them, the surfaceless platform.
+    fn places(&self) -> Vec<DisplaySource> {
+        // SAFETY: without a display the call returns the library's own extensions.
         let can = unsafe { self.table.egl_text(EglDisplay::NULL, consts::EGL_EXTENSIONS) };
         let can = |name: &str| can.split_whitespace().any(|own| own == name);
         let by_device = can("EGL_EXT_platform_device")
             && (can("EGL_EXT_device_base") || can("EGL_EXT_device_enumeration"));
         let devices = if by_device { self.devices() } else { Vec::new() };
         match devices.is_empty() {
-            true if can("EGL_MESA_platform_surfaceless") => vec![Place::Surfaceless],
+            true if can("EGL_MESA_platform_surfaceless") => vec![DisplaySource::Surfaceless],
             _ => devices
                 .into_iter()
                 .enumerate()
-                .map(|(n, device)| Place::Device(n, device))
+                .map(|(n, device)| DisplaySource::Device(n, device))
                 .collect(),
         }
     }
 
     fn devices(&self) -> Vec<EglDevice> {
         let (mut devices, mut count) = ([EglDevice::NULL; MANY], 0);
-        // SAFETY: room for as many as is said, and for their number.
+        // SAFETY: room for `MANY` devices, and for their number.
         let asked =
             unsafe { self.table.egl_devices(MANY as i32, devices.as_mut_ptr(), &raw mut count) };
         let count = if asked.is_ok() { usize::try_from(count).unwrap_or(0) } else { 0 };
         devices[..count.min(MANY)].to_vec()
     }
 
-    /// The display of a place and what its context says.
-    fn open(&self, place: Place) -> Result<(EglDisplay, Asked), String> {
+    /// Opens a display and queries the properties of its context.
+    fn open(&self, place: DisplaySource) -> Result<(EglDisplay, Asked), String> {
         let display = self.display(place).map_err(|refused| refused.to_string())?;
         let stage = Stage::open(self.table, display, &Post::new("gl", place.name()));
         let stage = stage.map_err(|why| too_old(&why).unwrap_or_else(|| why.to_string()))?;
@@ -164,11 +165,11 @@ impl Search<'_> {
                 "OpenGL {version} is too old: 4.4, or 4.3 with GL_ARB_buffer_storage, is needed"
             )),
             Some(Err(Unfit::Refused(refused))) => Err(refused.to_string()),
-            None => Err("it was not asked".to_owned()),
+            None => Err("its context was not queried".to_owned()),
         }
     }
 
-    /// OpenGL names no bus, and not every driver of it a UUID: another API may know both.
+    /// Fills in what OpenGL does not report: the PCI address, and with some drivers the UUID.
     fn completed(&self, mut asked: Asked, context: ContextHandles) -> Asked {
         let own = asked.info.physical;
         if let Some(chip) = (self.chip_of)(context, &own) {
@@ -178,14 +179,14 @@ impl Search<'_> {
         asked
     }
 
-    fn display(&self, place: Place) -> Result<EglDisplay, GlRefused> {
+    fn display(&self, place: DisplaySource) -> Result<EglDisplay, GlRefused> {
         let (platform, native) = match place {
-            Place::Device(_, device) => (consts::EGL_PLATFORM_DEVICE_EXT, device.0),
-            Place::Surfaceless => (consts::EGL_PLATFORM_SURFACELESS_MESA, ptr::null_mut()),
+            DisplaySource::Device(_, device) => (consts::EGL_PLATFORM_DEVICE_EXT, device.0),
+            DisplaySource::Surfaceless => (consts::EGL_PLATFORM_SURFACELESS_MESA, ptr::null_mut()),
         };
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: a device that EGL named, or none; no attributes; room for two numbers. A display that was
-        // initialised before is so again.
+        // SAFETY: a device that EGL listed, or none; no attributes; room for two numbers. Initialising a display twice
+        // is allowed.
         unsafe {
             let display = self.table.egl_platform_display(platform, native, ptr::null())?;
             self.table.egl_initialize(display, &raw mut major, &raw mut minor)?;
@@ -194,7 +195,7 @@ impl Search<'_> {
     }
 }
 
-/// A context that is refused for what it was to be.
+/// The message for a context that was refused because of its version or attributes.
 fn too_old(error: &Error) -> Option<String> {
     let codes = [GlStatus::EGL_BAD_MATCH, GlStatus::EGL_BAD_ATTRIBUTE, GlStatus::EGL_BAD_CONFIG]
         .map(|s| s.0);
@@ -207,14 +208,14 @@ fn too_old(error: &Error) -> Option<String> {
 }
 
 impl Discovered {
-    /// A device that was not there yet, and is wanted.
+    /// Adds a device unless it is known already or excluded.
     fn add(&mut self, table: &Arc<Gl>, display: EglDisplay, asked: Asked, domain: Domain) {
         let Asked { info, limits, habits } = asked;
         let software = std::env::var_os(SOFTWARE).is_none_or(|value| value != "none");
         if info.kind == DeviceKind::Cpu && !software {
             return self.problems.push(format!("{}: left out, as {SOFTWARE} says", info.name));
         }
-        // One chip may be named twice, by its display and by its renderer.
+        // EGL may list a chip twice: for its display and for its renderer.
         let same = |other: &Arc<Device>| {
             let other = other.driver();
             let known = info.physical.uuid.is_some() && info.physical == other.info.physical;

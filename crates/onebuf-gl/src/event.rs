@@ -12,29 +12,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the context's thread waits at a time, in which it does nothing for others.
+/// Length of one wait on the context's thread, during which it serves no other call.
 const SLICE: Duration = Duration::from_micros(200);
 
 /// A point in the context's work.
 pub struct Event {
-    /// One that any thread can ask.
+    /// A context that any thread can call.
     context: Arc<Context>,
-    /// In which context it is.
+    /// The context that the fence was created in.
     made_in: u64,
-    /// None where everything before it was over when it was made.
+    /// `None` if all earlier work was over when the event was created.
     sync: Option<GlSync>,
     reached: AtomicBool,
-    /// On a profiled queue, the times before and after the piece of work.
+    /// On a profiled queue, the timestamp queries before and after the work.
     times: Option<[u32; 2]>,
 }
 
 impl Event {
-    /// Of a fence that nobody else owns.
+    /// Takes ownership of a fence.
     pub(super) fn new(context: Arc<Context>, sync: GlSync) -> Event {
         Event::at(context, Some(sync))
     }
 
-    /// Of work that is over.
+    /// Creates an event for work that is over.
     pub(super) fn past(context: Arc<Context>) -> Event {
         Event::at(context, None)
     }
@@ -45,27 +45,27 @@ impl Event {
         Event { context, made_in, sync, reached, times: None }
     }
 
-    /// Makes later work of another context that shares with its own stay behind it, on the device.
+    /// Makes later work of another context, which shares objects with this one, wait on the device.
     pub(super) fn hold(&self, later: &Context) -> Result<()> {
         let reached = self.reached.load(Ordering::Acquire);
         let Some(sync) = self.sync.filter(|_| later.id != self.made_in && !reached) else {
             return Ok(());
         };
         if self.made_in == self.context.id {
-            // SAFETY: the context is current. A fence that is not on its way would be waited for for ever.
+            // SAFETY: the context is current. The flush is needed, because a wait for an unflushed fence never ends.
             self.context.run(|gl| unsafe { gl.flush() })?;
         }
         // SAFETY: the context is current, and shares the fence, which is alive.
         later.run(|gl| unsafe { gl.stay_behind(sync, 0, consts::TIMEOUT_IGNORED) })
     }
 
-    /// With queries that nobody else owns.
+    /// Takes ownership of two timestamp queries.
     pub fn timed(mut self, times: Option<[u32; 2]>) -> Event {
         self.times = times;
         self
     }
 
-    /// Whether the work came so far, within a time that it is given.
+    /// Whether the fence is reached within `slice`; `turn` limits the wait for the context's thread.
     fn reached_within(&self, turn: Duration, slice: Duration) -> Result<bool> {
         if self.reached.load(Ordering::Acquire) {
             return Ok(true);
@@ -79,7 +79,7 @@ impl Event {
     }
 }
 
-/// A query that takes the time when the work before it is done.
+/// Creates a query that records the time when all earlier work is done.
 pub(super) fn stamp(gl: &Gl) -> Result<u32, GlRefused> {
     // SAFETY: the context is current; the query is new.
     unsafe {
@@ -90,7 +90,7 @@ pub(super) fn stamp(gl: &Gl) -> Result<u32, GlRefused> {
     }
 }
 
-/// Takes it back.
+/// Deletes the query.
 pub(super) fn unstamp(gl: &Gl, query: Option<u32>) {
     if let Some(query) = query {
         // SAFETY: the context is current; made by `stamp`, and deleted once.
@@ -100,12 +100,12 @@ pub(super) fn unstamp(gl: &Gl, query: Option<u32>) {
 
 fn result(gl: &Gl, query: u32) -> Result<u64, GlRefused> {
     let mut ns = 0;
-    // SAFETY: the context is current, the query was counted, and there is a place for the answer.
+    // SAFETY: the context is current, the query was issued, and the pointer is valid.
     unsafe { gl.query_result(query, consts::QUERY_RESULT, &raw mut ns)? };
     Ok(ns)
 }
 
-// SAFETY: it is over when its fence is signalled.
+// SAFETY: the event is over when its fence is signalled.
 unsafe impl hal::Event for Event {
     fn domain(&self) -> Domain {
         self.context.driver.domain
@@ -118,7 +118,7 @@ unsafe impl hal::Event for Event {
     fn is_over(&self) -> bool {
         match self.poll() {
             Ok(reached) => reached,
-            // The context is dead, and its work with it.
+            // The context is dead, and so is its work.
             Err(why) => matches!(why, Error::DeviceLost { .. }),
         }
     }
@@ -140,14 +140,14 @@ unsafe impl hal::Event for Event {
             }
             let waited = start.elapsed();
             match patience::pause(waited) {
-                // The slice was a wait; between two, others have their turn.
+                // The slice was a wait already; yield to other callers.
                 None => thread::yield_now(),
                 Some(pause) => thread::sleep(pause.min(timeout.saturating_sub(waited))),
             }
         }
     }
 
-    /// The driver does not tell when work was enqueued: all but the end are the beginning.
+    /// The driver does not report when work was enqueued, so all times but the end equal the start.
     fn profile(&self) -> Result<Profile> {
         let Some([start, end]) = self.times else {
             return Err(Error::unsupported(

@@ -1,8 +1,8 @@
-//! A thread that runs what others pass to it, one call after another.
+//! A thread that runs calls passed by other threads, one after another.
 //!
-//! A passed call may borrow: the caller does not continue before the call has run or was withdrawn. It can be withdrawn
-//! while it waits for its turn, so that a thread which is stuck in a driver blocks others at most for a timeout. A call
-//! that has begun cannot be withdrawn.
+//! A passed call may borrow: the caller does not continue before the call has run or was withdrawn. A call can be
+//! withdrawn while it is queued, so a thread stuck in a driver blocks others at most for a timeout. A call that has
+//! begun cannot be withdrawn.
 
 use onebuf_hal::{Error, Result, watchdog::Post};
 use std::{
@@ -10,7 +10,7 @@ use std::{
     collections::VecDeque,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    // The driver's thread is a real one, whatever schedules are being explored.
+    // The driver's thread is real, even when shuttle explores schedules.
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -21,7 +21,7 @@ use std::{
 
 /// Most calls are over within this time, and a sleep costs two thread switches.
 const SPIN: Duration = Duration::from_micros(20);
-/// Between these, whoever waits for a call that has begun looks again.
+/// How often a caller wakes up while its call is running.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -32,7 +32,7 @@ enum Phase {
     Over,
 }
 
-/// A job on its way. Whoever sees it `Over` knows that nothing of it is left.
+/// A passed job. Once it is `Over`, nothing of the job is left.
 struct Ticket {
     phase: Mutex<Phase>,
     is_over: AtomicBool,
@@ -45,7 +45,7 @@ impl Ticket {
         Arc::new(Ticket { phase, is_over, ended: Condvar::new() })
     }
 
-    /// Runs it, unless it was taken back.
+    /// Runs the job unless it was withdrawn.
     fn run(&self) {
         let mut phase = locked(&self.phase);
         let Phase::Queued(job) = std::mem::replace(&mut *phase, Phase::Running) else {
@@ -61,7 +61,7 @@ impl Ticket {
         self.ended.notify_all();
     }
 
-    /// Whether it has run; otherwise it never will.
+    /// Waits for the job. Returns whether it has run; otherwise it is withdrawn and never runs.
     fn wait(&self, timeout: Duration) -> bool {
         let start = Instant::now();
         while start.elapsed() < SPIN {
@@ -103,7 +103,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The next job; none when there will be no more.
+    /// Waits for the next job; `None` after the end.
     fn next(&self) -> Option<Arc<Ticket>> {
         let start = Instant::now();
         loop {
@@ -123,13 +123,13 @@ impl Shared {
         }
     }
 
-    /// Runs what is waiting; on the thread itself.
+    /// Runs all queued jobs, on the thread itself.
     fn drain(&self) {
         let pop = || locked(&self.line).tickets.pop_front();
         std::iter::from_fn(pop).for_each(|ticket| ticket.run());
     }
 
-    /// Whether the job will be run: not after the end.
+    /// Queues a job. Returns whether it will run; after the end it does not.
     fn push(&self, ticket: Arc<Ticket>) -> bool {
         let mut line = locked(&self.line);
         if !line.is_closed {
@@ -140,7 +140,7 @@ impl Shared {
     }
 }
 
-/// The thread, as others see it.
+/// A handle to the thread.
 pub(super) struct Executor {
     shared: Arc<Shared>,
     post: Arc<Post>,
@@ -168,12 +168,12 @@ impl Executor {
         Ok(Executor { shared, post, thread: Some(thread), id })
     }
 
-    /// Runs a call there, at once when this is that thread. It waits for its turn for the hub's timeout.
+    /// Runs a call on the thread; directly if this is that thread. The hub's timeout limits the wait in the queue.
     pub fn run<T: Send>(&self, call: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         self.run_within(self.post.limit(), call)
     }
 
-    /// The same with another time to wait for its turn.
+    /// Like `run`, with another timeout for waiting in the queue.
     pub fn run_within<T: Send>(
         &self,
         timeout: Duration,
@@ -183,15 +183,15 @@ impl Executor {
             return call();
         }
         if onebuf_sys::fork::is_child() {
-            // Its thread is the parent's.
+            // The thread exists only in the parent process.
             return Err(Error::forked("gl"));
         }
         let mut outcome: Option<Result<Result<T>, Box<dyn Any + Send>>> = None;
         let place = &mut outcome;
         let job: Box<dyn FnOnce() + Send + '_> =
             Box::new(move || *place = Some(catch_unwind(AssertUnwindSafe(call))));
-        // SAFETY: the job is gone before this function returns: `wait` sees to it that it has run, or drops
-        // it; a line that takes no more drops it as well. So nothing that it borrows is used later.
+        // SAFETY: the job is gone before this function returns: `wait` ensures that it has run, or drops it; a closed
+        // queue drops it too. So nothing that it borrows is used later.
         let job = unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Job>(job) };
         let ticket = Ticket::new(job);
         let taken = self.shared.push(ticket.clone());
@@ -202,7 +202,7 @@ impl Executor {
             Some(Ok(outcome)) => outcome,
             Some(Err(panic)) => resume_unwind(panic),
             None if taken && !has_run => {
-                Err(Error::timeout("a turn on OpenGL's thread, which is busy", timeout))
+                Err(Error::timeout("waiting for OpenGL's busy thread", timeout))
             }
             None => Err(Error::DeviceLost {
                 device: "gl".into(),
@@ -211,16 +211,15 @@ impl Executor {
         }
     }
 
-    /// Leaves a call there that nobody waits for. After the end it is dropped.
+    /// Queues a call without waiting. After the end it is dropped.
     pub fn post(&self, call: impl FnOnce() + Send + 'static) {
         self.shared.push(Ticket::new(Box::new(call)));
     }
 
-    /// Runs the last call, behind all that were left there before, and ends the thread; when this is that thread,
-    /// it ends by itself.
+    /// Runs a last call after all queued ones, and ends the thread; if this is that thread, it ends by itself.
     pub fn finish(&mut self, last: impl FnOnce() + Send) {
         let ran = self.run(|| {
-            // In turn these come before anyway; not where the thread itself lets go of what is left.
+            // Queued calls have run by now, unless this is the thread itself.
             self.shared.drain();
             last();
             Ok(())
@@ -229,9 +228,9 @@ impl Executor {
         self.shared.wake.notify_one();
         let Some(thread) = self.thread.take() else { return };
         match ran {
-            Err(why) => tracing::error!("OpenGL's thread is left to itself: {why}"),
+            Err(why) => tracing::error!("OpenGL's thread was not joined: {why}"),
             Ok(()) if thread.thread().id() == thread::current().id() => {}
-            // It ends: what ran last has run.
+            // The thread ends, because its last call has run.
             Ok(()) => drop(thread.join()),
         }
     }
@@ -251,7 +250,7 @@ impl fmt::Debug for Executor {
     }
 }
 
-/// Locks, and goes on after a panic elsewhere: every state guarded here is valid between statements.
+/// Locks, ignoring poisoning: every guarded state is valid between statements.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

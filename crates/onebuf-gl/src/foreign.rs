@@ -41,12 +41,12 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Whether `glBufferSubData` may write it.
+    /// Whether `glBufferSubData` may write the buffer.
     fn takes_writes(&self) -> bool {
         !self.is_immutable || self.storage_flags & consts::DYNAMIC_STORAGE_BIT != 0
     }
 
-    /// Whether the host has it in a way that keeps shaders out.
+    /// Whether the host has it mapped in a way that excludes shaders.
     fn is_held(&self) -> bool {
         self.is_mapped && self.map_flags & consts::MAP_PERSISTENT_BIT == 0
     }
@@ -55,21 +55,21 @@ impl Facts {
 impl hal::Library for Library {}
 
 impl Library {
-    /// The context that is current on this thread; none where none is.
+    /// Returns the context that is current on this thread, if any.
     pub fn current(&self) -> Option<usize> {
         let context = self.table.current_context();
         (!context.is_null()).then_some(context.0 as usize)
     }
 
-    /// The context that is current here, used from now on, while what is returned lives.
+    /// Registers the context that is current on this thread, for the lifetime of the returned object.
     ///
     /// # Safety
-    /// As for `Library::adopt`.
+    /// The conditions of `Library::adopt`.
     pub unsafe fn enter_current(
         &self,
         entries: &mut dyn DeviceEntries,
     ) -> Result<Arc<dyn Any + Send + Sync>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the foreign context alive, as `adopt` requires.
         let (device, foreign_device) = unsafe { self.adopt(entries.new_domain()) }?;
         let device = Arc::new(device);
         let same = |left: &dyn hal::Device| {
@@ -84,10 +84,10 @@ impl Library {
         Ok(Arc::new(foreign_device))
     }
 
-    /// A device with room for contexts of others, and the one that is current here, which a new one shares with.
+    /// Creates a device for foreign contexts, and a context that shares objects with the one that is current here.
     ///
     /// # Safety
-    /// It stays alive until the foreign device has gone.
+    /// The foreign context stays alive until the returned `ForeignDevice` is dropped.
     unsafe fn adopt(&self, domain: Domain) -> Result<(Device, ForeignDevice)> {
         let (theirs, display) = (self.table.current_context(), self.table.current_display());
         if theirs.is_null() || display.is_null() {
@@ -115,29 +115,29 @@ fn unfit(why: Unfit) -> Error {
 }
 
 impl Device {
-    /// Uses a context that shares with somebody else's from now on, while the foreign device lives.
+    /// Uses the context that shares with the foreign one from now on, while the foreign device lives.
     pub fn host_foreign_device(&self, foreign_device: &ForeignDevice) {
         self.admit(&foreign_device.ours);
     }
 }
 
 impl ForeignDevice {
-    /// A queue that is the context itself, on the thread where it is current.
+    /// Creates a queue over the foreign context itself, on the thread where it is current.
     pub fn queue(&self) -> Result<Arc<dyn hal::Queue>> {
         let inline = Context::inline(&self.ours, self.theirs)?;
         Ok(Arc::new(Queue::new(Arc::new(inline), false)))
     }
 
-    /// Asks what a buffer is, from any thread.
+    /// Queries a buffer's properties, from any thread.
     pub fn facts(&self, name: u32) -> Result<Facts> {
         let facts = self.ours.run(|gl| facts(gl, name))?;
         facts.ok_or_else(|| Error::invalid(format!("{name} is no buffer of this OpenGL context")))
     }
 
-    /// Somebody else's buffer, which stays theirs.
+    /// Wraps a foreign buffer. Its owner still deletes it.
     ///
     /// # Safety
-    /// It is not deleted, nor given other storage, while the memory or work on it is there.
+    /// The buffer is not deleted or given other storage while the memory, or work on it, exists.
     pub unsafe fn wrap(&self, name: u32) -> Result<Arc<dyn hal::Memory>> {
         let facts = self.facts(name)?;
         if facts.is_held() {
@@ -154,14 +154,14 @@ impl ForeignDevice {
     }
 }
 
-/// None for what is no buffer.
+/// Queries a buffer's properties; `None` if the name is no buffer.
 fn facts(gl: &Gl, name: u32) -> Result<Option<Facts>, GlRefused> {
     let number = |what| {
         let mut number = 0i64;
-        // SAFETY: the context is current, a buffer is bound, and one number comes.
+        // SAFETY: the context is current, a buffer is bound, and the query writes one number.
         unsafe { gl.buffer_integer(TARGET, what, &raw mut number) }.map(|()| number)
     };
-    // SAFETY: the context is current; any number may be asked about, and what is a buffer may be bound.
+    // SAFETY: the context is current; `is_buffer` accepts any number, and only a buffer is bound.
     unsafe {
         if name == 0 || gl.is_buffer(name)? == 0 {
             return Ok(None);

@@ -1,34 +1,34 @@
-//! How buffers are mapped: by their use, by the request, and by the driver's vendor.
+//! How buffers are mapped: by use, by hint, and by the driver's vendor.
 //!
 //! A persistent map is either coherent, so that each side's writes are visible to the other without a call, or flushed:
-//! then the host's writes are handed over explicitly. The preference of each driver is only data here;
-//! `ONEBUF_GL_MAPPING` (`coherent` or `flushed`) overrides it.
+//! then a call makes the host's writes visible. Each driver's preference is a table row here; `ONEBUF_GL_MAPPING`
+//! (`coherent` or `flushed`) overrides it.
 
 use onebuf_hal::{Access, Hint, HostAccess};
 use onebuf_sys::gl::consts;
 
-/// How the host's writes come to the device.
+/// How the host's writes become visible to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coherence {
-    /// By themselves.
+    /// Without a call.
     Coherent,
-    /// By a call.
+    /// By a flush.
     Flushed,
 }
 
-/// What a driver does best with.
+/// The mapping that a driver handles best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Habits {
     /// Buffers that the host only writes.
     pub uploads: Coherence,
-    /// Buffers that it also reads.
+    /// Buffers that the host also reads.
     pub others: Coherence,
-    /// Whether that was ordered, so that no wish changes it.
+    /// Whether the environment variable forces it, so that hints do not change it.
     pub forced: bool,
 }
 
-/// By what the driver's vendor is called. AMD's memory for uploads is write-combined, whose writes arrive in
-/// order and at full speed; Intel's is the CPU's own; NVIDIA's driver streams what it is told to flush.
+/// Preferences by vendor name. AMD's memory for uploads is write-combined, whose writes arrive in order and at full
+/// speed; Intel's is CPU memory; NVIDIA's driver streams flushed ranges.
 const HABITS: [(&[&str], Habits); 3] = [
     (
         &["NVIDIA"],
@@ -44,15 +44,15 @@ const HABITS: [(&[&str], Habits); 3] = [
     ),
 ];
 
-/// Where nothing is known, what is simplest.
+/// The default for unknown vendors.
 const USUAL: Habits =
     Habits { uploads: Coherence::Coherent, others: Coherence::Coherent, forced: false };
 
-/// The variable that overrides them.
+/// The variable that overrides the preferences.
 const VARIABLE: &str = "ONEBUF_GL_MAPPING";
 
 impl Habits {
-    /// Those of the vendor, or of the environment.
+    /// Returns the preferences of the vendor, or those of the environment.
     pub fn of(vendor: &str) -> Habits {
         Habits::with(vendor, std::env::var(VARIABLE).ok().as_deref())
     }
@@ -70,7 +70,7 @@ impl Habits {
         }
     }
 
-    /// The flags of a buffer that is mapped for what kernels and the host will do, and what was wished of it.
+    /// Returns the flags for mapping a buffer, by kernel access, host access and hint.
     pub fn mapping(&self, access: Access, host: HostAccess, hint: Option<Hint>) -> Mapping {
         use consts::{
             CLIENT_STORAGE_BIT as CACHED, MAP_COHERENT_BIT as COHERENT,
@@ -79,20 +79,20 @@ impl Habits {
         };
         let (side, memory, coherence) = match host {
             HostAccess::Write => (WRITE, 0, self.uploads),
-            // Read where kernels write: in the CPU's caches, or each read is one over the bus.
+            // The host reads what kernels write: in CPU-cached memory, as otherwise each read crosses the bus.
             HostAccess::Read => (READ, CACHED, Coherence::Coherent),
             _ if access == Access::Write => (READ | WRITE, CACHED, self.others),
             _ => (READ | WRITE, 0, self.others),
         };
         let memory = match hint {
-            // Where the CPU is quick, or where the chip is.
+            // Memory that is fast for the CPU, or for the chip.
             Some(Hint::CpuPreferred) => CACHED,
             Some(Hint::GpuPreferred) => 0,
             _ => memory,
         };
         let coherence = match hint.filter(|_| !self.forced) {
             Some(Hint::Coherent) => Coherence::Coherent,
-            // Each turn is one stretch of writes, and ends with a call anyway.
+            // Each hand-over follows one sequence of writes, and makes a call anyway.
             Some(Hint::Streaming) if side & WRITE != 0 => Coherence::Flushed,
             _ => coherence,
         };
@@ -112,15 +112,15 @@ impl Habits {
 /// How one buffer is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mapping {
-    /// What its storage is made with.
+    /// Flags of the storage.
     pub storage: u32,
-    /// What it is mapped with.
+    /// Flags of the map.
     pub map: u32,
     pub coherence: Coherence,
 }
 
 impl Mapping {
-    /// Whether the host may read through it.
+    /// Whether the host may read through the map.
     pub fn reads(&self) -> bool {
         self.map & consts::MAP_READ_BIT != 0
     }
@@ -159,7 +159,7 @@ mod tests {
         let streamed = Habits::with("NVIDIA", None).mapping(Access::Read, HostAccess::Write, None);
         assert_eq!(streamed.map, MAP_WRITE_BIT | MAP_PERSISTENT_BIT | MAP_FLUSH_EXPLICIT_BIT);
         assert_eq!(streamed.storage, MAP_WRITE_BIT | MAP_PERSISTENT_BIT);
-        // What is read has nothing to flush.
+        // A map for reading has nothing to flush.
         let read = Habits::with("", Some("flushed")).mapping(Access::Write, HostAccess::Read, None);
         assert_eq!(read.coherence, Coherence::Coherent);
     }

@@ -9,17 +9,17 @@ use onebuf_hal::{
 };
 use onebuf_sys::gl::{Gl, GlRefused, consts};
 
-/// To which a uniform block's size is rounded up.
+/// The size of a uniform block is rounded up to this.
 const BLOCK_BYTES: usize = 16;
 
-/// A block of a shader that is in use.
+/// An active block of a shader.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     binding: u32,
     bytes: usize,
 }
 
-/// What a linked shader says of itself.
+/// The properties of a linked shader.
 #[derive(Debug)]
 struct Shape {
     group: [usize; 3],
@@ -35,12 +35,12 @@ pub struct Kernel {
     name: String,
     parameters: usize,
     shape: Shape,
-    /// The buffer that values are passed in, where there are any.
+    /// The buffer for value arguments, if there are any.
     values: Option<u32>,
 }
 
 impl Kernel {
-    /// Asks the shader what it is bound to, and makes room for its values.
+    /// Queries the shader's bindings, and creates the buffer for its values.
     pub(super) fn new(linked: &Arc<Linked>, name: &str, parameters: usize) -> Result<Kernel> {
         let (context, raw) = (&linked.context, linked.raw);
         let shape = context.run(|gl| shape(gl, raw))?;
@@ -68,7 +68,7 @@ impl Kernel {
         Ok(Kernel { linked, domain, name, parameters, shape, values })
     }
 
-    /// Whether every block of the shader is an argument of its kind, and the values are as many bytes.
+    /// Checks that every block of the shader has an argument of its kind, and that the values have the block's size.
     fn check_args(&self, args: &[Arg<'_>], values: Option<&Values>) -> Result<()> {
         let name = &self.name;
         let is_buffer =
@@ -114,13 +114,13 @@ impl hal::Kernel for Kernel {
 impl Drop for Kernel {
     fn drop(&mut self) {
         if let Some(values) = self.values.take() {
-            // SAFETY: the context is current; it was made by `new`, and is deleted once.
+            // SAFETY: the context is current; the buffer was created by `new`, and is deleted once.
             self.linked.context.delete(move |gl| unsafe { gl.delete_buffer(values) });
         }
     }
 }
 
-/// A binding is an argument's number.
+/// Checks that each binding is the index of an argument.
 fn check_bindings(name: &str, shape: &Shape, parameters: usize) -> Result<()> {
     let all = shape.storage.iter().chain(&shape.values);
     if let Some(Block { binding, .. }) = all.clone().find(|b| b.binding as usize >= parameters) {
@@ -132,7 +132,7 @@ fn check_bindings(name: &str, shape: &Shape, parameters: usize) -> Result<()> {
     match &shape.values[..] {
         [] | [_] => Ok(()),
         more => Err(Error::invalid(format!(
-            "shader `{name}` has {} uniform blocks: all values together are one",
+            "shader `{name}` has {} uniform blocks; all values must be in one block",
             more.len()
         ))),
     }
@@ -140,7 +140,7 @@ fn check_bindings(name: &str, shape: &Shape, parameters: usize) -> Result<()> {
 
 fn shape(gl: &Gl, program: u32) -> Result<Shape, GlRefused> {
     let mut group = [0; 3];
-    // SAFETY: the context is current, the program linked of a compute shader; three numbers come.
+    // SAFETY: the context is current, the program is linked from a compute shader; the call writes three numbers.
     unsafe { gl.program_integer(program, consts::COMPUTE_WORK_GROUP_SIZE, group.as_mut_ptr())? };
     Ok(Shape {
         group: group.map(|n| usize::try_from(n).unwrap_or(1)),
@@ -149,15 +149,15 @@ fn shape(gl: &Gl, program: u32) -> Result<Shape, GlRefused> {
     })
 }
 
-/// The blocks of a kind that the shader uses.
+/// Returns the active blocks of a kind.
 fn blocks(gl: &Gl, program: u32, kind: u32) -> Result<Vec<Block>, GlRefused> {
     let mut count = 0;
-    // SAFETY: the context is current, the program linked; one number comes.
+    // SAFETY: the context is current, the program is linked; the call writes one number.
     unsafe { gl.program_interface(program, kind, consts::ACTIVE_RESOURCES, &raw mut count)? };
     let names = [consts::BUFFER_BINDING, consts::BUFFER_DATA_SIZE];
     let block = |index| {
         let mut asked = [0i32; 2];
-        // SAFETY: as above; two numbers are asked for, and there is room for them.
+        // SAFETY: as above; two values are queried, and there is room for them.
         unsafe {
             let (names, none, into) = (names.as_ptr(), std::ptr::null_mut(), asked.as_mut_ptr());
             gl.program_resource(program, kind, index, 2, names, 2, none, into)?;
@@ -168,7 +168,7 @@ fn blocks(gl: &Gl, program: u32, kind: u32) -> Result<Vec<Block>, GlRefused> {
     (0..count.max(0) as u32).map(block).collect()
 }
 
-/// A buffer of a launch, as the context's thread binds it.
+/// A buffer to bind for a launch.
 #[derive(Clone, Copy)]
 struct Bound {
     index: u32,
@@ -180,7 +180,7 @@ struct Bound {
 /// Enqueues a kernel.
 ///
 /// # Safety
-/// The kernel stays inside the memories given and does to each only what its access says.
+/// The kernel stays inside the given memories and accesses each only as its access allows.
 pub(super) unsafe fn launch(
     queue: &Queue,
     kernel: &Kernel,
@@ -206,12 +206,12 @@ pub(super) unsafe fn launch(
             bound.push(Bound { index, buffer: memory.inner.name, offset, bytes });
         }
     }
-    // What the shader does not name need not be bound, and may be beyond what can be.
+    // Blocks that the shader does not use need no binding, and may exceed the limit.
     bound.retain(|b| kernel.shape.storage.iter().any(|block| block.binding == b.index));
     let values = values.filter(|_| kernel.values.is_some());
     let (sync, times) = context.run(|gl| {
         if external {
-            // Others may have written it behind OpenGL's back.
+            // Another API may have written it without OpenGL's knowledge.
             context.unsettle();
         }
         context.settle(gl)?;
@@ -230,7 +230,7 @@ pub(super) unsafe fn launch(
 
 type Ends = (Option<onebuf_sys::gl::GlSync>, Option<[u32; 2]>);
 
-/// The fence and the times of a launch.
+/// Creates the fence and the end timestamp of a launch.
 fn ends(queue: &Queue, gl: &Gl, start: Option<u32>, wants_event: bool) -> Result<Ends, GlRefused> {
     let end = start.map(|_| event::stamp(gl)).transpose()?;
     let sync = wants_event.then(|| queue.context.fence(gl)).transpose();
@@ -238,7 +238,7 @@ fn ends(queue: &Queue, gl: &Gl, start: Option<u32>, wants_event: bool) -> Result
     Ok((sync, start.zip(end).map(|(start, end)| [start, end])))
 }
 
-/// With a buffer for the values of its own: the kernel's may be in use in the other context.
+/// Dispatches with a separate buffer for the values: the kernel's may be in use in the other context.
 fn dispatch_apart(
     gl: &Gl,
     kernel: &Kernel,
@@ -246,7 +246,7 @@ fn dispatch_apart(
     bound: &[Bound],
     groups: [u32; 3],
 ) -> Result<(), GlRefused> {
-    // SAFETY: the context is current; the buffer is new, and deleted once: OpenGL keeps it for the launch.
+    // SAFETY: the context is current; the buffer is new, and deleted once: OpenGL keeps its storage for the launch.
     unsafe {
         let buffer = values.map(|_| gl.create_buffer()).transpose()?;
         let started = dispatch(gl, kernel, buffer, values, bound, groups);
@@ -264,8 +264,8 @@ fn dispatch(
     [x, y, z]: [u32; 3],
 ) -> Result<(), GlRefused> {
     let (blocks, storage) = (consts::UNIFORM_BUFFER, consts::SHADER_STORAGE_BUFFER);
-    // SAFETY: the context is current; a linked program, live buffers and ranges inside of them; values are
-    // copied; the caller's promise about what the shader does.
+    // SAFETY: the context is current; a linked program, and ranges inside live buffers; OpenGL copies the values; the
+    // caller guarantees what the shader does.
     unsafe {
         gl.use_program(kernel.linked.raw)?;
         for Bound { index, buffer, offset, bytes } in bound {
@@ -274,14 +274,14 @@ fn dispatch(
         if let (Some(Values { binding, bytes }), Some(buffer)) = (values, block) {
             gl.bind_buffer_base(blocks, *binding, buffer)?;
             let len = conv::signed(bytes.len());
-            // New memory each time: launches before may still read the old.
+            // New storage each time, because earlier launches may still read the old.
             gl.buffer_data(blocks, len, bytes.as_ptr().cast(), consts::STREAM_DRAW)?;
         }
         gl.dispatch(x, y, z)
     }
 }
 
-/// Which kernel's launch it was.
+/// Adds the kernel's name to an error.
 fn named(kernel: &Kernel, grid: &Grid, why: Error) -> Error {
     match why {
         Error::InvalidArgument(why) => {

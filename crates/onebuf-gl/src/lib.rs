@@ -1,4 +1,4 @@
-//! OpenGL: contexts without a window, buffers that stay mapped, compute shaders.
+//! OpenGL: contexts without a window, persistently mapped buffers, compute shaders.
 //!
 //! A context is current on one thread at a time, and making it current is expensive. So each device's own context lives
 //! on its own thread, and calls are passed to it: any thread may call, and an embedding program's current contexts are
@@ -17,15 +17,15 @@
 //! | `queue`, `event`, `transfer` | the one stream of a context, fences, copies |
 //! | `semaphore` | semaphores of another API, signalled and waited on |
 //! | `program`, `kernel` | compute shaders, and launching them |
-//! | `conv` | conversion of all numbers that have another meaning elsewhere |
+//! | `conv` | conversion of statuses, sizes and grids |
 //!
 //! # Safety
 //!
 //! OpenGL's functions are called only on the thread where the context is current: only `stage::Stage::run` and
 //! `stage::Stage::post` give out the table; and for a foreign context `context::Context::run`, which first checks that
-//! it is current. Every object is owned by exactly one struct, which keeps its context alive and deletes it once; so a
-//! reachable name is alive. OpenGL itself keeps what work still uses; host pages, which it does not own, are kept until
-//! a fence.
+//! it is current. Every object is owned by exactly one struct, which keeps its context alive and deletes the object
+//! once; so a reachable name is alive. OpenGL keeps its own memory while work uses it; host pages, which it does not
+//! own, are kept until a fence.
 
 mod asked;
 mod backend;

@@ -1,8 +1,8 @@
-//! Memory: buffers that are mapped once for their life, buffers that are not, host pages that OpenGL uses in
-//! place, and memory of other APIs; and parts of these.
+//! Memory: persistently mapped buffers, unmapped buffers, host pages that OpenGL uses in place, and memory of other
+//! APIs; and regions of these.
 //!
-//! What shaders wrote is the host's behind a barrier and a fence, which every event has. What the host wrote is
-//! the shaders' at once where the map is coherent; otherwise attaching the memory flushes it.
+//! Shaders' writes are visible to the host after a barrier and a fence, which every event has. The host's writes are
+//! visible to shaders immediately if the map is coherent; otherwise acquiring the memory flushes them.
 
 use super::{
     GlBackend,
@@ -25,57 +25,57 @@ use std::{
     time::Duration,
 };
 
-/// Where buffers are bound that are being made or written.
+/// The binding target for buffers that are created or written.
 pub(super) const TARGET: u32 = consts::COPY_WRITE_BUFFER;
-/// Shaders see words: a buffer ends with a whole one, and with a whole vector of four where it is ours.
+/// Shaders access words: a buffer ends with a whole word, and onebuf's own buffers with a whole vector of four.
 const WHOLE_BYTES: usize = 16;
 const WORD_BYTES: usize = 4;
-/// How long pages wait for the work that uses them, when they are to go.
+/// How long host pages wait for the work that uses them before they are leaked.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
-/// An address that is only passed on here.
+/// A host address, which this module only passes on.
 #[derive(Clone, Copy, Debug)]
 struct HostAddress(NonNull<u8>);
 
-// SAFETY: an address; who dereferences it answers for that.
+// SAFETY: an address; code that dereferences it must justify that.
 unsafe impl Send for HostAddress {}
 // SAFETY: as above.
 unsafe impl Sync for HostAddress {}
 
-/// Whose bytes they are.
+/// The owner of the bytes.
 #[derive(Debug)]
 enum Origin {
-    /// The driver's, in a buffer of ours.
+    /// The driver, in a buffer of onebuf.
     Own,
-    /// The host's.
+    /// The host.
     Pages(HostRange),
-    /// Another API's, by the memory object of that name.
+    /// Another API, by the memory object of this name.
     External(u32),
-    /// Somebody else's buffer, and whether `glBufferSubData` may write it.
+    /// A foreign buffer, and whether `glBufferSubData` may write it.
     Foreign { takes_writes: bool },
 }
 
-/// A buffer that is deleted when the last of its holders goes.
+/// A buffer, deleted when its last reference is dropped.
 pub(super) struct Inner {
     context: Arc<Context>,
     pub name: u32,
     host: Option<HostAddress>,
     mapping: Option<Mapping>,
-    /// How many bytes the buffer has: at least as many as the memory.
+    /// The buffer's size: at least that of the memory.
     capacity: usize,
     align: usize,
     memory_kind: MemoryKind,
     origin: Origin,
     access_state: Mutex<AccessState>,
-    /// Whether another API may use it by sharing calls of its own.
+    /// Whether another API may use it through its own sharing calls.
     shared: AtomicBool,
 }
 
-/// A device's memory, or a part of it.
+/// A device's memory, or a region of it.
 #[derive(Debug)]
 pub struct Memory {
     pub(super) inner: Arc<Inner>,
-    /// Where a part begins; none for the whole.
+    /// The offset of a region; `None` for the whole memory.
     part: Option<usize>,
     pub domain: Domain,
     bytes: usize,
@@ -83,7 +83,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// New memory, mapped or not.
+    /// Allocates memory, mapped or not.
     pub(super) fn allocate(
         context: Arc<Context>,
         spec: &AllocSpec,
@@ -110,14 +110,14 @@ impl Memory {
         Ok(Memory::whole(inner, spec.bytes, spec.access))
     }
 
-    /// Somebody else's host pages.
+    /// Imports host pages that other code allocated.
     pub(super) fn import(
         context: Arc<Context>,
         range: &HostRange,
         access: Access,
     ) -> Result<Memory> {
         let at = HostAddress(range.pointer);
-        // The rest of the last word lies in the same page.
+        // The rest of the last word is in the same page.
         let capacity = range.bytes.next_multiple_of(WORD_BYTES);
         if !at.0.addr().get().is_multiple_of(WORD_BYTES) {
             return Err(Error::unsupported(
@@ -143,7 +143,7 @@ impl Memory {
         Ok(Memory::whole(inner, range.bytes, access))
     }
 
-    /// Memory of another API or process.
+    /// Imports memory of another API or process.
     pub(super) fn import_fd(
         context: Arc<Context>,
         range: &FdRange,
@@ -173,7 +173,7 @@ impl Memory {
         Ok(Memory::whole(inner, range.bytes, access))
     }
 
-    /// A buffer that somebody else made, and deletes.
+    /// Wraps a foreign buffer, which its owner deletes.
     pub(super) fn lent(
         context: Arc<Context>,
         name: u32,
@@ -200,23 +200,23 @@ impl Memory {
         Memory { inner: Arc::new(inner), part: None, domain, bytes, access }
     }
 
-    /// Where it begins in the whole.
+    /// The offset in the whole buffer.
     pub fn offset(&self) -> usize {
         self.part.unwrap_or(0)
     }
 
-    /// Whether another API may have written it without a call of ours.
+    /// Whether another API may have written it without a call of onebuf.
     pub fn is_external(&self) -> bool {
         self.is_shared() || matches!(self.inner.origin, Origin::External(_))
     }
 
-    /// Whether another API may use it by sharing calls of its own.
+    /// Whether another API may use it through its own sharing calls.
     pub fn is_shared(&self) -> bool {
         self.inner.shared.load(Ordering::Relaxed)
     }
 
-    /// Whether `glBufferSubData` may write it: not where another API made the storage or uses it, nor where its owner made it so.
-    /// (With NVIDIA's driver a shader does not see such a write to a buffer that CUDA has registered.)
+    /// Whether `glBufferSubData` may write it: not if another API created or uses the storage, or its owner excluded
+    /// it. (With NVIDIA's driver a shader does not see such a write to a buffer that CUDA has registered.)
     pub fn takes_writes(&self) -> bool {
         match self.inner.origin {
             _ if self.is_shared() => false,
@@ -226,25 +226,25 @@ impl Memory {
         }
     }
 
-    /// Where the host may read the bytes, whatever else it may.
+    /// Returns a pointer to a byte if the map allows reading.
     pub fn readable(&self, offset: usize) -> Option<NonNull<u8>> {
         let maps = self.inner.mapping.is_none_or(|mapping| mapping.reads());
         // SAFETY: the caller reads inside the memory.
         self.host_pointer().filter(|_| maps).map(|at| unsafe { at.add(offset) })
     }
 
-    /// Where in the buffer that byte of it lies.
+    /// The offset of a byte in the buffer.
     pub fn byte(&self, offset: usize) -> usize {
         self.offset() + offset
     }
 
-    /// What a shader is given for so many bytes of it: whole words, which are there.
+    /// Returns the range to bind for `bytes` bytes, in whole words as far as the buffer has them.
     pub fn block(&self, bytes: usize) -> (usize, usize) {
         let room = self.inner.capacity - self.offset();
         (self.offset(), bytes.next_multiple_of(WORD_BYTES).min(room))
     }
 
-    /// Changes who may use it; whether that took a call.
+    /// Changes the access state. Returns whether that took a call.
     pub fn reside(&self, to: AccessState) -> Result<bool> {
         if !self.needs_access_state() {
             return Ok(false);
@@ -294,7 +294,7 @@ unsafe impl TypedMemory for Memory {
     }
 
     fn host_pointer(&self) -> Option<NonNull<u8>> {
-        // SAFETY: a part lies inside the whole.
+        // SAFETY: a region lies inside the whole.
         self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.offset()) })
     }
 
@@ -314,13 +314,14 @@ unsafe impl TypedMemory for Memory {
         };
         let align = self.inner.align;
         if !pointer.addr().get().is_multiple_of(align) {
-            let what = format!("memory that OpenGL mapped at {pointer:p}, on {align} bytes,");
-            return Err(Error::unsupported(what, "a driver whose maps are aligned so"));
+            let what =
+                format!("a host view aligned to {align} of memory mapped by OpenGL at {pointer:p}");
+            return Err(Error::unsupported(what, "a driver that maps with this alignment"));
         }
         Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner: self.inner.clone() }))
     }
 
-    /// Not what is mapped for the host: on NVIDIA's driver such a map does not see what sharing calls wrote.
+    /// Memory mapped for the host is refused: on NVIDIA's driver such a map does not see what sharing calls wrote.
     fn export_object(&self) -> Result<ObjectRange> {
         let fits = matches!(self.inner.origin, Origin::Own | Origin::Foreign { .. });
         if self.inner.mapping.is_some() || !fits {
@@ -329,11 +330,11 @@ unsafe impl TypedMemory for Memory {
         }
         let driver = &self.inner.context.driver.info.platform;
         if matches!(self.inner.origin, Origin::Foreign { .. }) && driver.contains("NVIDIA") {
-            // Seen with 580.159: what it held before, CUDA sees and OpenGL's shaders no longer do.
-            let what = format!("somebody else's buffer by sharing calls of {driver}'s driver");
+            // Seen with 580.159: CUDA sees the previous contents, and OpenGL's shaders no longer do.
+            let what = format!("a foreign OpenGL buffer by sharing calls of {driver}'s driver");
             return Err(Error::unsupported(what, "a buffer that onebuf makes"));
         }
-        // What it was made with may be on its way still, and nobody's first use waits for that.
+        // The initial contents may still be in flight, and the first user does not wait for them.
         hal::Event::wait(&self.inner.context.ours().mark()?, LAST_WAIT)?;
         self.inner.shared.store(true, Ordering::Relaxed);
         let hal::NativeContext { api, handles: context, .. } = self.inner.context.native();
@@ -360,7 +361,7 @@ unsafe impl TypedMemory for Memory {
             (Origin::Pages(_), _) => "the host's own pages, pinned",
             (Origin::External(_), _) => "another API's memory, imported by a descriptor",
             (Origin::Foreign { .. }, _) => {
-                "somebody else's buffer, which the host reaches by copies"
+                "a foreign OpenGL buffer, which the host reaches by copies"
             }
         };
         Some(match self.part {
@@ -376,14 +377,14 @@ impl hal::ObjectHome for Inner {
     }
 }
 
-/// A new buffer, and where it is mapped.
+/// A new buffer, and its mapped address.
 struct Stored {
     name: u32,
     host: Option<HostAddress>,
 }
 
 impl Context {
-    /// Makes memory; a refusal says how much was asked for.
+    /// Allocates memory; an out-of-memory error names the requested size.
     fn stored<T: Send>(
         &self,
         bytes: usize,
@@ -394,7 +395,7 @@ impl Context {
     }
 }
 
-/// A buffer that goes again when it cannot be given its memory.
+/// Creates a buffer, and deletes it if `make` fails.
 fn with_buffer<T>(
     gl: &Gl,
     target: u32,
@@ -419,7 +420,7 @@ fn store(
     let flags = consts::DYNAMIC_STORAGE_BIT | mapping.map_or(0, |mapping| mapping.storage);
     let bytes = conv::signed(capacity);
     with_buffer(gl, TARGET, |name| {
-        // SAFETY: the context is current and the buffer bound; contents are no longer than it, and copied.
+        // SAFETY: the context is current and the buffer bound; the contents are no longer than the buffer, and copied.
         unsafe {
             gl.buffer_storage(TARGET, bytes, ptr::null(), flags)?;
             if let Some(contents) = contents {
@@ -434,13 +435,13 @@ fn store(
     })
 }
 
-/// The driver pins whole pages.
+/// Creates a buffer over host pages. The driver pins whole pages.
 fn pin(gl: &Gl, at: HostAddress, bytes: usize) -> Result<u32, GlRefused> {
     let target = consts::EXTERNAL_VIRTUAL_MEMORY_BUFFER;
     with_buffer(gl, target, |name| {
         let (at, bytes) = (at.0.as_ptr().cast_const().cast(), conv::signed(bytes));
-        // SAFETY: the context is current and the buffer bound; the pages are kept until it is deleted, and
-        // the work that uses it is over.
+        // SAFETY: the context is current and the buffer bound; the pages are kept until the buffer is deleted and the
+        // work that uses it is over.
         unsafe {
             gl.buffer_data(target, bytes, at, consts::DYNAMIC_COPY)?;
             gl.bind_buffer(target, 0)?;
@@ -449,7 +450,7 @@ fn pin(gl: &Gl, at: HostAddress, bytes: usize) -> Result<u32, GlRefused> {
     })
 }
 
-/// Drivers that want pages at their beginning say that a number is wrong.
+/// Drivers that require page-aligned memory return `INVALID_VALUE`.
 fn misplaced(error: Error, at: HostAddress) -> Error {
     match error {
         Error::Driver { code, .. } if code == GlStatus::INVALID_VALUE.0 => Error::unsupported(
@@ -460,11 +461,11 @@ fn misplaced(error: Error, at: HostAddress) -> Error {
     }
 }
 
-/// Another API's memory as a buffer. It is a *dedicated* memory object: without that, NVIDIA's driver takes
-/// every call, and what shaders write never arrives.
+/// Imports another API's memory as a buffer. The memory object must be *dedicated*: otherwise NVIDIA's driver accepts
+/// every call, but what shaders write never arrives.
 fn import(gl: &Gl, range: &FdRange, capacity: usize) -> Result<(u32, u32), GlRefused> {
     let is_true: i32 = 1;
-    // SAFETY: the context is current; the object is new, and deleted once; one number is what is asked for.
+    // SAFETY: the context is current; the object is new, and deleted once; the parameter is one number.
     unsafe {
         let memory = gl.create_memory()?;
         let set = gl.memory_parameter(memory, consts::DEDICATED_MEMORY_OBJECT, &raw const is_true);
@@ -485,19 +486,19 @@ fn import(gl: &Gl, range: &FdRange, capacity: usize) -> Result<(u32, u32), GlRef
     }
 }
 
-/// Gives a duplicate of the descriptor to the driver, which owns it from then on.
+/// Passes a duplicate of the descriptor to the driver, which then owns it.
 fn give(gl: &Gl, memory: u32, range: &FdRange) -> Result<(), GlRefused> {
     let call = "glImportMemoryFdEXT";
     let fd = range.fd.try_clone();
     let fd = fd.map_err(|_| GlRefused { call, status: GlStatus::OUT_OF_MEMORY })?;
     let (bytes, kind) = (range.allocation_bytes as u64, consts::HANDLE_TYPE_OPAQUE_FD);
-    // SAFETY: the context is current, the object new, the descriptor open.
+    // SAFETY: the context is current, the object is new, the descriptor is open.
     unsafe { gl.import_fd(memory, bytes, kind, fd.as_raw_fd())? };
     let _ = fd.into_raw_fd();
     Ok(())
 }
 
-/// A descriptor that the driver does not take, or not so.
+/// The error for a descriptor or range that the driver refuses.
 fn unfit(context: &Context, refused: GlRefused, range: &FdRange) -> Error {
     let info = &context.driver.info;
     let FdRange { bytes, offset, allocation_bytes, .. } = range;
@@ -533,20 +534,21 @@ impl Drop for Inner {
         let external = self.context.external.clone();
         self.context.delete(move |gl| {
             lock(&external).retain(|other| *other != name);
-            // OpenGL keeps its own memory for the work that uses it; the host's it cannot.
+            // OpenGL keeps its own memory while work uses it, but not the host's.
             let kept = match &origin {
                 Origin::Pages(_) => !outlast(gl),
                 _ => false,
             };
-            // SAFETY: the context is current; the buffer was made by `Memory`, and is deleted once.
+            // SAFETY: the context is current; the buffer was created by `Memory`, and is deleted once.
             let deleted = unsafe { gl.delete_buffer(name) };
             match origin {
                 Origin::Own | Origin::Foreign { .. } => deleted,
-                // SAFETY: the context is current; the object was made by `import`, and is deleted once.
+                // SAFETY: the context is current; the object was created by `import`, and is deleted once.
                 Origin::External(memory) => deleted.and(unsafe { gl.delete_memory(memory) }),
                 Origin::Pages(pages) => {
-                    if kept {
-                        tracing::error!(%device, "work does not end: its host pages are kept");
+                    // A driver that did not delete the buffer may still use the pages.
+                    if kept || deleted.is_err() {
+                        tracing::error!(%device, "the driver may still use host pages: they are leaked");
                         std::mem::forget(pages);
                     }
                     deleted
@@ -556,7 +558,7 @@ impl Drop for Inner {
     }
 }
 
-/// Waits for all work so far; whether it ended.
+/// Waits for all work so far. Returns whether it ended.
 fn outlast(gl: &Gl) -> bool {
     // SAFETY: the context is current; the fence is new, and deleted once.
     unsafe {

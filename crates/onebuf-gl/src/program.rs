@@ -5,10 +5,10 @@ use onebuf_hal::{self as hal, Error, Result, Shader, Source, locks::Arc};
 use onebuf_sys::gl::{Gl, GlRefused, consts};
 use std::ffi::c_char;
 
-/// Longer logs are cut.
+/// Longer logs are truncated.
 const MOST_LOG_BYTES: i32 = 1 << 20;
 
-/// A linked program of OpenGL's, deleted once. Launches that are under way keep it.
+/// A linked OpenGL program, deleted once. Running launches keep it alive.
 #[derive(Debug)]
 pub(super) struct Linked {
     pub context: Arc<Context>,
@@ -18,12 +18,12 @@ pub(super) struct Linked {
 impl Drop for Linked {
     fn drop(&mut self) {
         let raw = self.raw;
-        // SAFETY: the context is current; it was made by `link`, and is deleted once.
+        // SAFETY: the context is current; the program was created by `link`, and is deleted once.
         self.context.delete(move |gl| unsafe { gl.delete_program(raw) });
     }
 }
 
-/// The shaders of a source, by kernel.
+/// The linked shaders of a source, by kernel name.
 #[derive(Debug)]
 pub struct Program {
     kernels: Vec<(String, Arc<Linked>)>,
@@ -35,8 +35,7 @@ impl Program {
     pub(super) fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
         let device = context.driver.info.name.clone();
         if source.shaders.is_empty() {
-            let what =
-                format!("the program on {device}, of which the source has {},", source.forms());
+            let what = format!("a program for {device} from a source that has {}", source.forms());
             return Err(Error::unsupported(what, "its kernels in GLSL: `Source::with_glsl`"));
         }
         let mut program = Program { kernels: Vec::new(), log: String::new() };
@@ -57,7 +56,7 @@ impl Program {
     }
 }
 
-/// A program, or what the compiler said; the refusal of a call is neither.
+/// A program and its log, or the compiler's log after an error.
 type Built = Result<(u32, String), String>;
 
 fn compile(gl: &Gl, shader: &Shader) -> Result<Built, GlRefused> {
@@ -69,7 +68,7 @@ fn compile(gl: &Gl, shader: &Shader) -> Result<Built, GlRefused> {
             Ok(()) => link(gl, raw),
             Err(log) => Ok(Err(log)),
         });
-        // A program keeps the shaders that it is made of.
+        // A program keeps its shaders alive.
         let deleted = gl.delete_shader(raw);
         match (built, deleted) {
             (Ok(Ok((program, _))), Err(refused)) => {
@@ -82,11 +81,11 @@ fn compile(gl: &Gl, shader: &Shader) -> Result<Built, GlRefused> {
 }
 
 /// # Safety
-/// The context is current, the shader alive.
+/// The context is current, the shader is alive.
 unsafe fn translate(gl: &Gl, raw: u32, text: &str) -> Result<Result<(), String>, GlRefused> {
     let (at, mut good) = (text.as_ptr().cast::<c_char>(), 0);
     let len = i32::try_from(text.len()).unwrap_or(i32::MAX);
-    // SAFETY: the caller's promise; one text, of the length that is said.
+    // SAFETY: the caller guarantees both; one text of the given length.
     unsafe {
         gl.shader_source(raw, 1, &raw const at, &raw const len)?;
         gl.compile_shader(raw)?;
@@ -101,9 +100,9 @@ unsafe fn translate(gl: &Gl, raw: u32, text: &str) -> Result<Result<(), String>,
 }
 
 /// # Safety
-/// The context is current, the shader compiled.
+/// The context is current, the shader is compiled.
 unsafe fn link(gl: &Gl, shader: u32) -> Result<Built, GlRefused> {
-    // SAFETY: the caller's promise; the program is new, and deleted once where it is not given back.
+    // SAFETY: the caller guarantees both; the program is new, and deleted once if it is not returned.
     unsafe {
         let raw = gl.create_program()?;
         let linked = linked(gl, raw, shader);
@@ -118,10 +117,10 @@ unsafe fn link(gl: &Gl, shader: u32) -> Result<Built, GlRefused> {
 }
 
 /// # Safety
-/// The context is current, the program and its shader alive.
+/// The context is current, the program and its shader are alive.
 unsafe fn linked(gl: &Gl, raw: u32, shader: u32) -> Result<Built, GlRefused> {
     let (mut good, mut room) = (0, 0);
-    // SAFETY: the caller's promise; places for two numbers.
+    // SAFETY: the caller guarantees this; valid pointers for two numbers.
     unsafe {
         gl.attach_shader(raw, shader)?;
         gl.link_program(raw)?;
@@ -132,7 +131,7 @@ unsafe fn linked(gl: &Gl, raw: u32, shader: u32) -> Result<Built, GlRefused> {
     }
 }
 
-/// A log of the length that the driver says, with the zero behind it.
+/// Reads a log of the length that the driver reports, including the trailing zero.
 fn log(
     room: i32,
     ask: impl FnOnce(i32, *mut i32, *mut c_char) -> Result<(), GlRefused>,
@@ -146,7 +145,7 @@ fn log(
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// What the compiler said, above the text that it speaks of.
+/// Puts the compiler's log above the numbered lines of the shader.
 fn with_lines(shader: &Shader, log: &str) -> String {
     let lines = shader.text.lines().enumerate();
     let lines: Vec<String> = lines.map(|(n, line)| format!("{:4} | {line}", n + 1)).collect();

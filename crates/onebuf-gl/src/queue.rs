@@ -1,5 +1,5 @@
-//! Queues. A context is one stream of work, so all queues of a device are that one: each comes behind
-//! everything that any of them was given.
+//! Queues. A context is one stream of work, so all queues of a device are that stream: work of each runs after all work
+//! enqueued earlier in any of them.
 
 use super::{
     GlBackend,
@@ -16,11 +16,11 @@ use onebuf_hal::{
     typed::{Args, Events, TypedQueue},
 };
 
-/// A queue.
+/// A queue: the stream of a context.
 #[derive(Debug)]
 pub struct Queue {
     pub(super) context: Arc<Context>,
-    /// Whether launches take the time.
+    /// Whether launches record times.
     pub profiles: bool,
 }
 
@@ -46,8 +46,8 @@ unsafe impl TypedQueue for Queue {
         self.context.mark()
     }
 
-    /// Events of this context are behind everything already; those of one that shares with it are waited for on the
-    /// device; others cannot be.
+    /// Events of this context need no wait; those of a context that shares with it are waited for on the device; others
+    /// are refused.
     fn wait_for(&self, events: Events<'_, Self>) -> Result<()> {
         events.iter().try_for_each(|event| event?.hold(&self.context))
     }
@@ -68,7 +68,7 @@ unsafe impl TypedQueue for Queue {
     unsafe fn reside(&self, memory: &Memory, to: AccessState) -> Result<bool> {
         let flushed = memory.reside(to)?;
         if flushed && self.context.is_inline() {
-            // It was done in our context beside this one.
+            // The flush ran in our context beside this one.
             self.context.ours().mark()?.hold(&self.context)?;
         }
         Ok(flushed)
@@ -81,7 +81,7 @@ unsafe impl TypedQueue for Queue {
         into: *mut u8,
         bytes: usize,
     ) -> Result<Event> {
-        // SAFETY: the caller's promise about `into`.
+        // SAFETY: the caller guarantees that `into` is valid.
         unsafe { transfer::read(&self.context, from, offset, into, bytes) }
     }
 
@@ -92,7 +92,7 @@ unsafe impl TypedQueue for Queue {
         from: *const u8,
         bytes: usize,
     ) -> Result<Event> {
-        // SAFETY: the caller's promise about `from`.
+        // SAFETY: the caller guarantees that `from` is valid.
         unsafe { transfer::write(&self.context, to, offset, from, bytes) }
     }
 
@@ -123,7 +123,7 @@ unsafe impl TypedQueue for Queue {
         after: Events<'_, Self>,
         wants_event: bool,
     ) -> Result<Option<Event>> {
-        // SAFETY: the caller's promise about the kernel.
+        // SAFETY: the caller guarantees what the kernel does.
         unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }
     }
 }

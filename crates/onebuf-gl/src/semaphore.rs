@@ -1,7 +1,7 @@
-//! Semaphores that another API made: imported by a descriptor, signalled and waited on in the context's stream.
+//! Semaphores that another API created: imported by descriptor, signalled and waited on in the context's stream.
 //!
-//! OpenGL orders the memory of another API only for buffers that it is told of with the signal or the wait, so each call
-//! names all of the context's.
+//! OpenGL orders memory of another API only for buffers that are named in the signal or the wait, so each call names
+//! all such buffers of the context.
 
 use super::context::Context;
 use onebuf_hal::{
@@ -14,11 +14,11 @@ use std::{
     ptr,
 };
 
-/// What the calls come with.
+/// The extensions that define the calls.
 const EXTENSIONS: [&str; 2] = ["GL_EXT_semaphore", "GL_EXT_semaphore_fd"];
 
-/// Whether the driver declares the extensions and has every call that is made here. That a name has an address says nothing:
-/// `eglGetProcAddress` has one for every name.
+/// Whether the driver declares the extensions and has every call that this module makes. An address alone proves
+/// nothing: `eglGetProcAddress` returns one for every name.
 pub(super) fn is_there(gl: &Gl, has: &dyn Fn(&str) -> bool) -> bool {
     EXTENSIONS.iter().all(|name| has(name))
         && gl.has_create_semaphore()
@@ -28,7 +28,7 @@ pub(super) fn is_there(gl: &Gl, has: &dyn Fn(&str) -> bool) -> bool {
         && gl.has_wait_semaphore()
 }
 
-/// A semaphore that is deleted once.
+/// An imported semaphore, deleted once.
 #[derive(Debug)]
 pub struct Semaphore {
     context: Arc<Context>,
@@ -36,7 +36,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// The descriptor stays the caller's: the driver gets a duplicate, which it owns once it succeeded.
+    /// Imports a semaphore. The caller keeps the descriptor; the driver gets a duplicate, which it owns after success.
     pub(super) fn import(context: Arc<Context>, fd: BorrowedFd<'_>) -> Result<Semaphore> {
         let driver = &context.driver;
         if !driver.info.caps.imports_semaphores {
@@ -66,18 +66,18 @@ impl hal::Semaphore for Semaphore {
 impl Drop for Semaphore {
     fn drop(&mut self) {
         let name = self.name;
-        // SAFETY: made by `import`, deleted once; whoever had it knew that nothing uses it any more.
+        // SAFETY: created by `import`, deleted once; its holder drops it only when no work uses it.
         self.context.delete(move |gl| unsafe { gl.delete_semaphore(name) });
     }
 }
 
-/// Behind everything so far; and flushed, since another API waits for it.
+/// Signals the semaphore after all work so far, and flushes, because another API waits for it.
 pub(super) fn signal(context: &Context, semaphore: &Semaphore) -> Result<()> {
     let name = semaphore.name;
     context.run(|gl| {
         context.settle(gl)?;
         with_buffers(context, |count, buffers| {
-            // SAFETY: the context is current; a live semaphore, and live buffers, as many as is said; no textures.
+            // SAFETY: the context is current; a live semaphore, and `count` live buffers; no textures.
             unsafe { gl.signal_semaphore(name, count, buffers, 0, ptr::null(), ptr::null()) }
         })?;
         // SAFETY: the context is current.
@@ -85,7 +85,7 @@ pub(super) fn signal(context: &Context, semaphore: &Semaphore) -> Result<()> {
     })
 }
 
-/// Before everything that follows.
+/// Makes all later work wait for the semaphore.
 pub(super) fn wait(context: &Context, semaphore: &Semaphore) -> Result<()> {
     let name = semaphore.name;
     context.run(|gl| {
@@ -96,7 +96,7 @@ pub(super) fn wait(context: &Context, semaphore: &Semaphore) -> Result<()> {
     })
 }
 
-/// On the context's thread, where buffers come and go.
+/// Calls with all external buffers. Runs on the context's thread, which modifies the list.
 fn with_buffers(
     context: &Context,
     call: impl FnOnce(u32, *const u32) -> Result<(), GlRefused>,

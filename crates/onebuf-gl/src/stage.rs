@@ -5,7 +5,7 @@ use onebuf_hal::{ContextHandles, Result, locks::Arc, watchdog::Post};
 use onebuf_sys::gl::{EglContext, EglDisplay, Gl, GlRefused, consts};
 use std::{fmt, ptr, time::Duration};
 
-/// OpenGL 4.3, core: it has compute shaders and storage blocks.
+/// OpenGL 4.3 core, which has compute shaders and storage blocks.
 const ATTRIBUTES: [i32; 7] = [
     consts::EGL_CONTEXT_MAJOR_VERSION,
     4,
@@ -16,7 +16,7 @@ const ATTRIBUTES: [i32; 7] = [
     consts::EGL_NONE,
 ];
 
-/// The thread and its context. Whatever is made in it keeps it.
+/// The thread and its context. Every object created in the context keeps it alive.
 pub(super) struct Stage {
     table: Arc<Gl>,
     display: EglDisplay,
@@ -25,12 +25,12 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Makes a context on a display that was initialised.
+    /// Creates a context on an initialised display.
     pub fn open(table: &Arc<Gl>, display: EglDisplay, post: &Arc<Post>) -> Result<Stage> {
         Stage::sharing(table, display, EglContext::NULL, post)
     }
 
-    /// The same with the objects of another context; null shares with none.
+    /// Creates a context that shares the objects of another; null shares with none.
     pub fn sharing(
         table: &Arc<Gl>,
         display: EglDisplay,
@@ -51,12 +51,12 @@ impl Stage {
         ContextHandles { context, display }
     }
 
-    /// Calls OpenGL, with the context current.
+    /// Calls OpenGL with the context current.
     pub fn run<T: Send>(&self, call: impl FnOnce(&Gl) -> Result<T> + Send) -> Result<T> {
         self.executor.run(|| call(&self.table))
     }
 
-    /// The same with another time to wait for a turn.
+    /// Like `run`, with another timeout for waiting in the thread's queue.
     pub fn run_within<T: Send>(
         &self,
         timeout: Duration,
@@ -65,18 +65,18 @@ impl Stage {
         self.executor.run_within(timeout, || call(&self.table))
     }
 
-    /// The same, and nobody waits: for what is to be deleted.
+    /// Calls OpenGL without waiting, for deletions.
     pub fn post(&self, call: impl FnOnce(&Gl) + Send + 'static) {
         let table = self.table.clone();
         self.executor.post(move || call(&table));
     }
 }
 
-/// A context, made and current; nothing is left of one that cannot be.
+/// Creates a context and makes it current; destroys it if that fails.
 fn enter(table: &Gl, display: EglDisplay, with: EglContext) -> Result<EglContext, GlRefused> {
     let none = ptr::null_mut();
-    // SAFETY: a display that was initialised; attributes that end as they must. `EGL_NO_CONFIG_KHR` is
-    // null; the context to share with is alive, or null.
+    // SAFETY: an initialised display; attributes with their terminator. `EGL_NO_CONFIG_KHR` is null; the context to
+    // share with is alive, or null.
     unsafe {
         table.egl_bind_api(consts::EGL_OPENGL_API)?;
         let context = table.egl_create_context(display, none, with, ATTRIBUTES.as_ptr())?;
@@ -87,10 +87,10 @@ fn enter(table: &Gl, display: EglDisplay, with: EglContext) -> Result<EglContext
     }
 }
 
-/// A context that is current goes when its thread lets go of it.
+/// Destroys a context; one that is current is destroyed when its thread releases it.
 fn leave(table: &Gl, display: EglDisplay, context: EglContext) {
-    // The display is not terminated: it is one for the whole process, and others may use it.
-    // SAFETY: made by `enter`, destroyed once; then this thread, which is ours, forgets all of EGL.
+    // The display is not terminated: the whole process shares it, and other code may use it.
+    // SAFETY: created by `enter`, destroyed once; then this thread, which is ours, releases its EGL state.
     let answers =
         unsafe { [table.egl_destroy_context(display, context), table.egl_release_thread()] };
     for refused in answers.into_iter().filter_map(Result::err) {

@@ -1,8 +1,7 @@
-//! Requested copies: reads, writes, fills, and between two memories of one device.
+//! Requested transfers: reads, writes, fills, and copies between two memories of one device.
 //!
-//! OpenGL reads into host memory synchronously, after whatever was enqueued before, however long that takes. So onebuf
-//! first waits for that, with a timeout. Writes copy their data.
-//! Ranges have been checked, and are not empty.
+//! OpenGL reads into host memory synchronously, after all earlier work, however long that takes. So onebuf first waits
+//! for that work, with a timeout. Writes copy their data. The adapter has checked the ranges; none is empty.
 
 use super::{
     context::Context,
@@ -14,21 +13,21 @@ use onebuf_hal::{Event as _, Result, locks::Arc};
 use onebuf_sys::gl::{Gl, GlRefused, consts};
 use std::ptr;
 
-/// The least that patterns of odd lengths are written with; the rest is copied from there.
+/// Size of the first piece of a fill that the driver has no call for; the rest is copied from it.
 const SEED_BYTES: usize = 4096;
 const SOURCE: u32 = consts::COPY_READ_BUFFER;
 
-/// Host memory on its way to the context's thread.
+/// A host address for the context's thread.
 #[derive(Clone, Copy)]
-struct Place(*mut u8);
+struct TransferAddress(*mut u8);
 
-// SAFETY: an address; the caller promises that the memory is for this call alone.
-unsafe impl Send for Place {}
+// SAFETY: an address; the caller guarantees that only this call uses the memory.
+unsafe impl Send for TransferAddress {}
 // SAFETY: as above.
-unsafe impl Sync for Place {}
+unsafe impl Sync for TransferAddress {}
 
-impl Place {
-    /// A method, since closures take a field without what is promised of the whole.
+impl TransferAddress {
+    /// A method, because a closure would capture the field alone, which is not `Send`.
     fn at(&self) -> *mut u8 {
         self.0
     }
@@ -47,10 +46,10 @@ pub(super) unsafe fn read(
 ) -> Result<Event> {
     context.mark()?.wait(context.driver.post.limit())?;
     match from.readable(offset) {
-        // SAFETY: the range lies inside the map, all work before is over, and its writes are visible; the caller's
-        // promise about `into`.
+        // SAFETY: the range is inside the map, all earlier work is over, and its writes are visible; the caller
+        // guarantees that `into` is valid.
         Some(seen) => unsafe { into.copy_from_nonoverlapping(seen.as_ptr(), bytes) },
-        None => read_buffer(context, from, from.byte(offset), Place(into), bytes)?,
+        None => read_buffer(context, from, from.byte(offset), TransferAddress(into), bytes)?,
     }
     Ok(Event::past(context.clone()))
 }
@@ -59,12 +58,13 @@ fn read_buffer(
     context: &Context,
     from: &Memory,
     at: usize,
-    into: Place,
+    into: TransferAddress,
     bytes: usize,
 ) -> Result<()> {
     let (name, shared) = (from.inner.name, from.is_shared());
     let (at, bytes) = (conv::signed(at), conv::signed(bytes));
-    // SAFETY: the context is current, the range inside of a live buffer, and `into` is the caller's promise.
+    // SAFETY: the context is current, the range is inside a live buffer, and the caller guarantees that `into` is
+    // valid.
     context.run(|gl| unsafe {
         gl.bind_buffer(SOURCE, name)?;
         match shared {
@@ -74,13 +74,18 @@ fn read_buffer(
     })
 }
 
-/// Through another buffer. On an H200 CUDA's turns cost 70 ms for 256 MiB of a buffer that `glGetBufferSubData` had read, and
-/// nothing that grows with the size otherwise.
+/// Reads through another buffer. On an H200, each CUDA hand-over of 256 MiB takes 70 ms after `glGetBufferSubData` has
+/// read the buffer; otherwise its cost does not grow with the size.
 ///
 /// # Safety
-/// The context is current, and a range of a live buffer bound as the source; `into` is valid for writes.
-unsafe fn read_aside(gl: &Gl, at: isize, bytes: isize, into: Place) -> Result<(), GlRefused> {
-    // SAFETY: the caller's promise; the buffer that is made here goes here.
+/// The context is current, and the range is in a live buffer bound as the source; `into` is valid for writes.
+unsafe fn read_aside(
+    gl: &Gl,
+    at: isize,
+    bytes: isize,
+    into: TransferAddress,
+) -> Result<(), GlRefused> {
+    // SAFETY: the caller guarantees this; the buffer created here is deleted here.
     unsafe {
         let staging = gl.create_buffer()?;
         let read = gl
@@ -104,10 +109,11 @@ pub(super) unsafe fn write(
     bytes: usize,
 ) -> Result<Event> {
     let at = to.byte(offset);
-    let from = Place(from.cast_mut());
+    let from = TransferAddress(from.cast_mut());
     let sync = context.run(|gl| {
         context.settle(gl)?;
-        // SAFETY: the context is current, the range inside of a live buffer, and `from` is the caller's promise.
+        // SAFETY: the context is current, the range is inside a live buffer, and the caller guarantees that `from` is
+        // valid.
         unsafe { put(gl, to, at, from.at(), bytes)? };
         context.fence(gl)
     })?;
@@ -115,7 +121,7 @@ pub(super) unsafe fn write(
 }
 
 /// # Safety
-/// The context is current, the range inside of a live buffer; `from` is valid for reads.
+/// The context is current, the range is inside a live buffer; `from` is valid for reads.
 unsafe fn put(
     gl: &Gl,
     to: &Memory,
@@ -124,7 +130,8 @@ unsafe fn put(
     bytes: usize,
 ) -> Result<(), GlRefused> {
     let (name, at, bytes) = (to.inner.name, conv::signed(at), conv::signed(bytes));
-    // SAFETY: the caller's promise; a buffer that is made here goes here, and OpenGL keeps what it copies from.
+    // SAFETY: the caller guarantees this; a buffer created here is deleted here, and OpenGL keeps its storage for the
+    // copy.
     unsafe {
         gl.bind_buffer(TARGET, name)?;
         if to.takes_writes() {
@@ -157,7 +164,7 @@ pub(super) fn fill(
     })
 }
 
-/// What a pattern is called when the driver repeats it.
+/// OpenGL's formats for a pattern that `glClearBufferSubData` repeats.
 struct Clear {
     internal: u32,
     format: u32,
@@ -191,8 +198,8 @@ impl Clear {
     ) -> Result<(), GlRefused> {
         let Clear { internal, format, kind } = *self;
         let (at, bytes) = (conv::signed(at), conv::signed(bytes));
-        // SAFETY: the context is current; a range of whole patterns inside of a live buffer; the pattern is as long
-        // as its format says, and copied.
+        // SAFETY: the context is current; a range of whole patterns inside a live buffer; the pattern has the length of
+        // its format, and is copied.
         unsafe {
             gl.bind_buffer(TARGET, name)?;
             gl.clear_buffer(TARGET, internal, at, bytes, format, kind, pattern.as_ptr().cast())
@@ -209,7 +216,7 @@ fn fill_by_doubling(
 ) -> Result<(), GlRefused> {
     let seed = pattern.repeat((SEED_BYTES / pattern.len()).max(1));
     let mut filled = seed.len().min(bytes);
-    // SAFETY: the context is current; everything lies inside of the range; the seed is copied.
+    // SAFETY: the context is current; all ranges are inside the buffer; the seed is copied.
     unsafe {
         put(gl, memory, at, seed.as_ptr(), filled)?;
         gl.bind_buffer(SOURCE, memory.inner.name)?;
@@ -233,7 +240,7 @@ pub(super) fn copy(
     let [source, target] = [from.byte(from_offset), to.byte(to_offset)].map(conv::signed);
     context.run(|gl| {
         context.settle(gl)?;
-        // SAFETY: the context is current; ranges inside of live buffers that do not overlap.
+        // SAFETY: the context is current; ranges inside live buffers that do not overlap.
         unsafe {
             gl.bind_buffer(SOURCE, from.inner.name)?;
             gl.bind_buffer(TARGET, to.inner.name)?;

@@ -9,7 +9,7 @@ use onebuf_hal::{
     },
 };
 
-/// As `docs/graft.md` promises.
+/// The bound that `docs/graft.md` promises.
 const BOUND: Bound = Bound { per_byte: 96, fixed: 1 << 20 };
 
 const HEAD: &str = ".version 8.8\n.target sm_90, texmode_independent\n.address_size 64\n";
@@ -62,7 +62,7 @@ fn fuzz_ptx() {
     .run();
 }
 
-/// The comments before an image are untrusted, too: images are kept in files.
+/// The comments before an image are untrusted too, because images are stored in files.
 #[test]
 fn fuzz_packings() {
     let text = "// onebuf packing 1\n// kernel k memory value:12 local:16 offset:2 dims group:32:2:1 from-zero static:48\n\

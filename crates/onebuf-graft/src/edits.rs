@@ -2,7 +2,7 @@
 
 use super::lex::Token;
 
-/// Pieces of a text to be replaced.
+/// Replacements of parts of a text.
 #[derive(Default)]
 pub(super) struct Edits(Vec<(usize, usize, String)>);
 

@@ -1,4 +1,4 @@
-//! PTX as tokens, each with its line.
+//! Splits PTX into tokens, each with its line.
 
 use super::Refusal;
 
@@ -6,14 +6,14 @@ use super::Refusal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'t> {
     pub text: &'t str,
-    /// Its first byte in the text.
+    /// The offset of its first byte in the text.
     pub at: usize,
     /// Line number, counted from 1.
     pub line: usize,
 }
 
 impl Token<'_> {
-    /// The first byte after it.
+    /// The offset of the first byte after it.
     pub fn end(&self) -> usize {
         self.at + self.text.len()
     }
@@ -29,13 +29,14 @@ impl Token<'_> {
     }
 }
 
-/// Instructions keep their dots, directives and registers their first letter.
+/// Whether a byte can be part of a word. Instructions include their dots; directives and registers include their first
+/// character.
 fn in_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_$%.".contains(&byte)
 }
 
-/// All tokens of a text, without comments and spaces. They are counted first, so that the list is no longer than
-/// needed: a token may be a single byte of text.
+/// Returns all tokens of a text, without comments and spaces. They are counted first, so that the list is no longer
+/// than needed: a token may be a single byte of text.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Refusal> {
     let mut count = 0;
     each_token(text, |_| count += 1)?;
@@ -60,7 +61,7 @@ fn each_token<'t>(text: &'t str, mut found: impl FnMut(Token<'t>)) -> Result<(),
     Ok(())
 }
 
-/// The length of the next piece, and whether it is a token.
+/// Returns the length of the next piece, and whether it is a token.
 fn measure(rest: &str) -> Result<(usize, bool), &'static str> {
     let bytes = rest.as_bytes();
     let run = |so: fn(u8) -> bool| bytes.iter().position(|byte| !so(*byte)).unwrap_or(bytes.len());
@@ -83,7 +84,7 @@ fn measure(rest: &str) -> Result<(usize, bool), &'static str> {
     }
 }
 
-/// How many more bytes belong to the word.
+/// Returns the number of bytes that belong to the word.
 fn word(rest: &str) -> usize {
     let ends = |byte: u8| byte == b'%' || !in_word(byte);
     rest.bytes().position(ends).unwrap_or(rest.len())

@@ -66,8 +66,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Rewrites PTX of NVIDIA's OpenCL compiler for CUDA. The result is for `Source::ptx`. It begins with comments that say
-/// how its kernels take their arguments.
+/// Rewrites PTX of NVIDIA's OpenCL compiler for CUDA. The result is for `Source::ptx`. It begins with comments that
+/// describe how its kernels take their arguments.
 ///
 /// ```
 /// let ptx = "
@@ -102,8 +102,9 @@ pub fn rewrite(ptx: &str) -> Result<String> {
 
 /// Experimental: never run on hardware. Rewrites a code object (version 3, 4 or 5) of AMD's OpenCL compiler for HIP.
 ///
-/// The rewritten metadata makes a launch pass the arguments that HIP's runtime fills differently from OpenCL's. The result is for
-/// `Source::binary` on a HIP device. It begins with comments that say how its kernels take their arguments. See `docs/graft.md`.
+/// The rewritten metadata makes a launch pass the arguments that HIP's runtime fills differently from OpenCL's. The
+/// result is for `Source::binary` on a HIP device. It begins with comments that describe how its kernels take their
+/// arguments. See `docs/graft.md`.
 ///
 /// ```
 /// let refused = onebuf_graft::rewrite_code_object(b"\x7fELF and no more").unwrap_err();
@@ -122,7 +123,7 @@ pub fn rewrite_code_object(object: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// Wraps an OpenCL SPIR-V module for a HIP runtime over OpenCL (chipStar). The module stays unchanged. The result is
-/// for `Source::binary` on such a device. It begins with comments that say how its kernels take their arguments.
+/// for `Source::binary` on such a device. It begins with comments that describe how its kernels take their arguments.
 ///
 /// ```
 /// let refused = onebuf_graft::rewrite_spirv(b"\x03\x02#\x07 and no more").unwrap_err();
@@ -141,7 +142,7 @@ pub fn rewrite_spirv(module: &[u8]) -> Result<Vec<u8>> {
     })
 }
 
-/// Tests of parsers measure what they allocate.
+/// Tests of the parsers measure their allocations.
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 #[global_allocator]
 static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::meter::Counting;

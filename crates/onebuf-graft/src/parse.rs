@@ -1,5 +1,5 @@
-//! Parses the relevant parts of a PTX module: its head, its functions with their parameters, and where each statement
-//! begins and ends. The assembler checks what instructions compute.
+//! Parses the relevant parts of a PTX module: its head, its functions with their parameters, and the extent of each
+//! statement. The assembler checks the instructions themselves.
 
 use super::{Refusal, lex::Token};
 
@@ -20,11 +20,11 @@ pub(super) struct Function<'t> {
     pub is_entry: bool,
     pub name: Token<'t>,
     pub params: Vec<Param<'t>>,
-    /// The token after the last parameter; none if there is no list.
+    /// The token after the last parameter; `None` if there is no list.
     pub close: Option<Token<'t>>,
-    /// What is between the parameters and the body, such as `.reqntid 32, 2, 1`.
+    /// The words between the parameters and the body, such as `.reqntid 32, 2, 1`.
     pub tuning: &'t [Token<'t>],
-    /// None for a declaration.
+    /// `None` for a declaration.
     pub body: Option<Vec<Statement<'t>>>,
 }
 
@@ -35,11 +35,11 @@ pub(super) struct Param<'t> {
     pub pointer: Option<Pointer<'t>>,
 }
 
-/// What a parameter says about the memory that it points to.
+/// A parameter's declaration of the memory that it points to.
 pub(super) struct Pointer<'t> {
-    /// The token `.ptr`.
+    /// The words from `.ptr` to the alignment.
     pub words: &'t [Token<'t>],
-    /// Such as `.shared`; none for a generic address.
+    /// The address space, such as `.shared`; `None` for a generic address.
     pub space: Option<Token<'t>>,
     pub align: usize,
 }
@@ -185,7 +185,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A word and the brackets after it; returns the closing one.
+    /// Skips a word and the braces after it; returns the closing one.
     fn skip_braces(&mut self) -> Result<Token<'t>, Refusal> {
         self.take()?;
         self.expect("{")?;
@@ -230,7 +230,7 @@ impl<'t> Parser<'t> {
         Ok(Function { is_entry, name, params, close, tuning, body })
     }
 
-    /// Directives that bound a launch or guide the compiler, and their numbers.
+    /// Parses directives that bound a launch or guide the compiler, and their numbers.
     fn tuning(&mut self) -> Result<&'t [Token<'t>], Refusal> {
         let known = [".reqntid", ".maxntid", ".minnctapersm", ".maxnreg", ".noreturn", ","];
         let start = self.next;
@@ -244,7 +244,7 @@ impl<'t> Parser<'t> {
         Ok(self.since(start))
     }
 
-    /// A list in brackets, and its closing bracket.
+    /// Parses a list in parentheses; also returns the closing one.
     fn params(&mut self) -> Result<(Vec<Param<'t>>, Token<'t>), Refusal> {
         self.expect("(")?;
         let mut params = Vec::new();
@@ -299,7 +299,7 @@ impl<'t> Parser<'t> {
         Ok(Pointer { words: self.since(start), space, align })
     }
 
-    /// Statements up to the closing bracket of the body; inner scopes are treated as statements.
+    /// Parses statements up to the closing brace of the body; inner scopes are treated as statements.
     fn body(&mut self) -> Result<Vec<Statement<'t>>, Refusal> {
         let (mut statements, mut depth) = (Vec::new(), 1usize);
         loop {
@@ -316,7 +316,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The statement whose first word was read.
+    /// Parses the statement whose first word was read.
     fn statement(&mut self) -> Result<Statement<'t>, Refusal> {
         let first = self.next - 1;
         self.until_semicolon()?;
@@ -337,7 +337,7 @@ fn strange_type(kind: &Token<'_>) -> Refusal {
     Refusal::at(kind, format!("a parameter of type `{}`: {why}", kind.text))
 }
 
-/// The size of a parameter's type, if it is a number.
+/// Returns the size of a parameter's type if it is numeric.
 fn type_bytes(name: &str) -> Option<usize> {
     Some(match name {
         ".b8" | ".u8" | ".s8" => 1,

@@ -68,7 +68,7 @@ impl<'t> Registers<'t> {
         self.names.contains(name) || numbered()
     }
 
-    /// Whether a word is no register, one of the body's, or a special register.
+    /// Whether a word is not a register, or is one of the body's or a known special register.
     pub fn knows(&self, word: &Token<'_>) -> bool {
         let name = word.text.split('.').next().unwrap_or_default();
         !word.text.starts_with('%') || MACHINE.contains(&name) || self.has(name)

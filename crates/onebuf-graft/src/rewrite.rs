@@ -51,7 +51,7 @@ pub(super) fn rewrite(text: &str) -> Result<String, Refusal> {
     }
 }
 
-/// Whether every declared function is also defined. `printf` is not.
+/// Checks that every declared function is also defined, which `printf` is not.
 fn check_definitions(module: &PtxModule<'_>) -> Result<(), Refusal> {
     let functions = &module.functions;
     let defined: HashSet<&str> =
@@ -75,7 +75,7 @@ fn takes_constant_memory(function: &Function<'_>) -> bool {
     function.params.iter().any(|param| space_of(param) == Some(".const"))
 }
 
-/// CUDA uses the other texture mode.
+/// Removes OpenCL's texture mode, which CUDA does not use.
 fn target(module: &PtxModule<'_>, edits: &mut Edits) -> Result<(), Refusal> {
     let mut before = None;
     for word in module.target.iter().filter(|word| !word.is(",")) {
@@ -95,7 +95,7 @@ fn target(module: &PtxModule<'_>, edits: &mut Edits) -> Result<(), Refusal> {
     }
 }
 
-/// Memory of numbers is the same in both APIs; textures and similar objects are not.
+/// Checks a module variable: numbers mean the same in both APIs; textures and similar objects do not.
 fn check_variable(variable: &Variable<'_>) -> Result<(), Refusal> {
     let known = |word: &str| {
         let number = word.strip_prefix('.').is_some_and(|rest| {
@@ -119,7 +119,7 @@ fn check_name(word: &Token<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// Rewrites a function that kernels call; returns whether it uses the global offset, which is then zero.
+/// Rewrites a function that kernels call. Returns whether it uses the global offset, which is then zero.
 fn plain(function: &Function<'_>, edits: &mut Edits) -> Result<bool, Refusal> {
     check_name(&function.name)?;
     if let Some(param) = function.params.iter().find(|param| param.pointer.is_some()) {
@@ -139,7 +139,7 @@ fn plain(function: &Function<'_>, edits: &mut Edits) -> Result<bool, Refusal> {
                 edits.replace(&register, &register, "0");
             }
             Some(EnvRead { what: Told::Hidden(Hidden::Dims), register, .. }) => {
-                let why = "`get_work_dim` inside of a function that stayed one";
+                let why = "`get_work_dim` inside a function that was not inlined";
                 return Err(Refusal::at(&register, why));
             }
             None => {}
@@ -148,7 +148,7 @@ fn plain(function: &Function<'_>, edits: &mut Edits) -> Result<bool, Refusal> {
     Ok(asks)
 }
 
-/// What an environment register holds.
+/// The replacement for an environment register.
 #[derive(Clone, Copy)]
 enum Told {
     /// A value that needs no parameter.
@@ -156,8 +156,9 @@ enum Told {
     Hidden(Hidden),
 }
 
-/// From what NVIDIA's compiler generates for each index function. OpenCL's driver may split a launch into several; the
-/// first three registers and those of groups exist for that. A CUDA launch is never split.
+/// Returns the meaning of an environment register, derived from what NVIDIA's compiler generates for each index
+/// function. OpenCL's driver may split a launch into several; the first three registers and those of groups exist for
+/// that. A CUDA launch is never split.
 fn meaning(name: &str) -> Option<Told> {
     let number: usize = name.strip_prefix("%envreg")?.parse().ok()?;
     Some(match number {
@@ -191,7 +192,10 @@ impl<'t> EnvRead<'t> {
             {
                 Ok(Some(Self { to: *to, register: *register, what }))
             }
-            _ => Err(Refusal::at(register, format!("`{}` read by no `mov`", register.text))),
+            _ => Err(Refusal::at(
+                register,
+                format!("`{}` is not read by a plain `mov`", register.text),
+            )),
         }
     }
 }
@@ -200,7 +204,7 @@ impl<'t> EnvRead<'t> {
 const REFUSED: [&str; 9] =
     ["tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep", "trap_handler"];
 
-/// Whether a statement means the same in both APIs.
+/// Checks that a statement means the same in both APIs.
 fn check(statement: &Statement<'_>, registers: &Registers<'_>) -> Result<(), Refusal> {
     let words = statement.words;
     words.iter().try_for_each(check_name)?;
@@ -264,7 +268,7 @@ impl<'e, 't> KernelRewriter<'e, 't> {
         })
     }
 
-    /// Where an argument goes; a parameter of local memory becomes a plain number.
+    /// Returns the slot of an argument; a parameter of local memory becomes a plain number.
     fn slot(&mut self, param: &Param<'t>) -> Result<Slot, Refusal> {
         check_name(&param.name)?;
         let Some(pointer) = &param.pointer else { return Ok(Slot::Value(param.bytes)) };
@@ -290,7 +294,7 @@ impl<'e, 't> KernelRewriter<'e, 't> {
         }
     }
 
-    /// The address of local memory: the launch passes only an offset.
+    /// Rewrites a load of local memory's address: the launch passes only an offset.
     fn local(&mut self, statement: &Statement<'t>) -> Result<(), Refusal> {
         let named = |word: &&Token<'_>| self.locals.contains(word.text);
         let Some(name) = statement.words.iter().find(named) else { return Ok(()) };
@@ -310,7 +314,7 @@ impl<'e, 't> KernelRewriter<'e, 't> {
                 );
                 Ok(())
             }
-            _ => Err(Refusal::at(name, format!("`{}` read by no plain load", name.text))),
+            _ => Err(Refusal::at(name, format!("`{}` is not read by a plain load", name.text))),
         }
     }
 
@@ -335,7 +339,7 @@ impl<'e, 't> KernelRewriter<'e, 't> {
         let params: Vec<_> =
             (0..self.hidden.len()).map(|at| format!(".param .u32 onebuf_told_{at}")).collect();
         let Some(close) = self.function.close.as_ref() else {
-            // Without a parameter list there is nothing to close: the list goes after the name.
+            // There is no parameter list, so one is inserted after the name.
             let list = format!("({})", params.join(", "));
             self.edits.insert_behind(&self.function.name, list);
             return Ok(());
@@ -345,7 +349,7 @@ impl<'e, 't> KernelRewriter<'e, 't> {
         Ok(())
     }
 
-    /// The group size that the kernel requires.
+    /// Returns the group size that the kernel requires.
     fn group(&self) -> Result<Option<[usize; 3]>, Refusal> {
         let words = self.function.tuning;
         let Some(at) = words.iter().position(|word| word.is(".reqntid")) else { return Ok(None) };

@@ -1,8 +1,8 @@
-//! The rewriter on small texts; `conformance/tests/graft` has it on those of a real compiler.
+//! Tests of the rewriter on small texts; `conformance/tests/graft` runs it on a real compiler's output.
 
 use super::rewrite;
 
-/// A kernel of one parameter, with these statements.
+/// A kernel with one parameter and these statements.
 fn kernel(param: &str, body: &str) -> String {
     format!(
         ".version 8.8\n.target sm_90, texmode_independent\n.address_size 64\n\
@@ -48,9 +48,9 @@ fn local_memory_is_found_by_its_offset() {
     assert!(text.contains("[p];\n\t{ .reg .b64 %onebuf_at;"), "{text}");
     assert_eq!(text.matches(".extern .shared .align 128").count(), 1);
     assert!(!rewrite(&global("")).unwrap().contains(".extern"));
-    refuses(&local("mov.u64 %rd1, p;"), 9, "`p` read by no plain load");
-    refuses(&local("@%p1 ld.param.u64 %rd1, [p];"), 9, "read by no plain load");
-    refuses(&local("ld.param.u32 %r1, [p+4];"), 9, "read by no plain load");
+    refuses(&local("mov.u64 %rd1, p;"), 9, "`p` is not read by a plain load");
+    refuses(&local("@%p1 ld.param.u64 %rd1, [p];"), 9, "not read by a plain load");
+    refuses(&local("ld.param.u32 %r1, [p+4];"), 9, "not read by a plain load");
     refuses(&kernel(".ptr .shared .align 3", ""), 4, "another kind");
     refuses(&kernel(".ptr .local .align 4", ""), 4, "another kind");
     refuses(&kernel(".ptr .align 4", ""), 4, "another kind");
@@ -59,8 +59,8 @@ fn local_memory_is_found_by_its_offset() {
 #[test]
 fn what_is_not_known_is_refused() {
     refuses(&global("mov.b32 %r1, %envreg10;"), 9, "`%envreg10`, which is not known");
-    refuses(&global("\nadd.s32 %r1, %envreg3, 1;"), 10, "read by no `mov`");
-    refuses(&global("@%p1 mov.b32 %r1, %envreg3;"), 9, "read by no `mov`");
+    refuses(&global("\nadd.s32 %r1, %envreg3, 1;"), 10, "not read by a plain `mov`");
+    refuses(&global("@%p1 mov.b32 %r1, %envreg3;"), 9, "not read by a plain `mov`");
     refuses(&global("mov.b32 %r9, 1;"), 9, "the register `%r9`");
     refuses(&global("mov.u32 %r1, %dynamic_smem_size;"), 9, "`%dynamic_smem_size`");
     refuses(&global("tex.2d.v4.f32.s32 {%r1, %r2, %r3, %r4}, [t, s, {%r5, %r6}];"), 9, "images");

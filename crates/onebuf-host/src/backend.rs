@@ -1,7 +1,7 @@
-//! The CPU as a backend: always there, and nothing is loaded.
+//! The CPU as a backend. It is always available and loads no library.
 //!
 //! # Safety
-//! The contract of [`Backend`] is what the other files of this backend keep.
+//! The other files of this backend keep the contract of [`Backend`].
 
 #![allow(unsafe_code)]
 
@@ -17,11 +17,11 @@ use onebuf_hal::{
     typed::{ApiTypes, NoSemaphore},
 };
 
-/// The CPU of this machine.
+/// The backend for this machine's CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct HostBackend;
 
-// SAFETY: pages stay mapped while memory of them lives, and work is over when it was enqueued.
+// SAFETY: pages stay mapped while a memory of them exists, and work is over when the call that enqueues it returns.
 unsafe impl Backend for HostBackend {
     fn api(&self) -> Api {
         API

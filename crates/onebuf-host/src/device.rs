@@ -1,7 +1,7 @@
-//! What the operating system says of the CPU.
+//! The CPU as a device, with the properties that the operating system reports.
 //!
 //! # Safety
-//! What `hal` asks of a device holds by construction: see the `SAFETY` comment.
+//! The device keeps `hal`'s contract by construction: see the `SAFETY` comment.
 
 #![allow(unsafe_code)]
 
@@ -24,18 +24,18 @@ const ALIGN_BYTES: usize = 64;
 pub struct HostDevice {
     info: Arc<DeviceInfo>,
     domain: Domain,
-    /// Whose limit its queues wait for others' events.
+    /// Its limit bounds how long queues wait for events of other devices.
     post: Arc<Post>,
 }
 
 impl HostDevice {
-    /// Asks the operating system what it runs on. The domain must be this device's alone in its hub.
+    /// Queries the operating system for the CPU's properties. The domain must be unique in its hub.
     pub fn new(domain: Domain) -> Self {
         HostDevice { info: Arc::new(read_info()), domain, post: Post::new("host", "the host") }
     }
 }
 
-// SAFETY: pages stay mapped while memory of them lives, and an import keeps its owner.
+// SAFETY: pages stay mapped while a memory of them exists, and an import keeps its owner.
 unsafe impl TypedDevice for HostDevice {
     type Types = HostBackend;
 
@@ -56,7 +56,7 @@ unsafe impl TypedDevice for HostDevice {
         Ok(memory)
     }
 
-    /// Pages are there already: those of a file may be more than there is memory.
+    /// No limit: the pages exist already, and a file's may exceed physical memory.
     fn import_host_limit(&self) -> u64 {
         0
     }
@@ -93,7 +93,7 @@ unsafe impl TypedDevice for HostDevice {
     }
 }
 
-/// The file of pages that have one.
+/// The file of pages that are backed by one.
 struct FileOf(Arc<HostPages>);
 
 impl AsFd for FileOf {
@@ -127,7 +127,7 @@ fn caps(memory_bytes: u64) -> Caps {
         imports: Vec::new(),
         align_bytes: ALIGN_BYTES,
         unified_memory: true,
-        // The kernel hands out more than there is and kills the process on use.
+        // The kernel overcommits, and kills the process when the pages are used.
         max_alloc_bytes: memory_bytes,
         local_memory_bytes: 0,
         // A native kernel is called once for the whole grid, so groups have no meaning and no limit.
@@ -158,10 +158,10 @@ fn compute_units() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }
 
-/// Not there on every architecture.
+/// Returns the CPU's model name, which not every architecture reports.
 fn cpu_name() -> Option<String> {
     if cfg!(miri) {
-        return None; // miri keeps files away
+        return None; // Miri isolates the file system
     }
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     model_name(&text)

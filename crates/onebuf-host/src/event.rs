@@ -1,7 +1,7 @@
 //! Events of work that is already done.
 //!
 //! # Safety
-//! What `hal` asks of an event holds by construction: see the `SAFETY` comment.
+//! The event keeps `hal`'s contract by construction: see the `SAFETY` comment.
 
 #![allow(unsafe_code)]
 
@@ -12,11 +12,11 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Done {
     pub(super) domain: Domain,
-    /// When its work ran, on a queue that was opened for profiling.
+    /// When its work ran, on a queue opened with profiling.
     pub(super) profile: Option<Profile>,
 }
 
-// SAFETY: it is made when its work is over.
+// SAFETY: it is created when its work is over.
 unsafe impl Event for Done {
     fn domain(&self) -> Domain {
         self.domain

@@ -1,8 +1,8 @@
 //! The CPU of this machine, and ordinary pages of this process.
 //!
-//! Work runs at once, on the thread that enqueues it, so every event is complete when it is created and there is never
-//! a hand-over. Kernels are functions of this process ([`NativeKernel`](onebuf_hal::NativeKernel)). Other devices can
-//! import its pages.
+//! Work runs immediately on the thread that enqueues it, so every event is complete when it is created, and no
+//! hand-over is needed. Kernels are functions of this process ([`NativeKernel`](onebuf_hal::NativeKernel)). Other
+//! devices can import its pages.
 
 mod backend;
 mod device;

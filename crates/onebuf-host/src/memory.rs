@@ -1,7 +1,7 @@
-//! Host pages as a device's memory: the CPU's own, or somebody else's.
+//! Host pages as a device's memory: allocated by onebuf, or imported.
 //!
 //! # Safety
-//! Pages are written here only before anybody else knows them.
+//! This file writes pages only before any other code can reach them.
 
 #![allow(unsafe_code)]
 
@@ -14,20 +14,20 @@ use onebuf_hal::{
 };
 use std::{any::Any, ptr::NonNull};
 
-/// Host pages that the CPU uses where they lie.
+/// Host pages that the CPU uses in place.
 #[derive(Debug)]
 pub struct HostMemory {
     domain: Domain,
     info: Arc<DeviceInfo>,
     range: HostRange,
-    /// There when onebuf allocated them.
+    /// Set if onebuf allocated them.
     pages: Option<Arc<HostPages>>,
-    /// A part of another memory.
+    /// Whether it is a region of another memory.
     part: bool,
 }
 
 impl HostMemory {
-    /// Pages of our own.
+    /// Wraps pages that onebuf allocated.
     pub(super) fn from_pages(
         domain: Domain,
         info: &Arc<DeviceInfo>,
@@ -38,24 +38,24 @@ impl HostMemory {
         HostMemory { domain, info: info.clone(), range, pages: Some(pages), part: false }
     }
 
-    /// Pages that somebody else allocated.
+    /// Wraps pages that other code allocated.
     pub(super) fn from_range(domain: Domain, info: &Arc<DeviceInfo>, range: HostRange) -> Self {
         HostMemory { domain, info: info.clone(), range, pages: None, part: false }
     }
 
-    /// What new pages hold.
+    /// Writes the initial contents of new pages.
     pub(super) fn initialise(&self, contents: &[u8]) -> Result<()> {
-        // SAFETY: our pages, as long as said, and nobody else has them yet.
+        // SAFETY: pages of `bytes` bytes that no other code can reach yet.
         unsafe { native::initialise(self.range.pointer, self.range.bytes, contents) }
     }
 
-    /// First byte.
+    /// The first byte.
     pub(super) fn pointer(&self) -> NonNull<u8> {
         self.range.pointer
     }
 }
 
-// SAFETY: the range stays mapped while its owner lives, which this holds; a part lies inside of it.
+// SAFETY: the range stays mapped while its owner lives, which this holds; a region lies inside it.
 unsafe impl TypedMemory for HostMemory {
     type Types = HostBackend;
 
@@ -67,7 +67,7 @@ unsafe impl TypedMemory for HostMemory {
         &self.info
     }
 
-    /// The process's memory is one allocation: two ranges may be of the same pages, whoever they came from.
+    /// The process's memory counts as one allocation: two ranges may share pages, whatever their origin.
     fn part(&self) -> AllocationPart {
         AllocationPart {
             allocation: 0,

@@ -35,7 +35,7 @@ unsafe impl Send for HostPages {}
 unsafe impl Sync for HostPages {}
 
 impl HostPages {
-    /// Maps so many bytes, rounded up to whole pages, aligned to a page or to `align` if that is more.
+    /// Maps `bytes`, rounded up to whole pages, aligned to a page, or to `align` if that is more.
     pub fn new(bytes: usize, align: usize) -> Result<Self> {
         if bytes == 0 || !align.is_power_of_two() {
             return Err(Error::invalid(format!(
@@ -48,35 +48,35 @@ impl HostPages {
         Ok(HostPages { map: Map::new(bytes, align)?, bytes })
     }
 
-    /// Maps all of another process's file, which has to be a sealed memfd of exactly so many bytes.
+    /// Maps the whole file of another process, which must be a sealed memfd of exactly `bytes` bytes.
     ///
     /// # Errors
-    /// [`Error::PeerRefused`] that says what it is instead.
+    /// [`Error::PeerRefused`] with what the file is instead.
     pub fn of_file(file: OwnedFd, bytes: usize) -> Result<Self> {
         Ok(HostPages { map: Map::of_file(file, bytes)?, bytes })
     }
 
-    /// First byte.
+    /// The first byte.
     pub fn pointer(&self) -> NonNull<u8> {
         self.map.pointer()
     }
 
-    /// How many bytes were asked for.
+    /// The requested number of bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The file behind the pages, sealed; `None` where the kernel gave none, or it is another process's.
+    /// The sealed file behind the pages; `None` if it could not be created or sealed, or is another process's.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.map.file()
     }
 
-    /// How many bytes the file has: whole pages.
+    /// The size of the file, in whole pages.
     pub fn file_bytes(&self) -> usize {
         self.map.len()
     }
 
-    /// How they came out. Looks at the mapping as it is now, so it is not for hot paths.
+    /// Describes how the pages are backed. Reads the current mapping, so it is not for hot paths.
     pub fn remark(&self) -> String {
         self.map.remark()
     }
@@ -118,18 +118,18 @@ mod mapped {
         base: NonNull<u8>,
         len: usize,
         file: File,
-        /// What the kernel said to huge pages; `None` where they were not asked for.
+        /// The kernel's answer to the request for huge pages; `None` if they were not requested.
         huge: Option<Result<(), Errno>>,
     }
 
-    /// What backs the pages.
+    /// The file that backs the pages.
     #[derive(Debug)]
     enum File {
         Sealed(OwnedFd),
-        /// Nobody else has it, so no harm is done.
+        /// Never passed to another process, so it need not be sealed.
         Unsealed(Errno),
         None(Errno),
-        /// Another process's, sealed. The mapping keeps it.
+        /// Another process's sealed file. The mapping keeps it alive.
         Theirs,
     }
 
@@ -227,7 +227,7 @@ mod mapped {
     }
 
     fn page_bytes() -> usize {
-        // SAFETY: it reads a constant of the system.
+        // SAFETY: `sysconf` has no preconditions.
         let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
     }
@@ -250,13 +250,13 @@ mod mapped {
         Ok(file)
     }
 
-    /// Whoever gets the file can then not cut pages off under our feet.
+    /// Seals the file, so that no process that receives it can truncate it.
     fn seal(file: &OwnedFd) -> Result<(), Errno> {
         fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
     }
 
-    /// Whether a file of another process can be mapped without trusting it: if it could be truncated, or had missing
-    /// huge pages, an access would kill this process.
+    /// Checks that a file of another process can be mapped without trusting it: if it could be truncated, or had
+    /// missing huge pages, an access would kill this process.
     fn check_foreign(file: &OwnedFd, bytes: usize) -> Result<()> {
         const TMPFS: i64 = 0x0102_1994;
         let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
@@ -277,7 +277,7 @@ mod mapped {
         Ok(())
     }
 
-    /// Maps at an aligned address. Alignment for huge pages is a wish, the caller's is a must.
+    /// Maps at an aligned address. The caller's alignment is required, that of huge pages is attempted.
     fn place(len: usize, align: usize, file: Option<BorrowedFd<'_>>) -> Result<NonNull<u8>, Errno> {
         let wish = if len >= HUGE_BYTES { align.max(HUGE_BYTES) } else { align };
         let placed = place_aligned(len, wish, file);
@@ -296,7 +296,7 @@ mod mapped {
             let target = free_address(len, align)?;
             match map_at(target, len, file, MapFlags::FIXED_NOREPLACE) {
                 Ok(base) if base.as_ptr().cast() == target => return Ok(base),
-                // A kernel before 4.17 takes the address as a hint only.
+                // Kernels before 4.17 treat the address as a hint.
                 Ok(base) => unmap(base.as_ptr().cast(), len),
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),
@@ -305,7 +305,7 @@ mod mapped {
         Err(Errno::NOMEM)
     }
 
-    /// An aligned address with so much free space behind it, a moment ago.
+    /// Returns an aligned address that was followed by `len` free bytes a moment ago.
     fn free_address(len: usize, align: usize) -> Result<*mut c_void, Errno> {
         let room = len.checked_add(align).ok_or(Errno::NOMEM)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -315,7 +315,7 @@ mod mapped {
         Ok(found.map_addr(|addr| addr.next_multiple_of(align)))
     }
 
-    /// `flags` never holds `FIXED`.
+    /// Maps the file or anonymous pages. `flags` never contains `FIXED`.
     fn map_at(
         at: *mut c_void,
         len: usize,
@@ -323,7 +323,7 @@ mod mapped {
         flags: MapFlags,
     ) -> Result<NonNull<u8>, Errno> {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // Shared, so that a fork leaves pinned pages where the device expects them.
+        // Shared, so that after a fork pinned pages stay where the device expects them.
         let flags = flags | MapFlags::SHARED;
         // SAFETY: without `MAP_FIXED` a new mapping replaces no existing one.
         let base = unsafe {
@@ -335,17 +335,17 @@ mod mapped {
         NonNull::new(base.cast()).ok_or(Errno::NOMEM)
     }
 
-    /// Only for ranges that this file has mapped and still owns.
+    /// Unmaps a range that this file has mapped and still owns.
     fn unmap(base: *mut c_void, len: usize) {
-        // SAFETY: the callers own the range, and nobody holds a reference into it: the pages' owner is
-        // being dropped, or nobody has seen the address yet.
+        // SAFETY: the callers own the range, and no reference into it exists: the pages' owner is being dropped, or the
+        // address has not been returned yet.
         if let Err(errno) = unsafe { munmap(base, len) } {
             tracing::error!("munmap of {len} bytes: {}", text(errno));
         }
     }
 }
 
-/// Miri knows no `mmap`: the same promises from the heap.
+/// Miri does not support `mmap`: the same guarantees from the heap.
 #[cfg(miri)]
 mod on_heap {
     use super::out_of_memory;
@@ -366,13 +366,13 @@ mod on_heap {
         pub(super) fn new(bytes: usize, align: usize) -> Result<Self> {
             let layout = Layout::from_size_align(bytes, align.max(4096))
                 .map_err(|_| out_of_memory(bytes))?;
-            // SAFETY: the layout is not empty, `HostPages::new` has seen to that.
+            // SAFETY: the layout is not empty; `HostPages::new` has checked that.
             let base = NonNull::new(unsafe { alloc_zeroed(layout) });
             Ok(Map { base: base.ok_or_else(|| out_of_memory(bytes))?, layout })
         }
 
         pub(super) fn of_file(_: OwnedFd, _: usize) -> Result<Self> {
-            Err(Error::unsupported("another process's pages", "a kernel"))
+            Err(Error::unsupported("mapping another process's pages", "a run without miri"))
         }
 
         pub(super) fn pointer(&self) -> NonNull<u8> {
@@ -400,7 +400,7 @@ mod on_heap {
     }
 }
 
-/// How much of the address range the kernel maps with huge pages, from the text of `smaps`.
+/// Returns how much of the address range is mapped with huge pages, from the text of `smaps`.
 #[cfg_attr(miri, allow(dead_code))]
 fn huge_kib(smaps: &str, start: u64, end: u64) -> u64 {
     let mut inside = false;
@@ -449,7 +449,7 @@ ShmemPmdMapped:     4096 kB
             let address = pages.pointer().addr().get();
             assert_eq!(address % align.max(4096), 0, "{bytes} bytes aligned to {align}");
             assert_eq!(pages.bytes(), bytes);
-            // SAFETY: the pages are mapped, zeroed and used by nobody else.
+            // SAFETY: the pages are mapped, zeroed, and used by no other code.
             let slice = unsafe { std::slice::from_raw_parts(pages.pointer().as_ptr(), bytes) };
             assert!(slice.iter().step_by(512).chain(slice.last()).all(|byte| *byte == 0));
         }
@@ -502,7 +502,7 @@ ShmemPmdMapped:     4096 kB
             let file = mine.file().unwrap().try_clone_to_owned().unwrap();
             let theirs = HostPages::of_file(file, mine.file_bytes()).unwrap();
             assert_ne!(mine.pointer(), theirs.pointer());
-            // SAFETY: both are mapped, and this thread alone touches them.
+            // SAFETY: both are mapped, and only this thread accesses them.
             unsafe {
                 mine.pointer().add(8192).write(7);
                 assert_eq!(theirs.pointer().add(8192).read(), 7);
@@ -525,7 +525,7 @@ ShmemPmdMapped:     4096 kB
             refused(device, 4096, "not a memfd");
             let plain = tempfile::tempfile().unwrap();
             plain.set_len(4096).unwrap();
-            // On a tmpfs it has the one seal that no memory of ours has alone.
+            // On a tmpfs it has only one seal, `F_SEAL_SEAL`.
             let error = HostPages::of_file(plain.into(), 4096).unwrap_err();
             assert!(matches!(error, Error::PeerRefused { .. }), "{error}");
         }

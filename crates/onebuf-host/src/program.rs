@@ -5,5 +5,5 @@ use onebuf_hal::native::{NativeCode, NativeProgram};
 /// The native kernels of a source.
 pub type HostProgram = NativeProgram;
 
-/// One of them.
+/// One native kernel.
 pub type HostKernel = NativeCode;

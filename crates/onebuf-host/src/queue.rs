@@ -1,11 +1,11 @@
-//! A queue that runs everything at once, on the thread that enqueues it.
+//! A queue that runs all work immediately, on the thread that enqueues it.
 //!
 //! # Safety
 //!
-//! Every access is to a range that was checked to lie inside its memory, whose pages a [`HostMemory`] keeps
-//! mapped. Transfers go through [`VolatileBytes`]: another process may write the pages, or another mapping in
-//! this one, whatever guards say. Only kernels rely on exclusive access: by the contract of `hal`, the
-//! caller that launches one holds a guard of a buffer that no other process sees.
+//! Every access is to a range that was checked to lie inside its memory, whose pages a [`HostMemory`] keeps mapped.
+//! Transfers use [`VolatileBytes`], because another process, or another mapping in this one, may write the pages
+//! regardless of access guards. Only kernels rely on exclusive access: by the contract of `hal`, the caller that
+//! launches one holds a guard of a buffer that no other process sees.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ use onebuf_hal::{
 };
 use std::time::Instant;
 
-/// Kernels with more arguments cost an allocation per launch.
+/// Launches with more arguments than this allocate.
 const FEW: usize = 8;
 
 /// The calling thread, as a queue.
@@ -26,10 +26,10 @@ const FEW: usize = 8;
 pub struct HostQueue {
     domain: Domain,
     info: Arc<DeviceInfo>,
-    /// When it was opened; its clock starts there.
+    /// When it was opened: the origin of its clock.
     opened: Instant,
     profiling: bool,
-    /// Its limit is how long `wait_for` blocks the caller.
+    /// Its limit bounds how long `wait_for` blocks the caller.
     post: Arc<Post>,
 }
 
@@ -48,7 +48,7 @@ impl HostQueue {
         self.opened.elapsed().as_nanos() as u64
     }
 
-    /// Runs something, and gives an event that knows when it ran.
+    /// Runs work, and returns an event with its times if the queue is profiled.
     fn timed(&self, work: impl FnOnce() -> Result<()>) -> Result<Done> {
         let started_ns = self.now_ns();
         work()?;
@@ -64,7 +64,7 @@ impl HostQueue {
 }
 
 fn volatile(memory: &HostMemory) -> VolatileBytes<'_> {
-    // SAFETY: it has so many bytes, mapped for as long as it is borrowed.
+    // SAFETY: the memory has this many bytes, mapped for as long as it is borrowed.
     unsafe { VolatileBytes::new(memory.pointer(), memory.bytes()) }
 }
 
@@ -83,7 +83,7 @@ fn native_arg(arg: TypedArg<'_, HostMemory>) -> Result<NativeArg<'_>> {
     }
 }
 
-// SAFETY: work is over when a call returns, and stays inside the ranges that it is given.
+// SAFETY: work is over when a call returns, and stays inside the given ranges.
 unsafe impl TypedQueue for HostQueue {
     type Types = HostBackend;
 
@@ -103,7 +103,7 @@ unsafe impl TypedQueue for HostQueue {
         Ok(self.done())
     }
 
-    /// Those of any device: the calling thread waits.
+    /// Accepts events of any device: the calling thread waits.
     fn wait_for(&self, events: Events<'_, Self>) -> Result<()> {
         events.untyped().iter().try_for_each(|event| event.wait(self.post.limit()))
     }
@@ -111,7 +111,7 @@ unsafe impl TypedQueue for HostQueue {
     fn host_signal(&self) -> Result<Box<dyn HostSignal>> {
         Err(Error::unsupported(
             format!("a host signal on {}", self.info.name),
-            "a queue that runs behind the caller's back",
+            "a queue that runs asynchronously",
         ))
     }
 
@@ -122,7 +122,7 @@ unsafe impl TypedQueue for HostQueue {
         into: *mut u8,
         bytes: usize,
     ) -> Result<Done> {
-        // SAFETY: the caller vouches for so many bytes, and that they are this call's alone.
+        // SAFETY: the caller guarantees `bytes` valid bytes that only this call uses.
         volatile(from).read(offset, unsafe { std::slice::from_raw_parts_mut(into, bytes) })?;
         Ok(self.done())
     }
@@ -134,7 +134,7 @@ unsafe impl TypedQueue for HostQueue {
         from: *const u8,
         bytes: usize,
     ) -> Result<Done> {
-        // SAFETY: the caller vouches for so many bytes, and that nothing writes them meanwhile.
+        // SAFETY: the caller guarantees `bytes` valid bytes that nothing writes meanwhile.
         volatile(to).write(offset, unsafe { std::slice::from_raw_parts(from, bytes) })?;
         Ok(self.done())
     }
@@ -179,8 +179,8 @@ unsafe impl TypedQueue for HostQueue {
             *to = native_arg(arg?)?;
         }
         self.wait_for(after)?;
-        // SAFETY: the memories behind the arguments are borrowed for this call, and the caller holds
-        // views of them as their accesses say.
+        // SAFETY: the memories behind the arguments are borrowed for this call, and the caller holds views of them that
+        // match their accesses.
         let run = || unsafe { kernel.run(grid, room) };
         if wants_event { self.timed(run).map(Some) } else { run().map(|()| None) }
     }

@@ -1,8 +1,8 @@
-//! The host through the traits, as the layers above use it.
+//! Tests of the host through the `hal` traits.
 //!
 //! # Safety
 //!
-//! Transfers run inline, so a local array outlives them; kernels do what their accesses say.
+//! Transfers run inline, so a local array outlives them; kernels access memory only as declared.
 
 #![allow(unsafe_code)]
 
@@ -169,7 +169,7 @@ fn a_panic_of_a_native_kernel_is_an_error() {
     let queue = device.queue(QueueSpec::default()).unwrap();
     let source = program("bang", |_| panic!("no {}", "luck"));
     let kernel = device.build(&source).unwrap().kernel("bang", 0).unwrap();
-    // SAFETY: it touches no memory.
+    // SAFETY: the kernel accesses no memory.
     let error = unsafe { queue.launch(&*kernel, &GRID, &[], &[], false) }.unwrap_err();
     assert_eq!(error, Error::invalid("native kernel `bang` panicked: no luck"));
 }

@@ -1,8 +1,8 @@
 //! The access state of memory, and the map and unmap commands that change it.
 //!
 //! Acquired is unmapped; shared_read is mapped for reading; released is mapped for reading and writing. Imported memory
-//! is acquired and released instead. The state changes only after the driver accepted the command, so that a failure
-//! leaves it true.
+//! is acquired and released instead. The state changes only after the driver has accepted the command, so it stays
+//! correct after a failure.
 
 use super::{
     conv, graphics,
@@ -20,10 +20,10 @@ use onebuf_sys::{
 };
 use std::{ptr, time::Duration};
 
-/// How long an unmap may wait for its map, where the driver wants the one before the other.
+/// How long an unmap waits for its map, on drivers that refuse the unmap before the map has run.
 const MAP_WAIT: Duration = Duration::from_secs(10);
 
-/// Where a memory is: read without a lock by whoever uses it, written under the lock of [`State`].
+/// A memory's access state: read without a lock, written under the lock of [`MemoryState`].
 #[derive(Debug)]
 pub(super) struct Now(AtomicU64);
 
@@ -55,7 +55,8 @@ impl Now {
         self.0.load(Ordering::Acquire) == Self::ACQUIRED
     }
 
-    /// A kernel or copy on mapped memory is undefined, and most drivers say nothing (Oclgrind does).
+    /// Checks that a kernel or copy may use the memory. Use of mapped memory is undefined, and most drivers do not report it
+    /// (Oclgrind does).
     #[inline]
     pub fn check_use(&self, writes: bool) -> Result<()> {
         if self.is_acquired() {
@@ -71,23 +72,23 @@ impl Now {
 
 /// The mutable part of a memory.
 #[derive(Default)]
-pub(super) struct State {
-    /// Where it is mapped, and on which queue: an unmap in `Drop` needs one.
+pub(super) struct MemoryState {
+    /// The address and queue of the current map; the unmap in `Drop` needs the queue.
     map: Option<(Address, Arc<RawQueue>)>,
     /// The queue that acquired imported memory last.
     acquired_on: Option<Arc<RawQueue>>,
-    /// Where every map must be, once somebody relies on it.
+    /// The address that every map must have, once it was handed out.
     fixed: Option<Address>,
-    /// Queues whose work may use it, where that must be remembered. Only ever grows.
+    /// Queues whose work may use the memory, if they must be tracked. Only grows.
     users: Vec<Arc<RawQueue>>,
 }
 
-impl State {
+impl MemoryState {
     pub fn mapped(&self) -> Option<Address> {
         self.map.as_ref().map(|(at, _)| *at)
     }
 
-    /// From now on a map at another address is an error.
+    /// Makes a map at any other address an error from now on.
     pub fn must_be_at(&mut self, at: Address) {
         self.fixed = Some(at);
     }
@@ -102,7 +103,7 @@ impl Inner {
         !matches!(self.memory_kind, MemoryKind::FineSvm | MemoryKind::Device | MemoryKind::OnChip)
     }
 
-    /// Enqueues what the change takes; says whether anything was.
+    /// Enqueues the commands that change the access state. Returns whether there were any.
     pub fn reside(&self, queue: &Arc<RawQueue>, to: AccessState) -> Result<bool> {
         if !self.needs_access_state() {
             return Ok(false);
@@ -124,11 +125,11 @@ impl Inner {
         Ok(true)
     }
 
-    /// Publishing is releasing, which makes writes visible, and acquiring again: then both sides read.
+    /// Changes the access state of imported memory. `SharedRead` is a release, which makes writes visible, and an acquire.
     fn reside_imported(
         &self,
         queue: &Arc<RawQueue>,
-        state: &mut State,
+        state: &mut MemoryState,
         to: AccessState,
     ) -> Result<bool> {
         let from = self.access_state.get();
@@ -144,7 +145,7 @@ impl Inner {
         self.access_state.set(to);
         self.used_on(queue, state);
         queue.keep_order()?;
-        // Only onebuf changes it between shared_read and acquired.
+        // From shared_read to acquired only onebuf's state changes; the driver gets no command.
         Ok(!(from == AccessState::SharedRead && to == AccessState::Acquired))
     }
 
@@ -169,12 +170,12 @@ impl Inner {
         let (Place::Object(mem), Some(calls)) = (self.whole_place(), &driver.external) else {
             return Ok(());
         };
-        // SAFETY: as in `acquire`, which came before.
+        // SAFETY: as in `acquire`, which was enqueued before.
         let released = unsafe { driver.cl.enqueue_release_external(calls, queue.raw, mem) };
         driver.check("clEnqueueReleaseExternalMemObjectsKHR", released)
     }
 
-    /// How it is mapped: as far as the host may go, for a driver refuses more.
+    /// The map flags for an access state, limited to the host's access: a driver refuses more.
     fn map_flags(&self, to: AccessState) -> Result<Option<u64>> {
         let Some(flags) = conv::map_flags(to) else { return Ok(None) };
         let may = flags & conv::maps_allowed(self.host);
@@ -182,7 +183,7 @@ impl Inner {
         if may == 0 || reads_in_vain {
             let host = self.host;
             return Err(Error::invalid(format!(
-                "memory that the host was to use for {host} cannot be mapped to be {to:?}"
+                "memory allocated for host access `{host}` cannot be mapped as {to:?}"
             )));
         }
         Ok(Some(may))
@@ -191,7 +192,7 @@ impl Inner {
     fn map(
         &self,
         queue: &Arc<RawQueue>,
-        state: &mut State,
+        state: &mut MemoryState,
         to: AccessState,
         flags: u64,
     ) -> Result<()> {
@@ -203,7 +204,7 @@ impl Inner {
         self.access_state.set(to);
         self.used_on(queue, state);
         match state.fixed {
-            // Taken back, so that the next attempt is refused as well, and does not find it mapped.
+            // Unmapped again, so that the next attempt does not find the memory mapped, and also fails.
             Some(fixed) if fixed != at => {
                 self.unmap(queue, state)?;
                 Err(moved(fixed, at))
@@ -212,7 +213,7 @@ impl Inner {
         }
     }
 
-    fn unmap(&self, queue: &Arc<RawQueue>, state: &mut State) -> Result<()> {
+    fn unmap(&self, queue: &Arc<RawQueue>, state: &mut MemoryState) -> Result<()> {
         let Some((at, mapped_on)) = state.map.clone() else { return Ok(()) };
         match self.place {
             Place::Object(mem) => unmap_object(queue, mem, at, &mapped_on)?,
@@ -224,8 +225,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Remembers a queue where the driver itself does not wait with freeing for its work. The usual
-    /// queue is the one of last time, and costs no lock.
+    /// Records a queue that uses the memory, if the driver does not wait for its work before it frees. Takes no lock if the
+    /// queue is the one recorded last.
     #[inline]
     pub fn note_use(&self, queue: &Arc<RawQueue>) {
         if !self.knows(queue) {
@@ -233,13 +234,13 @@ impl Inner {
         }
     }
 
-    /// Whether there is nothing to remember of a queue that uses it.
+    /// Whether this queue does not have to be recorded.
     #[inline]
     pub fn knows(&self, queue: &RawQueue) -> bool {
         !self.tracks_users || self.last_user.load(Ordering::Acquire) == queue.id
     }
 
-    /// The same for a launch, but where that is waited for.
+    /// Records the queue of a launch, unless onebuf waits for the launch.
     #[inline]
     pub fn note_launch(&self, queue: &Arc<RawQueue>) {
         if self.tracks_users && !self.context.driver.quirks.reads_arguments_late {
@@ -252,7 +253,7 @@ impl Inner {
         self.used_on(queue, &mut lock(&self.state));
     }
 
-    fn used_on(&self, queue: &Arc<RawQueue>, state: &mut State) {
+    fn used_on(&self, queue: &Arc<RawQueue>, state: &mut MemoryState) {
         if !self.tracks_users {
             return;
         }
@@ -262,18 +263,18 @@ impl Inner {
         self.last_user.store(queue.id, Ordering::Release);
     }
 
-    /// Who has used it so far.
+    /// The queues that have used the memory so far.
     pub fn users(&self) -> Vec<Arc<RawQueue>> {
         lock(&self.state).users.clone()
     }
 
-    /// At the end: unmaps what is mapped (some drivers leak it otherwise), and says who used it.
+    /// Unmaps or releases the memory before it is freed (some drivers leak mapped memory). Returns the queues that used it.
     pub fn retire(&mut self) -> Vec<Arc<RawQueue>> {
-        // Nobody else has it: no lock.
+        // Exclusive access, so no lock.
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut state = std::mem::take(state);
         if let Some((_, queue)) = state.map.clone() {
-            // Once more after a failure: on PoCL a map keeps the object, and so its pages, for ever.
+            // Retried after a failure: on PoCL a map keeps the object, and so its pages, for ever.
             let unmapped = self.unmap(&queue, &mut state);
             let unmapped = unmapped.or_else(|_| self.unmap(&queue, &mut state));
             if let Err(why) = unmapped.and_then(|()| queue.flush()) {
@@ -284,8 +285,8 @@ impl Inner {
         state.users
     }
 
-    /// Imported memory that is still ours goes back to where it came from.
-    fn give_up(&self, state: &mut State) {
+    /// Releases imported memory that is still acquired.
+    fn give_up(&self, state: &mut MemoryState) {
         let Some(queue) = state.acquired_on.take() else { return };
         if self.access_state.get() != AccessState::Released {
             let release = || self.release_behind(&queue, &state.users);
@@ -295,7 +296,7 @@ impl Inner {
         }
     }
 
-    /// Nobody has ordered the queues any more: the others' work may still use it.
+    /// Releases imported memory after the work of all queues that used it: the hand-over no longer orders them.
     fn release_behind(&self, queue: &Arc<RawQueue>, users: &[Arc<RawQueue>]) -> Result<()> {
         let others = users.iter().filter(|user| user.id != queue.id);
         let marks = others.map(|user| user.mark()).collect::<Result<Vec<_>>>()?;
@@ -310,13 +311,13 @@ impl Inner {
 }
 
 fn moved(fixed: Address, at: Address) -> Error {
-    let what = format!("memory relied upon at {:p} that the driver maps at {:p}", fixed.0, at.0);
+    let what = format!("memory handed out at {:p} but now mapped at {:p}", fixed.0, at.0);
     Error::unsupported(what, "a stable map address")
 }
 
 fn map_object(queue: &RawQueue, mem: ClMem, flags: u64, bytes: usize) -> Result<Address> {
     let driver = queue.driver();
-    // SAFETY: a live queue and memory object of one context, mapped whole; no event is asked for.
+    // SAFETY: a live queue and memory object of one context, mapped whole; no event is requested.
     let mapped = driver.slow("clEnqueueMapBuffer", || unsafe {
         let (blocking, none, no) = (cl::CL_FALSE, ptr::null(), ptr::null_mut());
         driver.cl.enqueue_map_buffer(queue.raw, mem, blocking, flags, 0, bytes, 0, none, no)
@@ -337,8 +338,8 @@ fn unmap_object(
         driver.cl.enqueue_unmap_mem_object(queue.raw, mem, at.void(), 0, none, no)
     };
     let unmapped = match unmap() {
-        // Rusticl 22.3 knows an address as mapped only once the map command has run, and refuses an
-        // unmap that is enqueued right behind it.
+        // Rusticl 22.3 considers an address mapped only after the map command has run, and refuses an unmap that is
+        // enqueued right after it.
         Err(ClStatus::INVALID_VALUE) => {
             mapped_on.drain(MAP_WAIT)?;
             unmap()

@@ -9,11 +9,11 @@ use onebuf_hal::{
     typed::ApiTypes,
 };
 
-/// Every OpenCL platform of this machine.
+/// The OpenCL backend: every OpenCL platform of this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenClBackend;
 
-// SAFETY: what the traits promise is what each file of this backend says for its own part.
+// SAFETY: each module of this backend upholds its part of the traits' contracts and says how at its `unsafe` code.
 unsafe impl Backend for OpenClBackend {
     fn api(&self) -> Api {
         API

@@ -10,14 +10,14 @@ use onebuf_sys::opencl::ClContext;
 use std::ffi::c_void;
 
 impl Device {
-    /// Is used in a runtime's context from now on.
+    /// Uses a layered runtime's context for this device from now on.
     ///
     /// # Errors
-    /// For a context of several devices, which turns coarse SVM into host memory on some drivers; for a device that is used
-    /// in another already.
+    /// If the context has several devices, because some drivers then place coarse SVM in host memory. If this device already
+    /// has a context.
     ///
     /// # Safety
-    /// A live context of this device.
+    /// `context` is a live context of this device.
     pub unsafe fn settle_in(&self, context: usize) -> Result<()> {
         let driver = self.driver();
         // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! The binaries of a program, onebuf's or foreign.
+//! The binaries of a program, onebuf's own or foreign.
 
 use super::{conv, query};
 use onebuf_hal::{Error, Result};
@@ -8,13 +8,13 @@ use onebuf_sys::{
 };
 use std::{ffi::c_void, ptr};
 
-/// One per device of the program, in the driver's order; empty where there is none.
+/// Returns one binary for each device of the program, in the driver's order; empty if the device has none.
 ///
 /// # Safety
-/// A live program.
+/// `program` is a live program.
 pub(super) unsafe fn of(cl: &OpenCl, program: ClProgram) -> Result<Vec<Vec<u8>>, ClStatus> {
     let ask = |what, n, at, len| {
-        // SAFETY: the caller's promise; each caller below gives a place of the length it says.
+        // SAFETY: the caller's promise; each use below passes a buffer of the stated length.
         unsafe { cl.get_program_info(program, what, n, at, len) }
     };
     let sizes = query::list::<usize>(|n, at, len| ask(cl::CL_PROGRAM_BINARY_SIZES, n, at, len))?;
@@ -22,7 +22,7 @@ pub(super) unsafe fn of(cl: &OpenCl, program: ClProgram) -> Result<Vec<Vec<u8>>,
     if binaries.iter().all(Vec::is_empty) {
         return Ok(binaries);
     }
-    // The driver skips those whose place is null.
+    // The driver skips entries whose pointer is null.
     let place = |binary: &mut Vec<u8>| match binary.is_empty() {
         true => ptr::null_mut(),
         false => binary.as_mut_ptr(),
@@ -33,31 +33,31 @@ pub(super) unsafe fn of(cl: &OpenCl, program: ClProgram) -> Result<Vec<Vec<u8>>,
     Ok(binaries)
 }
 
-/// The intermediate language of a foreign program that was built from one; none for others.
+/// Returns the intermediate language that a foreign program was created from; `None` for other programs.
 ///
 /// # Safety
-/// Null, or a live program.
+/// `raw` is null or a live program.
 pub unsafe fn intermediate(cl: &OpenCl, raw: usize) -> Result<Option<Vec<u8>>> {
     if raw == 0 {
         return Err(Error::invalid("a cl_program: null"));
     }
     let program = ClProgram(raw as *mut c_void);
     let il = query::list::<u8>(|n, at, len| {
-        // SAFETY: the caller's promise; `query` gives a place of the length it says.
+        // SAFETY: the caller's promise; `query` passes a buffer of the stated length.
         unsafe { cl.get_program_info(program, cl::CL_PROGRAM_IL, n, at, len) }
     });
     match il {
         Ok(il) => Ok(Some(il).filter(|il| !il.is_empty())),
-        // The driver does not know the question: before OpenCL 2.1 there is none such.
+        // The driver does not support this query: before OpenCL 2.1 programs have no intermediate language.
         Err(ClStatus::INVALID_VALUE) => Ok(None),
         Err(status) => Err(failed(status)),
     }
 }
 
-/// The binaries of a program that other code built; those of devices for which it is not built are empty.
+/// Returns the binaries of a foreign program; empty for devices for which it is not built.
 ///
 /// # Safety
-/// Null, or a live program.
+/// `raw` is null or a live program.
 pub unsafe fn foreign(cl: &OpenCl, raw: usize) -> Result<Vec<Vec<u8>>> {
     if raw == 0 {
         return Err(Error::invalid("a cl_program: null"));

@@ -1,4 +1,4 @@
-//! Conversion of numbers that have another meaning on the other side: statuses, flags, versions.
+//! Conversion of status codes, flags and versions.
 
 use super::API;
 use onebuf_hal::{
@@ -7,13 +7,13 @@ use onebuf_hal::{
 };
 use onebuf_sys::{ClStatus, opencl::consts as cl};
 
-/// NVIDIA's code for an illegal access by a kernel; in no header. The context is dead afterwards.
+/// NVIDIA's code for an illegal access by a kernel, which is in no header. The context is lost afterwards.
 const NVIDIA_ILLEGAL_ACCESS: ClStatus = ClStatus(-9999);
 
-/// With what a host signal ends that was failed, or dropped unopened. Any negative number will do.
+/// The status of a host signal that failed or was dropped unopened. Any negative number would do.
 pub(super) const HOST_SIGNAL_FAILED: i32 = ClStatus::EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST.0;
 
-/// A version of the API. Platform and device have one each, and the older one counts.
+/// A version of the API. Platform and device have one each; the older one applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version(pub u16, pub u16);
 
@@ -25,7 +25,7 @@ impl Version {
     /// Programs in an intermediate language.
     pub const V2_1: Version = Version(2, 1);
 
-    /// From `OpenCL <major>.<minor> <whatever>`.
+    /// Parses `OpenCL <major>.<minor> <anything>`.
     pub fn parse(text: &str) -> Option<Version> {
         let number = text.strip_prefix("OpenCL ")?.split_whitespace().next()?;
         let (major, minor) = number.split_once('.')?;
@@ -33,7 +33,7 @@ impl Version {
     }
 }
 
-/// A status as an error, where the call gives it no meaning of its own.
+/// Converts a status to an error, if the call does not give it a special meaning.
 pub(super) fn status(call: &'static str, status: ClStatus, device: &str) -> Error {
     match status {
         ClStatus::NOT_LOADED => Error::unsupported(call, "an OpenCL library that exports it"),
@@ -54,7 +54,7 @@ fn name(status: ClStatus) -> String {
     }
 }
 
-/// A status of a call that makes memory.
+/// Converts the status of a call that creates memory.
 pub(super) fn allocation(
     call: &'static str,
     status: ClStatus,
@@ -70,7 +70,7 @@ pub(super) fn allocation(
     }
 }
 
-/// A status of a call that sets a kernel's argument.
+/// Converts the status of a call that sets a kernel argument.
 pub(super) fn argument(call: &'static str, status: ClStatus, which: &str, device: &str) -> Error {
     match status {
         ClStatus::INVALID_ARG_INDEX
@@ -81,7 +81,7 @@ pub(super) fn argument(call: &'static str, status: ClStatus, which: &str, device
     }
 }
 
-/// A status of a launch.
+/// Converts the status of a launch.
 #[cold]
 pub(super) fn launch(status: ClStatus, kernel: &str, grid: &Grid, device: &str) -> Error {
     match status {
@@ -98,7 +98,7 @@ pub(super) fn launch(status: ClStatus, kernel: &str, grid: &Grid, device: &str) 
     }
 }
 
-/// As in `[1024, 2] work-items in groups of [64, 1]`.
+/// Describes a grid, for example `[1024, 2] work-items in groups of [64, 1]`.
 pub(super) fn grid_text(grid: &Grid) -> String {
     let dims = grid.dims.min(3);
     let groups = match grid.local {
@@ -112,7 +112,7 @@ pub(super) fn grid_text(grid: &Grid) -> String {
     format!("{:?} work-items{from} in {groups}", &grid.global[..dims])
 }
 
-/// The flag about *kernels*; the host may initialise and read whichever it is.
+/// The flag for access by *kernels*; the host may initialise and read the memory with any of them.
 pub(super) fn access(access: Access) -> u64 {
     match access {
         Access::Read => cl::CL_MEM_READ_ONLY,
@@ -121,7 +121,7 @@ pub(super) fn access(access: Access) -> u64 {
     }
 }
 
-/// The flag about the *host*, of OpenCL 1.2.
+/// The flag for access by the *host*, since OpenCL 1.2.
 pub(super) fn host_access(host: HostAccess) -> u64 {
     match host {
         HostAccess::ReadWrite => 0,
@@ -131,13 +131,13 @@ pub(super) fn host_access(host: HostAccess) -> u64 {
     }
 }
 
-/// The maps that a host with this access may ask for.
+/// The map flags that a host with this access may use.
 pub(super) fn maps_allowed(host: HostAccess) -> u64 {
     let reads = if host.reads() { cl::CL_MAP_READ } else { 0 };
     reads | if host.writes() { cl::CL_MAP_WRITE } else { 0 }
 }
 
-/// A memory's flags by their names, and what they mean for copies.
+/// Describes a memory: its flags by name, and what they mean for copies.
 pub(super) fn memory_text(memory_kind: MemoryKind, flags: u64, access: Access) -> String {
     let names =
         cl::MEM_FLAG_NAMES.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name);
@@ -151,7 +151,7 @@ pub(super) fn memory_text(memory_kind: MemoryKind, flags: u64, access: Access) -
         MemoryKind::HostPages => "the host's own pages, unless the driver copies them",
         MemoryKind::FineSvm => "fine-grained SVM, which the host uses at the same time",
         MemoryKind::CoarseSvm => "coarse-grained SVM, which the host maps in turn",
-        MemoryKind::Managed => "memory whose pages move, which OpenCL has not",
+        MemoryKind::Managed => "managed memory, which OpenCL does not have",
         MemoryKind::MappedDevice => "the driver's memory, which it maps for the host",
         MemoryKind::Exportable => "memory of another API, imported by a descriptor",
         MemoryKind::OnChip => "memory on the chip, which is never mapped",
@@ -164,7 +164,7 @@ pub(super) fn memory_text(memory_kind: MemoryKind, flags: u64, access: Access) -
     format!("{names}: {kernels} {what}{filled}")
 }
 
-/// How memory is mapped while others use it; `None` where it is not.
+/// The flags of the map in an access state; `None` if the memory is not mapped.
 pub(super) fn map_flags(access_state: AccessState) -> Option<u64> {
     match access_state {
         AccessState::Acquired => None,
@@ -181,7 +181,7 @@ pub(super) fn handle_type(kind: FdKind) -> u32 {
     }
 }
 
-/// `cl_device_type`, a set of bits, as one word.
+/// Converts `cl_device_type`, a set of bits.
 pub(super) fn kind(bits: u64) -> DeviceKind {
     let known = [
         (cl::CL_DEVICE_TYPE_GPU, DeviceKind::Gpu),

@@ -1,4 +1,4 @@
-//! A device, and the one context that everything made for it belongs to.
+//! A device, and the one context that owns all objects created for it.
 
 use super::{
     OpenClBackend, conv,
@@ -24,29 +24,29 @@ use onebuf_sys::{
 };
 use std::{fmt, os::fd::BorrowedFd, ptr, sync::Weak};
 
-/// A device's facts and the table to call its driver by. Nothing here needs releasing.
+/// A device's properties and its driver's function table. Nothing here needs releasing.
 #[derive(Clone)]
 pub(super) struct Driver {
     pub cl: Arc<OpenCl>,
     pub platform: ClPlatform,
     pub device: ClDevice,
-    /// The older of the platform's and the device's.
+    /// The older of the platform's and the device's version.
     pub version: Version,
     pub quirks: Quirks,
-    /// Handing imported memory over, where the platform can.
+    /// Acquire and release of imported memory, if the platform has them.
     pub external: Option<ExternalCalls>,
-    /// Semaphores of other APIs, where the platform has them.
+    /// Semaphores of other APIs, if the platform has them.
     pub semaphores: Option<Arc<OpenClExt>>,
-    /// Sharing with OpenGL, where the platform can.
+    /// Sharing with OpenGL, if the platform has it.
     pub graphics: Option<Arc<OpenClExt>>,
     pub domain: Domain,
     pub info: DeviceInfo,
-    /// By what calls that may block are watched.
+    /// The watchdog of calls that may block.
     pub post: Arc<Post>,
 }
 
 impl Driver {
-    /// Makes a call that may block, watched.
+    /// Makes a call that may block, under the watchdog.
     pub fn slow<T>(
         &self,
         call: &'static str,
@@ -55,12 +55,12 @@ impl Driver {
         self.check(call, self.post.watch(call, make))
     }
 
-    /// A driver's answer, with the call and the device in the error.
+    /// Converts a driver's status to an error that names the call and the device.
     pub fn check<T>(&self, call: &'static str, answer: Result<T, ClStatus>) -> Result<T> {
         answer.map_err(|status| conv::status(call, status, &self.info.name))
     }
 
-    /// The same where nobody can be told: in `Drop`, and for calls whose failure changes nothing.
+    /// Logs a failed call where no error can be returned: in `Drop`, and for calls whose failure has no consequence.
     pub fn note(&self, call: &'static str, answer: Result<(), ClStatus>) {
         if let Err(status) = answer
             && status != ClStatus::FORKED
@@ -69,7 +69,7 @@ impl Driver {
         }
     }
 
-    /// Something that is not of this device's context.
+    /// The error for an object that does not belong to this device's context.
     #[cold]
     pub fn foreign(&self, what: &str, domain: Option<Domain>) -> Error {
         checks::foreign(what, domain, self.domain, &self.info)
@@ -85,13 +85,13 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// A `cl_context` of one device. Everything made in it keeps it.
+/// A `cl_context` of one device. Every object created in it keeps it alive.
 #[derive(Debug)]
 pub(super) struct Context {
     pub driver: Arc<Driver>,
     pub raw: ClContext,
     pub ids: Arc<Ids>,
-    /// Released after the context.
+    /// The OpenGL context it shares with. Released after the `cl_context`.
     pub tie: Tie,
 }
 
@@ -100,11 +100,11 @@ impl Context {
         Context::with(driver, &[cl::CL_CONTEXT_PLATFORM, driver.platform.0 as isize, 0])
     }
 
-    /// One with these properties; the list ends with 0.
+    /// Creates a context with these properties; the list ends with 0.
     pub fn with(driver: &Arc<Driver>, properties: &[isize]) -> Result<Context> {
         debug_assert_eq!(properties.last(), Some(&0));
-        // No notify function: it may come from any thread at any time, and says in words of the
-        // driver's own what the failing call reports anyway.
+        // No notify function: the driver may call it from any thread at any time, and its text only repeats what the
+        // failing call reports.
         // SAFETY: a live device of that platform; the list ends with 0.
         let raw = driver.slow("clCreateContext", || unsafe {
             let list = properties.as_ptr();
@@ -119,18 +119,18 @@ impl Context {
         self
     }
 
-    /// Somebody else's, with a reference of our own. `ids` is one for all devices of the context.
+    /// A foreign context, with one more reference. All devices of the context share `ids`.
     ///
     /// # Safety
-    /// A live context of the driver's device.
+    /// `raw` is a live context of the driver's device.
     pub unsafe fn retained(driver: Arc<Driver>, raw: ClContext, ids: Arc<Ids>) -> Result<Context> {
         // SAFETY: the caller's promise.
         driver.check("clRetainContext", unsafe { driver.cl.retain_context(raw) })?;
         Ok(Context { driver, raw, ids, tie: Tie::None })
     }
 
-    /// A number that no other object of this context has or gets; never zero. A handle tells two
-    /// objects apart only while both live: drivers give a new one the address of one that is gone.
+    /// Returns an id that is unique within this context and never zero. A handle identifies an object only while the
+    /// object lives: drivers reuse the addresses of released objects.
     pub fn new_id(&self) -> u64 {
         self.ids.new_id()
     }
@@ -138,7 +138,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: made or retained above, released once; its objects kept it until now.
+        // SAFETY: created or retained above, released once; its objects kept it alive until now.
         let release = || unsafe { self.driver.cl.release_context(self.raw) };
         let released = self.driver.post.watch("clReleaseContext", release);
         self.driver.note("clReleaseContext", released);
@@ -150,16 +150,16 @@ impl Drop for Context {
 pub struct Device {
     driver: Arc<Driver>,
     context: Mutex<Which>,
-    /// Whose objects it is to share, the newest last: its own context is made for that.
+    /// Devices to share objects with, the newest last. The device's own context is created for sharing with them.
     partners: Mutex<Vec<Arc<dyn hal::Device>>>,
 }
 
 /// The context that a device is used in.
 #[derive(Debug)]
 enum Which {
-    /// Our own, made by the first call that needs it: on some drivers it takes 100 ms and wakes the chip.
+    /// Created by the first call that needs it: on some drivers that takes 100 ms and wakes the chip.
     Own(Option<Arc<Context>>),
-    /// Somebody else's, kept by whoever registered it.
+    /// A foreign context, kept alive by its `ForeignDevice`.
     ForeignDevice(Weak<Context>),
 }
 
@@ -168,7 +168,7 @@ impl Device {
         Device::using(driver, Which::Own(None))
     }
 
-    /// The same device, for contexts that are not ours. It has none yet.
+    /// A device for foreign contexts, which has no context yet.
     pub(super) fn entry(driver: Driver) -> Device {
         Device::using(driver, Which::ForeignDevice(Weak::new()))
     }
@@ -178,7 +178,7 @@ impl Device {
         Device { driver, context, partners: Mutex::default() }
     }
 
-    /// The context that is used from now on.
+    /// Uses this foreign context from now on.
     pub(super) fn admit(&self, context: &Arc<Context>) {
         *lock(&self.context) = Which::ForeignDevice(Arc::downgrade(context));
     }
@@ -187,7 +187,7 @@ impl Device {
         &self.driver
     }
 
-    /// The context; a failure is not remembered, so that the next call tries again.
+    /// Returns the context. A failure is not stored, so that the next call tries again.
     pub(super) fn context(&self) -> Result<Arc<Context>> {
         let mut which = lock(&self.context);
         match &mut *which {
@@ -199,12 +199,12 @@ impl Device {
             Which::ForeignDevice(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
                 what: format!("a foreign context on {}", self.driver.info.name),
                 tried: Vec::new(),
-                reason: "it was given up; keep its `ForeignContext`".to_owned(),
+                reason: "its `ForeignContext` was dropped; keep it alive".to_owned(),
             }),
         }
     }
 
-    /// Makes a context our own, unless there is one already.
+    /// Uses this context as the device's own, unless it has one already. Returns whether it did.
     pub(super) fn settle(&self, context: Context) -> bool {
         let mut which = lock(&self.context);
         let unsettled = matches!(&*which, Which::Own(None));
@@ -214,7 +214,7 @@ impl Device {
         unsettled
     }
 
-    /// Our own context, if there is one already.
+    /// The device's own context, if it exists already.
     pub(super) fn own_context(&self) -> Option<Arc<Context>> {
         match &*lock(&self.context) {
             Which::Own(context) => context.clone(),
@@ -223,7 +223,7 @@ impl Device {
     }
 }
 
-// SAFETY: everything made of it keeps its context; an import keeps its owner until the driver has let go of it.
+// SAFETY: every object created from it keeps its context; an import keeps its owner until the driver has destroyed the object.
 unsafe impl TypedDevice for Device {
     type Types = OpenClBackend;
 

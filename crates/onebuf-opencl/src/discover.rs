@@ -21,19 +21,19 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path, ptr};
 
 const NO_PLATFORM_HINT: &str = "install a driver (Debian: pocl-opencl-icd runs on any CPU), or see \
     whether /etc/OpenCL/vendors or OCL_ICD_VENDORS names one";
-const NO_DEVICE_HINT: &str = "a driver may want to be asked: RUSTICL_ENABLE=<gallium driver> for \
+const NO_DEVICE_HINT: &str = "some drivers must be enabled: RUSTICL_ENABLE=<gallium driver> for \
     rusticl, LP_CL=1 for clover; a GPU also needs access to /dev/dri or /dev/kfd";
 
-/// In the name of the vendor of the platforms whose chips have MSMC memory.
+/// Part of the vendor name of platforms whose chips have MSMC memory.
 const TEXAS_INSTRUMENTS: &str = "Texas Instruments";
 
-/// Below this no device's memory is aligned here, whatever it says: one cache line.
+/// The smallest alignment used for device memory, whatever the device reports: one cache line.
 const MIN_ALIGN_BYTES: usize = 64;
 
 /// The OpenCL devices of this machine.
 #[derive(Debug)]
 pub struct Discovered {
-    /// What every call to the drivers goes through.
+    /// The function table that every driver call goes through.
     pub cl: Arc<OpenCl>,
     /// Every device of every platform, in the loader's order.
     pub devices: Vec<Arc<Device>>,
@@ -41,11 +41,11 @@ pub struct Discovered {
     pub problems: Vec<String>,
 }
 
-/// Loads OpenCL and lists its devices. Makes no context, so nothing here wakes a chip.
+/// Loads OpenCL and lists its devices. Creates no context, so it wakes no chip.
 ///
-/// `library` is a path or soname instead of the usual ones, `next_domain` numbers the devices'
-/// contexts. A platform or device that cannot be asked is left out and named in
-/// `Discovered::problems`; no library, no platform and no device at all are [`Missing`].
+/// `library` is a path or soname that replaces the usual ones; `next_domain` numbers the devices' contexts. A platform or
+/// device whose query fails is left out and named in `Discovered::problems`. Without a library, a platform or any device,
+/// the result is [`Missing`].
 pub fn discover(
     library: Option<&str>,
     probe: Option<std::sync::Arc<Probe>>,
@@ -92,7 +92,7 @@ fn platforms(cl: &OpenCl) -> Result<Vec<ClPlatform>, Missing> {
     }
 }
 
-/// A list whose length is asked for first.
+/// Queries the length of a list, then the list.
 fn counted<T: Copy>(
     null: T,
     ask: impl Fn(u32, *mut T, *mut u32) -> Result<(), ClStatus>,
@@ -103,7 +103,7 @@ fn counted<T: Copy>(
     if count > 0 {
         ask(count, list.as_mut_ptr(), &mut count)?;
     }
-    // A device may have gone between the two calls; none can have come into the list.
+    // A device may have disappeared between the two calls; the list cannot have grown.
     list.truncate(count as usize);
     Ok(list)
 }
@@ -141,9 +141,9 @@ fn driver(
     device: ClDevice,
     next_domain: &mut impl FnMut() -> Domain,
 ) -> Result<Driver, String> {
-    let (mut info, version) = Asked { cl, device, platform }.info()?;
+    let (mut info, version) = DeviceQuery { cl, device, platform }.info()?;
     let external = match info.declares("cl_khr_external_memory") {
-        // SAFETY: a live platform, of which a device declares it.
+        // SAFETY: a live platform; one of its devices declares the extension.
         true => unsafe { cl.external_calls(raw) },
         false => None,
     };
@@ -172,24 +172,24 @@ fn driver(
     })
 }
 
-/// The calls of semaphores, where the device imports such.
+/// The semaphore functions, if the device imports semaphores.
 fn semaphore_calls(cl: &OpenCl, raw: ClPlatform, info: &DeviceInfo) -> Option<Arc<OpenClExt>> {
     if !info.caps.imports_semaphores {
         return None;
     }
-    // SAFETY: a live platform, of which a device declares it.
+    // SAFETY: a live platform; one of its devices declares the extension.
     let calls = unsafe { cl.extensions(raw, &[semaphore::EXTENSION]) };
     calls.has_semaphores().then(|| Arc::new(calls))
 }
 
-/// A device that no platform lists: a part of another one.
+/// Queries a device that no platform lists: a sub-device.
 pub(super) fn unlisted(
     cl: &Arc<OpenCl>,
     device: ClDevice,
     domain: Domain,
 ) -> Result<Driver, String> {
     let what = cl::CL_DEVICE_PLATFORM;
-    // SAFETY: a live device; `query` gives a place of the length it says.
+    // SAFETY: a live device; `query` passes a buffer of the stated length.
     let raw: Result<usize, _> =
         query::value(|n, at, len| unsafe { cl.get_device_info(device, what, n, at, len) });
     let raw = ClPlatform(raw.map_err(|status| unanswered(what, status))? as *mut _);
@@ -199,8 +199,8 @@ pub(super) fn unlisted(
 
 struct Platform {
     name: String,
-    /// Texas Instruments' own, whose buffers can be asked into the chip's MSMC memory. The bit that asks
-    /// for it means something else to Intel.
+    /// Whether it is a platform of Texas Instruments, whose buffers can be placed in the chip's MSMC memory. The flag bit
+    /// for that means something else on Intel's platforms.
     is_ti: bool,
     quirks: Quirks,
     version: Version,
@@ -210,10 +210,10 @@ struct Platform {
 impl Platform {
     fn ask(cl: &OpenCl, raw: ClPlatform) -> Result<Platform, ClStatus> {
         let text = |what| {
-            // SAFETY: a live platform; `query` gives a place of the length it says.
+            // SAFETY: a live platform; `query` passes a buffer of the stated length.
             query::text(|n, at, len| unsafe { cl.get_platform_info(raw, what, n, at, len) })
         };
-        // What cannot be read is taken for the oldest that there is.
+        // A version that cannot be parsed counts as the oldest.
         let (name, said) = (text(cl::CL_PLATFORM_NAME)?, text(cl::CL_PLATFORM_VERSION)?);
         let version = Version::parse(&said).unwrap_or(Version(1, 0));
         let driver = match version >= Version::V1_2 {
@@ -230,7 +230,7 @@ impl Platform {
     }
 }
 
-/// What tells one driver file from another of the same name: path, size, time.
+/// Distinguishes driver files of the same name: path, size and modification time.
 fn identity(path: &Path) -> String {
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match fs::metadata(&path) {
@@ -241,17 +241,17 @@ fn identity(path: &Path) -> String {
     }
 }
 
-/// A device that is being asked.
-struct Asked<'a> {
+/// A device, for queries during discovery.
+struct DeviceQuery<'a> {
     cl: &'a OpenCl,
     device: ClDevice,
     platform: &'a Platform,
 }
 
-impl Asked<'_> {
+impl DeviceQuery<'_> {
     fn value<T: Pod>(&self, what: u32) -> Result<T, String> {
         let (cl, device) = (self.cl, self.device);
-        // SAFETY: a live device; `query` gives a place of the length it says.
+        // SAFETY: a live device; `query` passes a buffer of the stated length.
         query::value(|n, at, len| unsafe { cl.get_device_info(device, what, n, at, len) })
             .map_err(|status| unanswered(what, status))
     }
@@ -301,7 +301,7 @@ impl Asked<'_> {
         info.caps.unified_memory |= info.kind == DeviceKind::Cpu;
         info.caps.address_space = address::space(&info);
         info.caps.imports = self.imports(&info);
-        // A driver on the CPU takes descriptors by mapping the file, as Mesa's does with a header of its own.
+        // A CPU driver imports a descriptor by mapping the file; Mesa's also parses its header.
         info.caps.parses_fds = info.kind == DeviceKind::Cpu;
         info.caps.imports_semaphores = self.imports_semaphores(&info);
         info.caps.one_thread = quirks::wants_one_thread(&info.platform, &info.driver);
@@ -352,7 +352,7 @@ impl Asked<'_> {
         Ok(std::array::from_fn(|i| sizes.get(i).copied().unwrap_or(1)))
     }
 
-    /// The SVM bits; none where a driver before 2.0 could not be called.
+    /// The SVM capability bits; zero before OpenCL 2.0, or if a call is missing.
     fn svm(&self, version: Version) -> u64 {
         let cl = self.cl;
         let calls = cl.has_svm_alloc()
@@ -368,7 +368,8 @@ impl Asked<'_> {
         self.value(cl::CL_DEVICE_SVM_CAPABILITIES).unwrap_or(0)
     }
 
-    /// Asked only where declared: drivers answer the number of an extension they lack with anything.
+    /// The descriptor kinds that can be imported. Queried only if the extension is declared: without it drivers return
+    /// arbitrary values.
     fn imports(&self, info: &DeviceInfo) -> Vec<FdKind> {
         if !info.declares("cl_khr_external_memory") || !self.cl.has_create_buffer_with_properties()
         {
@@ -380,15 +381,15 @@ impl Asked<'_> {
         [FdKind::OpaqueFd, FdKind::DmaBuf].into_iter().filter(has).collect()
     }
 
-    /// Asked only where declared, too.
+    /// Whether opaque descriptors of semaphores can be imported. Queried only if the extensions are declared.
     fn imports_semaphores(&self, info: &DeviceInfo) -> bool {
         let asked = || self.list(cl::CL_DEVICE_SEMAPHORE_IMPORT_HANDLE_TYPES_KHR);
         let fd = cl::CL_SEMAPHORE_HANDLE_OPAQUE_FD_KHR;
         semaphore::is_declared(info) && asked().is_ok_and(|kinds: Vec<u32>| kinds.contains(&fd))
     }
 
-    /// None where there is no call to make a program of such a language. The extension's number is that
-    /// of OpenCL 2.1.
+    /// The intermediate languages that can be compiled; empty if there is no call for them. The extension's query has the
+    /// same number as that of OpenCL 2.1.
     fn il_versions(&self, info: &DeviceInfo, version: Version) -> Vec<String> {
         let core = version >= Version::V2_1 && self.cl.has_create_program_with_il();
         if !core && !info.declares("cl_khr_il_program") {
@@ -421,7 +422,7 @@ impl Asked<'_> {
         })
     }
 
-    /// No PCI domain here: AMD's structure has none.
+    /// AMD's structure has no PCI domain, so the domain is 0.
     fn pci_amd(&self) -> Option<PciAddress> {
         const SIZE: usize = size_of::<ClTopologyAmd>();
         let bytes: [u8; SIZE] = self.value(cl::CL_DEVICE_TOPOLOGY_AMD).ok()?;
@@ -438,7 +439,7 @@ fn unanswered(what: u32, status: ClStatus) -> String {
 
 fn memory_kinds(svm: u64, on_chip: bool) -> Vec<MemoryKind> {
     let fine = svm & cl::CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0;
-    // Fine grain includes coarse grain by the specification, but only what is declared is used.
+    // By the specification fine grain includes coarse grain, but onebuf uses only what the device declares.
     let coarse = svm & cl::CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0;
     let known = [
         (fine, MemoryKind::FineSvm),

@@ -18,11 +18,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Most waits for a CPU end within this time, and a callback costs two thread switches. Longer, and asking would take its
-/// time from the work itself; other devices do not compute more slowly for being asked.
+/// How long a wait for a CPU device polls without sleeping: most such waits end within this time, and a callback costs two
+/// thread switches. Polling for longer would take CPU time from the work itself; on other devices it does not.
 const CPU_SPIN: Duration = Duration::from_micros(100);
 
-/// The questions of a profile, in the order in which their answers come to pass.
+/// The profiling queries, in chronological order.
 const TIMES: [u32; 4] = [
     cl::CL_PROFILING_COMMAND_QUEUED,
     cl::CL_PROFILING_COMMAND_SUBMIT,
@@ -30,10 +30,10 @@ const TIMES: [u32; 4] = [
     cl::CL_PROFILING_COMMAND_END,
 ];
 
-/// In place of a call, where it is the work itself that failed.
+/// Replaces the call's name in errors of the work itself.
 pub(super) const COMMAND: &str = "a command on the queue";
 
-/// A `cl_event` that is released once, and the queue whose work it stands for.
+/// A `cl_event`, released once, and the queue of its command.
 pub(super) struct RawEvent {
     pub queue: Arc<RawQueue>,
     pub raw: ClEvent,
@@ -49,24 +49,24 @@ impl RawEvent {
         let (driver, event) = (self.driver(), self.raw);
         let what = cl::CL_EVENT_COMMAND_EXECUTION_STATUS;
         let status = query::value::<i32>(|n, at, len| {
-            // SAFETY: a live event; `query` gives a place of the length it says.
+            // SAFETY: a live event; `query` passes a buffer of the stated length.
             unsafe { driver.cl.get_event_info(event, what, n, at, len) }
         });
         driver.check("clGetEventInfo", status)
     }
 
-    /// Whether it is complete; an error when its work failed.
+    /// Whether it is complete. Returns an error if its work failed.
     fn done(&self) -> Result<bool> {
         let status = self.status()?;
         ended(self.driver(), status, &self.behind)?;
         Ok(status == cl::CL_COMPLETE)
     }
 
-    /// One of the times of work that has ended.
+    /// One of the profiling times of completed work.
     fn time(&self, what: u32) -> Result<u64> {
         let (driver, event) = (self.driver(), self.raw);
         let time = query::value(|n, at, len| {
-            // SAFETY: a live event; `query` gives a place of the length it says.
+            // SAFETY: a live event; `query` passes a buffer of the stated length.
             unsafe { driver.cl.get_event_profiling_info(event, what, n, at, len) }
         });
         time.map_err(|status| match status {
@@ -75,7 +75,7 @@ impl RawEvent {
         })
     }
 
-    /// Calls back once, on a driver's thread or at once; gives the callback back when refused.
+    /// Registers a callback, which runs once, on a driver's thread or at once. Returns the callback if the driver refuses it.
     fn notify(&self, callback: Callback) -> Result<(), (Error, Callback)> {
         if !self.driver().info.caps.callbacks {
             let what = format!("a callback on {}", self.driver().info.name);
@@ -110,10 +110,10 @@ impl Drop for RawEvent {
 
 fn no_times(driver: &Driver) -> Error {
     let what = format!("the times of a command on {}", driver.info.name);
-    Error::unsupported(what, "a driver that takes them")
+    Error::unsupported(what, "a driver that measures them")
 }
 
-/// An execution status below zero is the error that the work ended with.
+/// Returns the error of a command: a negative execution status, or a failed host signal before it.
 fn ended(driver: &Driver, status: i32, behind: &Behind) -> Result<()> {
     match status {
         cl::CL_COMPLETE => check_host_signals(driver, behind),
@@ -122,7 +122,7 @@ fn ended(driver: &Driver, status: i32, behind: &Behind) -> Result<()> {
     }
 }
 
-/// An error when work waited behind a host signal that failed.
+/// Returns an error if the work waited for a host signal that failed.
 fn check_host_signals(driver: &Driver, behind: &Behind) -> Result<()> {
     match behind.has_failed() {
         true => driver.check(COMMAND, Err(ClStatus(conv::HOST_SIGNAL_FAILED))),
@@ -130,7 +130,7 @@ fn check_host_signals(driver: &Driver, behind: &Behind) -> Result<()> {
     }
 }
 
-/// What a callback needs, in the box that the driver keeps.
+/// The user data of an event callback.
 struct Notice {
     driver: Arc<Driver>,
     behind: Behind,
@@ -138,9 +138,9 @@ struct Notice {
 }
 
 /// # Safety
-/// `user` is a `Box<Notice>` that nobody else takes.
+/// `user` is a `Box<Notice>` that is not taken elsewhere.
 unsafe extern "system" fn notified(_event: ClEvent, status: i32, user: *mut c_void) {
-    // SAFETY: the caller's promise; `RawEvent::notify` made it.
+    // SAFETY: the caller's promise; `RawEvent::notify` created the box.
     let notice = unsafe { Box::from_raw(user.cast::<Notice>()) };
     let Notice { driver, behind, callback } = *notice;
     // A panic must not unwind into the driver.
@@ -149,7 +149,7 @@ unsafe extern "system" fn notified(_event: ClEvent, status: i32, user: *mut c_vo
     }
 }
 
-/// Set by a callback, waited for by threads.
+/// A flag that a callback sets and threads wait for.
 #[derive(Default)]
 struct Signal {
     set: Mutex<bool>,
@@ -165,7 +165,7 @@ impl Signal {
     fn wait(&self, timeout: Duration) {
         let set = lock(&self.set);
         if !*set {
-            // Whether it was set or not, the driver is asked next.
+            // The caller queries the driver next, whether the flag was set or not.
             drop(self.changed.wait_timeout(set, timeout));
         }
     }
@@ -174,12 +174,12 @@ impl Signal {
 /// A point in a queue.
 pub struct Event {
     raw: RawEvent,
-    /// Whether its queue was flushed since: without that, rusticl runs nothing and the event never
-    /// completes (by the specification none needs to).
+    /// Whether its queue was flushed since. Without a flush rusticl runs nothing and the event never completes, as the
+    /// specification permits.
     flushed: AtomicBool,
-    /// Whether the host completes it, so that it is of no queue.
+    /// Whether the host completes it; then it belongs to no queue.
     by_host: bool,
-    /// Made by the first wait that has to sleep, so that repeated waits register one callback.
+    /// Created by the first wait that sleeps, so that repeated waits register only one callback.
     signal: Mutex<Option<Arc<Signal>>>,
 }
 
@@ -191,11 +191,11 @@ impl Event {
         Event { raw, flushed, by_host: false, signal: Mutex::new(None) }
     }
 
-    /// Somebody else's event, with a reference of our own. The queue is its own; any of the context for
-    /// one that the host completes, which nothing has to be flushed for.
+    /// A foreign event, with one more reference. `queue` is the event's queue, or any queue of the context for an event
+    /// that the host completes, which needs no flush.
     ///
     /// # Safety
-    /// A live event of the queue's context.
+    /// `raw` is a live event of the queue's context.
     pub(super) unsafe fn retained(
         queue: Arc<RawQueue>,
         raw: ClEvent,
@@ -218,18 +218,18 @@ impl Event {
         self.raw.raw
     }
 
-    /// One that tells of none.
+    /// Returns the event without its host signals, so that their failure is not reported.
     pub fn without_host_signals(mut self) -> Event {
         self.raw.behind = Behind::default();
         self
     }
 
-    /// The host signals it waits behind.
+    /// The host signals that it waits for.
     pub fn behind(&self) -> &Behind {
         &self.raw.behind
     }
 
-    /// An error when one of those has failed.
+    /// Returns an error if one of its host signals has failed.
     pub fn check_host_signals(&self) -> Result<()> {
         check_host_signals(self.raw.driver(), &self.raw.behind)
     }
@@ -239,7 +239,7 @@ impl Event {
         !self.by_host && self.raw.queue.raw == queue.raw
     }
 
-    /// Sees to it that the event is on its way. Waiting from another queue or thread needs that.
+    /// Flushes the event's queue once, so that the event can complete. Required before another queue or thread waits for it.
     pub fn flush(&self) -> Result<()> {
         if !self.flushed.load(Ordering::Acquire) {
             self.raw.queue.flush()?;
@@ -248,7 +248,7 @@ impl Event {
         Ok(())
     }
 
-    /// What wakes a sleeping wait; `None` when the driver refused the callback.
+    /// Returns the flag that wakes a sleeping wait; `None` if the driver refused the callback.
     fn signal(&self) -> Option<Arc<Signal>> {
         let mut slot = lock(&self.signal);
         if slot.is_none() {
@@ -262,7 +262,7 @@ impl Event {
         slot.clone()
     }
 
-    /// Lets some time pass after so long a wait, but no more than is left.
+    /// Spins, yields or sleeps, depending on how long the wait has lasted; at most for `left`.
     fn pause(&self, waited: Duration, left: Duration) {
         let on_host = self.driver().info.kind == DeviceKind::Cpu;
         let crowded = (on_host && waited >= CPU_SPIN).then_some(SHORTEST_SLEEP);
@@ -273,8 +273,8 @@ impl Event {
         }
     }
 
-    /// Until a callback comes, or for so long: NVIDIA calls back 4 to 19 ms late for a map, also while somebody asks (32 MiB:
-    /// complete after 0.6 ms by `clGetEventInfo`).
+    /// Sleeps until the callback or for `pause`: NVIDIA calls back 4 to 19 ms late for a map, even while a thread polls
+    /// (32 MiB: complete after 0.6 ms by `clGetEventInfo`).
     fn sleep(&self, pause: Duration) {
         match self.signal() {
             Some(signal) => signal.wait(pause),
@@ -283,7 +283,7 @@ impl Event {
     }
 }
 
-// SAFETY: it is over when the driver says that the command is, and no sooner.
+// SAFETY: it is over only once the driver reports that the command has ended.
 unsafe impl hal::Event for Event {
     fn domain(&self) -> Domain {
         self.raw.driver().domain
@@ -303,7 +303,7 @@ unsafe impl hal::Event for Event {
 
     fn wait(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
-        // Before the first question: the device begins meanwhile. Who is refused asks all the same.
+        // Before the first query, so that the device starts meanwhile. If the flush fails, the status is still queried once.
         let flushed = self.flush();
         loop {
             if self.raw.done()? {
@@ -334,7 +334,7 @@ unsafe impl hal::Event for Event {
         let [queued_ns, submitted_ns, started_ns, ended_ns] = times;
         let (queued_ns, submitted_ns) = (queued_ns?, submitted_ns?);
         let (started_ns, ended_ns) = (started_ns?, ended_ns?);
-        // Rusticl 22.3 takes no times, and answers with the numbers of the questions.
+        // Rusticl 22.3 does not measure times, and returns the indices of the queries instead.
         if [queued_ns, submitted_ns, started_ns, ended_ns] == [0, 1, 2, 3] {
             return Err(no_times(self.raw.driver()));
         }
@@ -342,7 +342,7 @@ unsafe impl hal::Event for Event {
     }
 
     fn on_complete(&self, callback: Callback) -> Result<(), (Error, Callback)> {
-        // First, for a callback that is registered cannot be given back.
+        // Before registering: a registered callback cannot be returned to the caller.
         if let Err(why) = self.flush() {
             return Err((why, callback));
         }

@@ -1,4 +1,4 @@
-//! Foreign objects: queries, and keeping them alive while they are used.
+//! Foreign objects: querying them, and keeping them alive while they are used.
 //!
 //! Handles come in as integers, and the caller guarantees that they are valid: a driver cannot detect an invalid one
 //! without dereferencing it. Null is rejected here, because not every driver checks.
@@ -27,64 +27,64 @@ use onebuf_sys::{
 };
 use std::{any::Any, ffi::c_void, ptr::NonNull};
 
-/// What a context says of itself.
+/// The properties of a context.
 #[derive(Clone, Debug)]
 pub struct ContextFacts {
-    /// Its devices, as the driver's handles.
+    /// Its devices' handles.
     pub devices: Vec<usize>,
-    /// How many references there are to it.
+    /// Its reference count.
     pub reference_count: u32,
-    /// With which it was made, without the zero at their end.
+    /// The properties that it was created with, without the terminating zero.
     pub properties: Vec<isize>,
 }
 
-/// What a queue says of itself.
+/// The properties of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueFacts {
-    /// Its context.
+    /// Its context's handle.
     pub context: usize,
-    /// Its device, as the driver's handle.
+    /// Its device's handle.
     pub device: usize,
-    /// How many references there are to it.
+    /// Its reference count.
     pub reference_count: u32,
-    /// Its order, and whether it takes times.
+    /// Its order, and whether profiling is enabled.
     pub spec: QueueSpec,
     /// All bits of its properties.
     pub properties: u64,
 }
 
-/// What a buffer says of itself.
+/// The properties of a buffer that its use depends on.
 #[derive(Clone, Debug)]
 pub struct MemoryFacts {
-    /// How many bytes.
+    /// Its size in bytes.
     pub bytes: usize,
-    /// With which it was made.
+    /// The flags that it was created with.
     pub flags: u64,
-    /// Its context.
+    /// Its context's handle.
     pub context: usize,
-    /// What it was made over.
+    /// The host memory that it was created over (`CL_MEM_USE_HOST_PTR`).
     pub host_pointer: Option<usize>,
-    /// How often it is mapped now.
+    /// How many times it is mapped now.
     pub map_count: u32,
-    /// Of which buffer it is a part, and from which byte on.
+    /// The buffer that it is a sub-buffer of.
     pub parent: Option<usize>,
-    /// Its first byte in that.
+    /// Its first byte within the parent; 0 without a parent.
     pub offset: usize,
 }
 
-/// What only a query wants to know.
+/// Further properties of a buffer, for information only.
 #[derive(Clone, Debug)]
 pub struct MoreFacts {
-    /// How many references there are to it.
+    /// Its reference count.
     pub reference_count: u32,
-    /// Whether it lies over shared virtual memory; nothing before OpenCL 2.0.
+    /// Whether it is created over shared virtual memory; `None` before OpenCL 2.0.
     pub uses_svm: Option<bool>,
-    /// With which it was made, without the zero at their end; none before OpenCL 3.0.
+    /// The properties that it was created with, without the terminating zero; empty before OpenCL 3.0.
     pub properties: Vec<u64>,
 }
 
-/// An object that is being asked.
-struct Asked<'a> {
+/// The call and the object's name, for the errors of queries.
+struct ObjectQuery<'a> {
     cl: &'a OpenCl,
     call: &'static str,
     what: &'static str,
@@ -92,7 +92,7 @@ struct Asked<'a> {
 
 type Info<'a> = &'a dyn Fn(u32, usize, *mut c_void, *mut usize) -> Result<(), ClStatus>;
 
-impl Asked<'_> {
+impl ObjectQuery<'_> {
     fn value<T: Pod>(&self, name: u32, info: Info<'_>) -> Result<T> {
         query::value(|n, at, len| info(name, n, at, len)).map_err(|status| self.wrong(status))
     }
@@ -101,7 +101,7 @@ impl Asked<'_> {
         query::list(|n, at, len| info(name, n, at, len)).map_err(|status| self.wrong(status))
     }
 
-    /// What the driver can tell of a wrong handle.
+    /// Converts a status. A handle that the driver detects as invalid is an invalid argument.
     fn wrong(&self, status: ClStatus) -> Error {
         match status {
             ClStatus::INVALID_CONTEXT
@@ -124,14 +124,14 @@ fn unended<T: Pod + PartialEq>(mut list: Vec<T>) -> Vec<T> {
     list
 }
 
-/// Asks a context.
+/// Queries a context.
 ///
 /// # Safety
-/// Null, or a live context.
+/// `raw` is null or a live context.
 pub unsafe fn context(cl: &OpenCl, raw: usize) -> Result<ContextFacts> {
-    let asked = Asked { cl, call: "clGetContextInfo", what: "a cl_context" };
+    let asked = ObjectQuery { cl, call: "clGetContextInfo", what: "a cl_context" };
     let raw = ClContext(given(raw, asked.what)?);
-    // SAFETY: the caller's promise; `query` gives a place of the length it says.
+    // SAFETY: the caller's promise; `query` passes a buffer of the stated length.
     let info: Info<'_> =
         &|name, n, at, len| unsafe { asked.cl.get_context_info(raw, name, n, at, len) };
     Ok(ContextFacts {
@@ -141,15 +141,15 @@ pub unsafe fn context(cl: &OpenCl, raw: usize) -> Result<ContextFacts> {
     })
 }
 
-/// Asks a queue.
+/// Queries a queue.
 ///
 /// # Safety
-/// Null, or a live queue.
+/// `raw` is null or a live queue.
 pub unsafe fn queue(cl: &OpenCl, raw: usize) -> Result<QueueFacts> {
-    let asked = Asked { cl, call: "clGetCommandQueueInfo", what: "a cl_command_queue" };
+    let asked = ObjectQuery { cl, call: "clGetCommandQueueInfo", what: "a cl_command_queue" };
     let raw = ClQueue(given(raw, asked.what)?);
     let info: Info<'_> = &|name, n, at, len| {
-        // SAFETY: the caller's promise; `query` gives a place of the length it says.
+        // SAFETY: the caller's promise; `query` passes a buffer of the stated length.
         unsafe { asked.cl.get_command_queue_info(raw, name, n, at, len) }
     };
     let properties: u64 = asked.value(cl::CL_QUEUE_PROPERTIES, info)?;
@@ -167,23 +167,23 @@ pub unsafe fn queue(cl: &OpenCl, raw: usize) -> Result<QueueFacts> {
     })
 }
 
-/// Asks a buffer for what using it depends on. An image or pipe is refused.
+/// Queries the properties of a buffer that its use depends on. Refuses images and pipes.
 ///
 /// # Safety
-/// Null, or a live memory object.
+/// `raw` is null or a live memory object.
 pub unsafe fn memory(cl: &OpenCl, raw: usize) -> Result<MemoryFacts> {
-    let asked = Asked { cl, call: "clGetMemObjectInfo", what: "a cl_mem" };
+    let asked = ObjectQuery { cl, call: "clGetMemObjectInfo", what: "a cl_mem" };
     let raw = ClMem(given(raw, asked.what)?);
     let info: Info<'_> = &|name, n, at, len| {
-        // SAFETY: the caller's promise; `query` gives a place of the length it says.
+        // SAFETY: the caller's promise; `query` passes a buffer of the stated length.
         unsafe { asked.cl.get_mem_object_info(raw, name, n, at, len) }
     };
     let kind: u32 = asked.value(cl::CL_MEM_TYPE, info)?;
     if kind != cl::CL_MEM_OBJECT_BUFFER {
         return Err(Error::invalid(format!("a cl_mem of type {kind:#x}, which is no buffer")));
     }
-    // Each wrap asks all of this, so only what the answers before leave open: where it lies for what was made
-    // over a pointer, its offset for what is a part.
+    // Every wrap makes these queries, so the host pointer is queried only for a buffer over host memory, and the offset
+    // only for a sub-buffer.
     let address = |name: u32| asked.value(name, info).map(|at: usize| (at != 0).then_some(at));
     let flags: u64 = asked.value(cl::CL_MEM_FLAGS, info)?;
     let over = flags & cl::CL_MEM_USE_HOST_PTR != 0;
@@ -199,15 +199,15 @@ pub unsafe fn memory(cl: &OpenCl, raw: usize) -> Result<MemoryFacts> {
     })
 }
 
-/// Asks a buffer for the rest.
+/// Queries the remaining properties of a buffer.
 ///
 /// # Safety
-/// A live memory object.
+/// `raw` is null or a live memory object, and the devices in `context` are live.
 pub unsafe fn more(cl: &OpenCl, raw: usize, context: &ContextFacts) -> Result<MoreFacts> {
-    let asked = Asked { cl, call: "clGetMemObjectInfo", what: "a cl_mem" };
+    let asked = ObjectQuery { cl, call: "clGetMemObjectInfo", what: "a cl_mem" };
     let raw = ClMem(given(raw, asked.what)?);
     let info: Info<'_> = &|name, n, at, len| {
-        // SAFETY: the caller's promise; `query` gives a place of the length it says.
+        // SAFETY: the caller's promise; `query` passes a buffer of the stated length.
         unsafe { asked.cl.get_mem_object_info(raw, name, n, at, len) }
     };
     let version = platform_version(cl, context);
@@ -226,43 +226,43 @@ pub unsafe fn more(cl: &OpenCl, raw: usize, context: &ContextFacts) -> Result<Mo
     })
 }
 
-/// The version of the first device's platform; the oldest where it cannot be told.
+/// The OpenCL version of the context's first device; the oldest if it is unknown.
 fn platform_version(cl: &OpenCl, context: &ContextFacts) -> Version {
     let Some(device) = context.devices.first().map(|raw| ClDevice(*raw as *mut c_void)) else {
         return Version(1, 0);
     };
-    // SAFETY: a live device of a live context; `query` gives a place of the length it says.
+    // SAFETY: a live device of a live context; `query` passes a buffer of the stated length.
     let version = query::text(|n, at, len| unsafe {
         cl.get_device_info(device, cl::CL_DEVICE_VERSION, n, at, len)
     });
     version.ok().and_then(|text| Version::parse(&text)).unwrap_or(Version(1, 0))
 }
 
-/// The context and, unless the host completes it, the queue of an event.
+/// Queries an event's context and, unless the host completes it, its queue.
 ///
 /// # Safety
-/// Null, or a live event.
+/// `raw` is null or a live event.
 pub unsafe fn event(cl: &OpenCl, raw: usize) -> Result<(usize, Option<usize>)> {
-    let asked = Asked { cl, call: "clGetEventInfo", what: "a cl_event" };
+    let asked = ObjectQuery { cl, call: "clGetEventInfo", what: "a cl_event" };
     let raw = ClEvent(given(raw, asked.what)?);
-    // SAFETY: the caller's promise; `query` gives a place of the length it says.
+    // SAFETY: the caller's promise; `query` passes a buffer of the stated length.
     let info: Info<'_> =
         &|name, n, at, len| unsafe { asked.cl.get_event_info(raw, name, n, at, len) };
     let queue: usize = asked.value(cl::CL_EVENT_COMMAND_QUEUE, info)?;
     Ok((asked.value(cl::CL_EVENT_CONTEXT, info)?, Some(queue).filter(|queue| *queue != 0)))
 }
 
-/// A foreign context, as one device sees it. Keeps it.
+/// A foreign context as one device uses it. Keeps the context alive.
 #[derive(Debug)]
 pub struct ForeignDevice {
     context: Arc<Context>,
 }
 
 impl ForeignDevice {
-    /// Somebody else's memory, as they made it.
+    /// Wraps a foreign buffer.
     ///
     /// # Safety
-    /// A live buffer of this context that is no part of another.
+    /// `raw` is a live buffer of this context and not a sub-buffer.
     pub unsafe fn wrap_memory(
         &self,
         raw: usize,
@@ -275,7 +275,7 @@ impl ForeignDevice {
 }
 
 /// # Safety
-/// A live buffer of this context that is no part of another.
+/// `raw` is a live buffer of this context and not a sub-buffer.
 unsafe fn wrap_memory(
     context: Arc<Context>,
     raw: usize,
@@ -288,30 +288,30 @@ unsafe fn wrap_memory(
     Ok(Arc::new(Memory::wrap(context, storage, spec)))
 }
 
-/// What was loaded, and the devices that it has.
+/// The loaded OpenCL library, and its devices.
 #[derive(Debug)]
 pub struct Library {
-    /// The loader's functions.
+    /// The library's function table.
     pub cl: Arc<OpenCl>,
-    /// The devices, in the order in which they were found.
+    /// The devices, in the order of discovery.
     pub devices: Vec<Arc<Device>>,
 }
 
-/// A foreign context, while it is used.
+/// A foreign context in use.
 #[derive(Debug)]
 pub struct Adopted {
-    /// In the context's order.
+    /// Its devices, in the context's order.
     pub members: Vec<Member>,
 }
 
 /// One device of a foreign context.
 #[derive(Debug)]
 pub struct Member {
-    /// The driver's handle.
+    /// The device's handle.
     pub raw: usize,
     /// The device in that context.
     pub device: Arc<Device>,
-    /// Keeps the context.
+    /// Keeps the context alive.
     pub foreign_device: ForeignDevice,
 }
 
@@ -347,7 +347,7 @@ impl hal::Library for Library {
 }
 
 impl Library {
-    /// A device entry for one more context of a device.
+    /// Finds or adds the device entry for a foreign context of this device.
     fn entry(&self, raw: usize, entries: &mut dyn DeviceEntries) -> Result<Arc<Device>> {
         let at = self.devices.iter().position(|device| device.is(raw));
         let (device, known) = match at {
@@ -355,7 +355,7 @@ impl Library {
             None => (Device::unlisted(&self.cl, raw)?, KnownAs::Unlisted),
         };
         let device = Arc::new(device);
-        // Parts of devices come and go under new handles: one is as good as another that is the same.
+        // Sub-devices get new handles each time: an entry of an identical sub-device is reused.
         let same = |left: &dyn hal::Device| {
             let left = left.as_any().downcast_ref::<Device>();
             left.is_some_and(|left| match at {
@@ -369,7 +369,7 @@ impl Library {
     }
 }
 
-/// A context beside the one that a device is used in; released when dropped.
+/// A context in addition to the device's own, released when dropped.
 pub struct SecondContext(Context);
 
 impl hal::SecondContext for SecondContext {
@@ -379,25 +379,25 @@ impl hal::SecondContext for SecondContext {
 }
 
 impl Device {
-    /// Whether it is this one of the driver's.
+    /// Whether this is the driver's device with that handle.
     pub fn is(&self, raw: usize) -> bool {
         self.driver().device.0 as usize == raw
     }
 
-    /// Whether that context is our own one of this device.
+    /// Whether that context is this device's own context.
     pub fn owns(&self, context: usize) -> bool {
         self.own_context().is_some_and(|own| own.raw.0 as usize == context)
     }
 
-    /// The same device with room for contexts of others.
+    /// The same device, for foreign contexts.
     pub fn another(&self) -> Device {
         Device::entry(self.driver().as_ref().clone())
     }
 
-    /// A device that was not discovered, with room for contexts of others.
+    /// A device that was not discovered, for foreign contexts.
     ///
     /// # Errors
-    /// What the driver does not tell of it.
+    /// If a query of the device fails.
     pub fn unlisted(cl: &Arc<OpenCl>, raw: usize) -> Result<Device> {
         let driver = discover::unlisted(cl, ClDevice(raw as *mut c_void), Domain(0));
         let unknown = |reason| Error::Unavailable {
@@ -408,11 +408,11 @@ impl Device {
         Ok(Device::entry(driver.map_err(unknown)?))
     }
 
-    /// Uses somebody else's context from now on, while the foreign device lives.
+    /// Uses a foreign context from now on, as long as the returned value lives.
     ///
     /// # Safety
-    /// A live context, and one of its devices, of which all is true that is known of this one; `ids` is one for
-    /// all devices of the context, and so is the domain.
+    /// `context` is a live context and `device` one of its devices, with the properties that are known of this device. All
+    /// devices of the context share `ids` and `domain`.
     pub unsafe fn host_foreign_device(
         &self,
         device: usize,
@@ -429,10 +429,10 @@ impl Device {
         Ok(ForeignDevice { context })
     }
 
-    /// Somebody else's queue.
+    /// Wraps a foreign queue.
     ///
     /// # Safety
-    /// A live queue of this device's context.
+    /// `raw` is a live queue of this device's context.
     pub unsafe fn wrap_queue(&self, raw: usize, spec: QueueSpec) -> Result<Arc<dyn hal::Queue>> {
         let (context, raw) = (self.context()?, ClQueue(raw as *mut c_void));
         // SAFETY: the caller's promise.
@@ -440,10 +440,10 @@ impl Device {
         Ok(Arc::new(Queue { raw }))
     }
 
-    /// Somebody else's event, whose queue is given; or one that the host completes, and any queue.
+    /// Wraps a foreign event. `queue` is the event's queue, or any queue if the host completes the event.
     ///
     /// # Safety
-    /// A live event of this device's context; of that queue, unless the host completes it.
+    /// `raw` is a live event of this device's context, and of that queue unless the host completes it.
     pub unsafe fn wrap_event(
         &self,
         raw: usize,
@@ -459,10 +459,10 @@ impl Device {
         Ok(Arc::new(event?))
     }
 
-    /// Somebody else's memory, as they made it.
+    /// Wraps a foreign buffer.
     ///
     /// # Safety
-    /// A live buffer of this device's context that is no part of another.
+    /// `raw` is a live buffer of this device's context and not a sub-buffer.
     pub unsafe fn wrap_memory(
         &self,
         raw: usize,
@@ -473,11 +473,11 @@ impl Device {
         unsafe { wrap_memory(self.context()?, raw, spec, flags) }
     }
 
-    /// Somebody else's shared virtual memory.
+    /// Wraps foreign shared virtual memory.
     ///
     /// # Safety
-    /// It is an allocation of this device's context, of at least so many bytes, that outlives all that
-    /// is done with it.
+    /// `pointer` is an allocation of this device's context, of at least the bytes in `spec`, that outlives every use of the
+    /// result.
     pub unsafe fn wrap_svm(
         &self,
         pointer: NonNull<u8>,
@@ -490,10 +490,10 @@ impl Device {
     }
 }
 
-/// A foreign sub-buffer of memory that is wrapped.
+/// Wraps a foreign sub-buffer of memory that is wrapped already.
 ///
 /// # Safety
-/// A live sub-buffer of it with that offset, size and access.
+/// `raw` is a live sub-buffer of `whole` with that offset, size and access.
 pub unsafe fn wrap_part(
     whole: &dyn hal::Memory,
     raw: usize,
@@ -509,7 +509,7 @@ pub unsafe fn wrap_part(
     Ok(Arc::new(whole.wrap_part(object, ClBufferRegion { origin: offset, size: bytes }, access)))
 }
 
-/// One more reference to an event, for somebody who will release it.
+/// Adds a reference to an event, which the caller must release, and returns its handle.
 pub fn retain_event(event: &dyn hal::Event) -> Result<usize> {
     let Some(event) = event.as_any().downcast_ref::<Event>() else {
         return Err(Error::unsupported("a cl_event of this fence", "a fence of an OpenCL queue"));
@@ -520,13 +520,13 @@ pub fn retain_event(event: &dyn hal::Event) -> Result<usize> {
     Ok(raw.0 as usize)
 }
 
-/// Whether its handle is a `cl_event`: other APIs' events have handles, too.
+/// Whether its handle is a `cl_event`: events of other APIs have handles, too.
 pub fn is_event(event: &dyn hal::Event) -> bool {
     event.as_any().is::<Event>()
 }
 
 impl Device {
-    /// An event that the host completes: the host signal, and the event that is behind it.
+    /// Creates an event that the host completes, and the host signal that completes it.
     pub fn user_event(
         &self,
         queue: &Arc<dyn hal::Queue>,

@@ -1,9 +1,9 @@
-//! Sharing with OpenGL by `cl_khr_gl_sharing`: a context that is created with OpenGL's, and OpenGL's buffers.
+//! Sharing with OpenGL by `cl_khr_gl_sharing`: a `cl_context` created with an OpenGL context, and OpenGL's buffers.
 //!
-//! Objects are created, acquired and released on the thread where OpenGL's context is current: some drivers require
-//! that, and those with `cl_khr_gl_event` order by it. The others order nothing. So a hand-over waits for OpenGL's work
-//! before an acquire, and for the release before OpenGL continues. While others only read, the buffer is acquired again
-//! without their knowledge: there is no state in which both APIs read.
+//! Objects are created, acquired and released on the thread where the OpenGL context is current: some drivers require
+//! that, and drivers with `cl_khr_gl_event` then order the two APIs. Other drivers order nothing. So a hand-over waits for
+//! OpenGL's work before an acquire, and for the release before OpenGL continues. For `shared_read`, OpenCL releases the
+//! buffer and acquires it again while OpenGL reads: the extension has no state in which both APIs may read.
 
 use super::{
     device::{Context, Device, Driver},
@@ -22,18 +22,18 @@ use std::ptr;
 
 const EXTENSION: &str = "cl_khr_gl_sharing";
 
-/// What a context has to do with one of OpenGL's.
+/// A `cl_context`'s relation to an OpenGL context.
 #[derive(Debug)]
 pub(super) enum Tie {
-    /// Nothing: nobody asked for it.
+    /// None: sharing was not requested.
     None,
-    /// It was made with that one, which it keeps.
+    /// Created with this OpenGL context, which it keeps alive.
     With(NativeContext),
-    /// It was to be made with one, and why it was not.
+    /// Sharing was requested, but failed with this error.
     Failed(Error),
 }
 
-/// The call that the platform has to be asked for, where the device declares the extension and the library has its others.
+/// The extension's functions, if the device declares the extension and the library exports the rest of its calls.
 pub(super) fn calls(
     cl: &OpenCl,
     platform: ClPlatform,
@@ -46,12 +46,12 @@ pub(super) fn calls(
     if !there {
         return None;
     }
-    // SAFETY: a live platform, of which a device declares it.
+    // SAFETY: a live platform; one of its devices declares the extension.
     let calls = unsafe { cl.extensions(platform, &[EXTENSION]) };
     calls.has_get_gl_context_info().then(|| Arc::new(calls))
 }
 
-/// A list of context properties, with its end.
+/// The context properties for sharing, terminated by 0.
 fn properties(platform: ClPlatform, theirs: ContextHandles) -> [isize; 7] {
     let (context, display) = (theirs.context as isize, theirs.display as isize);
     let platform = platform.0 as isize;
@@ -66,17 +66,17 @@ fn properties(platform: ClPlatform, theirs: ContextHandles) -> [isize; 7] {
     ]
 }
 
-/// The device that OpenGL's context works on; none where it is none of the platform's. With that context current.
+/// The device of an OpenGL context, or `None` if it is not one of the platform's. The OpenGL context must be current.
 fn device_of(driver: &Driver, list: &[isize; 7]) -> Result<Option<ClDevice>, ClStatus> {
     let calls = driver.graphics.as_ref().ok_or(ClStatus::NOT_LOADED)?;
     let (list, what) = (list.as_ptr(), cl::CL_CURRENT_DEVICE_FOR_GL_CONTEXT_KHR);
-    // SAFETY: a list that ends with 0; `query` gives a place of the length it says.
+    // SAFETY: a list that ends with 0; `query` passes a buffer of the stated length.
     let found: Vec<usize> =
         query::list(|n, at, len| unsafe { calls.get_gl_context_info(list, what, n, at, len) })?;
     Ok(found.first().map(|device| ClDevice(*device as *mut _)))
 }
 
-/// A context for sharing with the newest of these that has one; one that shares nothing, where the driver refuses that.
+/// Creates a context that shares with the newest partner that has an OpenGL context. If that fails, creates one without sharing.
 pub(super) fn context(driver: &Arc<Driver>, partners: &[Arc<dyn hal::Device>]) -> Result<Context> {
     let Some(newest) = partners.last() else { return Context::new(driver) };
     let theirs = partners.iter().rev().find_map(|partner| partner.native_context().ok());
@@ -93,8 +93,8 @@ fn tied(driver: &Arc<Driver>, theirs: NativeContext) -> Result<Context> {
     theirs.home.run(&mut || {
         let found = driver.check("clGetGLContextInfoKHR", device_of(driver, &list))?;
         if found != Some(driver.device) {
-            let what = format!("a context of OpenGL's that {} shares with", driver.info.name);
-            return Err(Error::unsupported(what, "a context of OpenGL's on the same device"));
+            let what = format!("sharing with OpenGL on {}", driver.info.name);
+            return Err(Error::unsupported(what, "an OpenGL context on the same device"));
         }
         made = Some(Context::with(driver, &list)?);
         Ok(())
@@ -107,7 +107,7 @@ fn not_run() -> Error {
 }
 
 impl Tie {
-    /// Whether objects of that context can be shared.
+    /// Checks that objects of this OpenGL context can be shared.
     fn check(&self, context: ContextHandles, info: &DeviceInfo) -> Result<()> {
         let what = format!("a buffer of OpenGL's on {}", info.name);
         let needs = match self {
@@ -118,23 +118,21 @@ impl Tie {
                     .to_owned()
             }
             Tie::Failed(why) => format!("an OpenCL context that was made with OpenGL's: {why}"),
-            Tie::None => {
-                "an OpenCL context of onebuf's that was made when OpenGL was known".to_owned()
-            }
+            Tie::None => "an OpenCL context created after OpenGL was registered".to_owned(),
         };
         Err(Error::unsupported(what, needs))
     }
 }
 
-/// A buffer of OpenGL's as an object of a context that was made with its.
+/// Creates a memory object over an OpenGL buffer.
 pub(super) fn buffer(context: &Context, object: &ObjectRange, flags: u64) -> Result<ClMem> {
     let driver = &context.driver;
     context.tie.check(object.context, &driver.info)?;
     let name = u32::try_from(object.name)
-        .map_err(|_| Error::invalid(format!("{}: no name of OpenGL's", object.name)))?;
+        .map_err(|_| Error::invalid(format!("{}: not an OpenGL buffer name", object.name)))?;
     let mut made = None;
     object.home.run(&mut || {
-        // SAFETY: a live context that was made with OpenGL's, which is current; a name that is no buffer is refused.
+        // SAFETY: a live context created with the OpenGL context, which is current; the driver refuses a name without a buffer.
         let mem = unsafe { driver.cl.create_from_gl_buffer(context.raw, flags, name) };
         made = Some(driver.check("clCreateFromGLBuffer", mem)?);
         Ok(())
@@ -142,9 +140,9 @@ pub(super) fn buffer(context: &Context, object: &ObjectRange, flags: u64) -> Res
     made.ok_or_else(not_run)
 }
 
-/// Whether the driver sees all of it.
+/// Checks that the driver sees all of the buffer's bytes.
 pub(super) fn check_bytes(driver: &Driver, mem: ClMem, bytes: usize) -> Result<()> {
-    // SAFETY: a live object; `query` gives a place of the length it says.
+    // SAFETY: a live object; `query` passes a buffer of the stated length.
     let there: Result<usize, _> = query::value(|n, at, len| unsafe {
         driver.cl.get_mem_object_info(mem, cl::CL_MEM_SIZE, n, at, len)
     });
@@ -156,11 +154,11 @@ pub(super) fn check_bytes(driver: &Driver, mem: ClMem, bytes: usize) -> Result<(
     Err(Error::unsupported(what, "a driver that shares it whole"))
 }
 
-/// Takes it for the queue's work, behind what OpenGL was asked for.
+/// Acquires the buffer for the queue's work, after OpenGL's commands so far.
 pub(super) fn acquire(object: &ObjectRange, queue: &RawQueue, mem: ClMem) -> Result<()> {
     let driver = queue.driver();
     object.home.run(&mut || {
-        // SAFETY: a live queue and an object of OpenGL's in one context; no events.
+        // SAFETY: a live queue and an OpenGL object of one context; no events.
         let acquired = unsafe {
             let (none, no) = (ptr::null(), ptr::null_mut());
             driver.cl.enqueue_acquire_gl_objects(queue.raw, 1, &raw const mem, 0, none, no)
@@ -169,11 +167,11 @@ pub(super) fn acquire(object: &ObjectRange, queue: &RawQueue, mem: ClMem) -> Res
     })
 }
 
-/// Gives it back behind the queue's work.
+/// Releases the buffer after the queue's work.
 pub(super) fn release(object: &ObjectRange, queue: &RawQueue, mem: ClMem) -> Result<()> {
     let driver = queue.driver();
     object.home.run(&mut || {
-        // SAFETY: as in `acquire`, which came before.
+        // SAFETY: as in `acquire`, which was enqueued before.
         let released = unsafe {
             let (none, no) = (ptr::null(), ptr::null_mut());
             driver.cl.enqueue_release_gl_objects(queue.raw, 1, &raw const mem, 0, none, no)
@@ -183,7 +181,7 @@ pub(super) fn release(object: &ObjectRange, queue: &RawQueue, mem: ClMem) -> Res
 }
 
 impl Device {
-    /// The chip that a context of OpenGL's is on, where the driver says that it is this device's. With that context current.
+    /// The chip of an OpenGL context, if the driver reports that it is this device's. The OpenGL context must be current.
     pub(super) fn chip_beneath(&self, theirs: ContextHandles) -> Option<PhysicalId> {
         let driver = self.driver();
         driver.graphics.as_ref()?;

@@ -1,7 +1,7 @@
-//! Host signals, which are user events.
+//! Host signals, implemented as user events.
 //!
-//! Drivers differ in how waiting work learns that a user event failed: rusticl 22.3 completes a marker after a failed
-//! user event as if nothing had happened, and on PoCL it [must not
+//! Drivers differ in how waiting work observes a failed user event: rusticl 22.3 completes a marker after a failed user
+//! event as if it had succeeded, and on PoCL a user event [must not
 //! fail](super::quirks::Quirks::cannot_fail_host_signals) at all. So [events check](Behind) host signals themselves.
 
 use super::{
@@ -16,7 +16,7 @@ use onebuf_hal::{
 };
 use onebuf_sys::opencl::consts as cl;
 
-/// A user event that a queue waits for. Completed exactly once: when opened, or when dropped.
+/// A user event that a queue waits for. Completed exactly once: when opened or when dropped.
 pub(super) struct HostSignal {
     event: RawEvent,
     outcome: Arc<Outcome>,
@@ -24,17 +24,17 @@ pub(super) struct HostSignal {
 }
 
 impl HostSignal {
-    /// Makes later work of the queue wait.
+    /// Creates a host signal and makes later work of the queue wait for it.
     pub fn new(queue: &Arc<RawQueue>) -> Result<HostSignal> {
         let mut host_signal = HostSignal::shut(queue)?;
-        // First, so that no event behind the wait misses it.
+        // Before the wait, so that every event after the wait has it.
         queue.host_signals.push(host_signal.outcome.clone());
-        // Should the call fail the host signal is opened, in case the wait was enqueued after all.
+        // If the call fails, the host signal is opened, in case the wait was enqueued after all.
         queue.wait_list(&[host_signal.event.raw]).inspect_err(|_| host_signal.settle(true))?;
         Ok(host_signal)
     }
 
-    /// A host signal that nothing waits at yet, and the event for whoever will.
+    /// Creates a host signal that no queue waits for yet, and the event to wait for.
     pub fn apart(queue: &Arc<RawQueue>) -> Result<(HostSignal, Event)> {
         let host_signal = HostSignal::shut(queue)?;
         let behind = Behind::one(&host_signal.outcome);

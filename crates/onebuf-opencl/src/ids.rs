@@ -1,10 +1,10 @@
-//! Ids of the objects of one context, for all of its devices.
+//! Ids of the objects of one context, shared by all of its devices.
 
 use super::{kernel::Kernel, quirks::Quirks};
 use onebuf_hal::locks::{Arc, AtomicU64, Mutex, Ordering, lock};
 use std::{fmt, sync::Weak};
 
-/// The numbers of a context's objects, and the kernels that may keep one of them.
+/// Allocates the ids of a context's objects, and lists the kernels that may keep a memory as an argument.
 pub struct Ids {
     next: AtomicU64,
     kernels: Mutex<Vec<Weak<Kernel>>>,
@@ -17,12 +17,12 @@ impl Default for Ids {
 }
 
 impl Ids {
-    /// A number that no other object of this context has or gets; never zero.
+    /// Returns an id that is unique within this context and never zero.
     pub(super) fn new_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A kernel whose driver may let it keep its arguments.
+    /// Registers a kernel if its driver keeps kernel arguments.
     pub(super) fn add_kernel(&self, kernel: &Arc<Kernel>, quirks: Quirks) {
         if quirks.keeps_arguments {
             let mut kernels = lock(&self.kernels);
@@ -31,7 +31,7 @@ impl Ids {
         }
     }
 
-    /// A memory goes: no kernel keeps it. Nothing where none is known that could.
+    /// Clears a memory that is being dropped from the arguments of all registered kernels.
     pub(super) fn take_back(&self, memory: u64) {
         let kernels: Vec<_> = lock(&self.kernels).iter().filter_map(Weak::upgrade).collect();
         kernels.iter().for_each(|kernel| kernel.take_back(memory));

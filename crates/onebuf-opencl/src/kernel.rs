@@ -24,36 +24,36 @@ use onebuf_sys::{
 };
 use std::ptr;
 
-/// As many arguments are told apart by a slot's form.
+/// The number of arguments that a slot's form distinguishes.
 const FORM_ARGS: usize = u64::BITS as usize;
 
 /// One kernel of a program.
 #[derive(Debug)]
 pub struct Kernel {
     program: Arc<RawProgram>,
-    /// The program's, here so that a launch need not follow three pointers for it.
+    /// The driver's domain, copied here so that a launch does not follow three pointers.
     domain: Domain,
     name: String,
     parameters: usize,
     limits: Limits,
     slots: Slots,
-    /// The form of the last launch, which is likely that of the next.
+    /// The form of the last launch, which the next one probably has too.
     form: AtomicU64,
 }
 
-/// What the driver says of one kernel on its device. Zero is what it does not say.
+/// The driver's limits of one kernel on its device. Zero means unknown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limits {
     /// `reqd_work_group_size`.
     group: Option<[usize; 3]>,
     /// Largest group, in work-items.
     max_group: usize,
-    /// Local memory that it has without any argument's.
+    /// The kernel's local memory, without that of arguments.
     local_bytes: u64,
 }
 
 impl Limits {
-    /// A driver that cannot answer says no to the launch itself, where it must.
+    /// Queries the limits. If a query fails, the driver itself must refuse an invalid launch.
     fn ask(driver: &Driver, kernel: ClKernel) -> Limits {
         let group = Some(ask(driver, kernel, cl::CL_KERNEL_COMPILE_WORK_GROUP_SIZE));
         let group = group.filter(|group| *group != [0; 3]);
@@ -70,14 +70,14 @@ impl Limits {
 
 fn ask<T: Pod>(driver: &Driver, kernel: ClKernel, what: u32) -> T {
     let answer = query::value(|n, at, len| {
-        // SAFETY: a live kernel and its device; `query` gives a place of the length it says.
+        // SAFETY: a live kernel and its device; `query` passes a buffer of the stated length.
         unsafe { driver.cl.get_kernel_work_group_info(kernel, driver.device, what, n, at, len) }
     });
     answer.unwrap_or_else(|_| T::zeroed())
 }
 
 impl Kernel {
-    /// Looks a kernel up and compares the number of its parameters.
+    /// Looks up a kernel and compares its number of parameters.
     pub(super) fn new(program: &Arc<RawProgram>, name: &str, parameters: usize) -> Result<Kernel> {
         let (driver, first) = (&program.context.driver, RawKernel::new(program, name)?);
         check_parameters(driver, name, first.raw, parameters)?;
@@ -92,7 +92,7 @@ impl Kernel {
         &self.program.context.driver
     }
 
-    /// A memory goes that the driver may keep for this kernel. A launch that has a slot just now sets all of its arguments.
+    /// Clears a memory that is being dropped from the arguments of free slots. A launch that holds a slot sets all its arguments.
     pub fn take_back(&self, memory: u64) {
         self.slots.idle().for_each(|mut slot| slot.forget(memory, self.driver()));
     }
@@ -101,11 +101,11 @@ impl Kernel {
         Ok(Slot::new(RawKernel::new(&self.program, &self.name)?, self.parameters))
     }
 
-    /// Checks the arguments, notes that the queue uses the memories, and sets them in a slot of a form. Gives the form that
-    /// the slot must have, where it is another. Says whether there is memory that the driver does not know.
+    /// Checks the arguments, records the queue in the memories, and sets the arguments in a slot of form `form`. Returns the
+    /// required form if it is another one. Sets `unknown` if an argument is memory that the driver does not know.
     ///
     /// # Safety
-    /// The memories live until the kernel was enqueued.
+    /// The memories live until the kernel has been enqueued.
     #[inline(always)]
     unsafe fn set(
         &self,
@@ -190,7 +190,7 @@ impl hal::Kernel for Kernel {
 
 fn check_parameters(driver: &Driver, name: &str, kernel: ClKernel, declared: usize) -> Result<()> {
     let takes = query::value::<u32>(|n, at, len| {
-        // SAFETY: a live kernel; `query` gives a place of the length it says.
+        // SAFETY: a live kernel; `query` passes a buffer of the stated length.
         unsafe { driver.cl.get_kernel_info(kernel, cl::CL_KERNEL_NUM_ARGS, n, at, len) }
     });
     let takes = driver.check("clGetKernelInfo", takes)? as usize;
@@ -212,10 +212,10 @@ fn described(arg: &TypedArg<'_, Memory>) -> String {
     }
 }
 
-/// Sets the arguments and enqueues. Allocates nothing but what events need.
+/// Sets the arguments and enqueues the kernel. Allocates only for events.
 ///
 /// # Safety
-/// The kernel stays inside the memories given and does to each only what its access says.
+/// The kernel stays inside the given memories and accesses each only as its access permits.
 pub(super) unsafe fn launch(
     queue: &Queue,
     kernel: &Kernel,
@@ -240,7 +240,7 @@ pub(super) unsafe fn launch(
     if unknown {
         queue.raw.part_kernels()?;
     }
-    // OpenCL 1.0 wants null, and zeros mean the same.
+    // OpenCL 1.0 requires null instead of zeros; both mean the same.
     let from = if plain || grid.offset == [0; 3] { None } else { Some(&grid.offset) };
     let call = || Enqueue { queue, kernel, slot: slot.raw(), grid, from, group };
     if after.is_empty() && !wants_event && !driver.quirks.reads_arguments_late {
@@ -256,7 +256,7 @@ pub(super) unsafe fn launch(
     Ok(wants_event.then_some(event))
 }
 
-/// A launch whose arguments are set; its slot is held.
+/// A launch whose arguments are set and whose slot is held.
 struct Enqueue<'a> {
     queue: &'a Queue,
     kernel: &'a Kernel,
@@ -268,7 +268,7 @@ struct Enqueue<'a> {
 
 impl Enqueue<'_> {
     /// # Safety
-    /// As [`launch`]. The event is asked for by a place for it.
+    /// As [`launch`]. `event` is null, or a place for the event.
     #[inline(always)]
     unsafe fn now(&self, waits: &[ClEvent], event: *mut ClEvent) -> Result<()> {
         let Enqueue { queue, kernel, slot, grid, from, group } = *self;
@@ -289,7 +289,7 @@ impl Enqueue<'_> {
         enqueued.map_err(|status| conv::launch(status, &kernel.name, grid, &driver.info.name))
     }
 
-    /// Behind other events, with one of its own; over where the driver reads its arguments late.
+    /// Launches after other events, and returns an event. Waits for the launch if the driver reads its arguments late.
     ///
     /// # Safety
     /// As [`launch`].
@@ -302,7 +302,7 @@ impl Enqueue<'_> {
         queue.waited(after);
         let event = queue.raw.event("clEnqueueNDRangeKernel", event)?;
         if queue.raw.driver().quirks.reads_arguments_late {
-            // Its arguments are the driver's until it is over.
+            // The driver may read the arguments until the launch is over.
             hal::Event::wait(&event, queue.raw.driver().post.limit())?;
         }
         Ok(event)
@@ -310,8 +310,8 @@ impl Enqueue<'_> {
 }
 
 impl Kernel {
-    /// The size of a group: what was asked for, or what the kernel was compiled for, or the only one there
-    /// is; else the driver's choice.
+    /// The size of a group: the requested one, the one the kernel was compiled for, or one work-item if the grid has only
+    /// one; otherwise the driver chooses.
     #[inline]
     fn group<'a>(
         &'a self,
@@ -323,7 +323,7 @@ impl Kernel {
         if asked.is_some() || !plain {
             return self.checked(grid, asked, driver).map(|()| asked);
         }
-        // One work-item makes one group of one: no driver has to look for a size.
+        // One work-item is a group of one, so the driver need not choose a size.
         let [x, y, z] = grid.global;
         Ok(Some(&[1; 3]).filter(|_| x | y | z == 1))
     }
@@ -336,7 +336,7 @@ impl Kernel {
         Err(Error::invalid(format!("kernel `{name}` over {grid}: {why}")))
     }
 
-    /// What is wrong with a group's size, if anything.
+    /// Describes what is wrong with a group's size, if anything.
     fn wrong_group(&self, grid: &Grid, group: &[usize; 3], driver: &Driver) -> Option<String> {
         let (caps, limits, dims) = (&driver.info.caps, &self.limits, grid.dims);
         let local = &group[..dims];
@@ -364,7 +364,7 @@ impl Kernel {
     }
 }
 
-/// What is wrong with a grid, if anything.
+/// Describes what is wrong with a grid, if anything.
 fn wrong_grid(grid: &Grid) -> Option<String> {
     let dims = grid.dims;
     if !(1..=3).contains(&dims) {
@@ -399,7 +399,7 @@ fn has_svm(form: u64, index: usize) -> bool {
     form >> (index % FORM_ARGS) & 1 == 1
 }
 
-/// A launch that could not be waited for may still use its memories.
+/// Records the queue in the memories of a launch whose wait failed, because the launch may still use them.
 #[cold]
 fn outlive(queue: &Queue, args: Args<'_, Queue>) {
     for arg in args.iter() {
@@ -409,7 +409,7 @@ fn outlive(queue: &Queue, args: Args<'_, Queue>) {
     }
 }
 
-/// What the kernel has for itself is the compiler's affair, until an argument adds to it.
+/// Checks the local memory of a launch. The kernel's own is left to the compiler, unless an argument adds to it.
 fn check_local(kernel: &Kernel, given: u64, caps: &Caps) -> Result<()> {
     let (own, has) = (kernel.limits.local_bytes, caps.local_memory_bytes);
     if given == 0 || given.saturating_add(own) <= has {

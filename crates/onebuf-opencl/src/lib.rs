@@ -2,7 +2,7 @@
 //!
 //! One `cl_context` per device, created when it is first needed: AMD's runtime turns coarse SVM into host memory in a
 //! context of several devices. Every function newer than OpenCL 1.1 is gated on the version of platform *and* device,
-//! because the ICD loader exports functions that an old driver lacks (clover is 1.1) and then jumps through null.
+//! because the ICD loader exports functions that an old driver lacks (clover is 1.1) and then calls through a null pointer.
 //!
 //! | file | what |
 //! |---|---|
@@ -10,16 +10,16 @@
 //! | `discover` | platforms and devices, and their capabilities |
 //! | `device`, `ids` | the device, its context; ids of the context's objects |
 //! | `memory`, `storage` | memory and its regions; driver allocations, and how they are freed |
-//! | `access_state`, `owner` | the access state; what an import keeps alive |
+//! | `access_state`, `owner` | the access state; the owner that an import keeps alive |
 //! | `queue`, `transfer` | work, and copies |
 //! | `address` | memory by the address that kernels see, of another API and for another API |
 //! | `graphics` | OpenGL buffers, in a context created for them |
 //! | `base_device` | a device that another API's runtime is built on |
 //! | `foreign` | foreign objects: queries, and keeping them alive |
-//! | `event`, `host_signal` | completion of work, and what it waits for |
+//! | `event`, `host_signal` | completion of work; host signals that work waits for |
 //! | `program`, `log`, `binaries` | compiling, the compiler's log, and its binaries |
-//! | `kernel`, `slots` | launching; the `cl_kernel`s that threads set arguments of |
-//! | `conv` | conversion of all numbers that have another meaning elsewhere |
+//! | `kernel`, `slots` | launching; the `cl_kernel`s whose arguments threads set |
+//! | `conv` | conversion of status codes, flags and versions |
 //! | `query` | queries of the driver |
 //! | `quirks` | driver bugs that need special handling |
 //!

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// Lines shown at most: a missing brace can make hundreds of errors.
+/// The maximum number of source lines shown: a missing brace can cause hundreds of errors.
 const MAX_LINES: usize = 20;
 
-/// The log, and below it each line that it names, with a caret where the column is known.
+/// Returns the log, followed by each source line that it names, with a caret if the column is known.
 pub(super) fn with_source(log: &str, source: &str) -> String {
     let lines: Vec<&str> = source.lines().collect();
     let mut places: BTreeMap<usize, Option<usize>> = BTreeMap::new();
@@ -27,7 +27,7 @@ pub(super) fn with_source(log: &str, source: &str) -> String {
 fn shown(line: usize, column: Option<usize>, source: &str) -> String {
     let text = format!("\n{line:>5} | {source}");
     match column {
-        // Tabs stay tabs, so that the caret is below its character however wide they are.
+        // Tabs are kept, so that the caret is below its character whatever the tab width.
         Some(column) if (1..=source.chars().count() + 1).contains(&column) => {
             let blank = |c| if c == '\t' { '\t' } else { ' ' };
             let before: String = source.chars().take(column - 1).map(blank).collect();
@@ -37,12 +37,12 @@ fn shown(line: usize, column: Option<usize>, source: &str) -> String {
     }
 }
 
-/// The first `:LINE:COLUMN:` or `:LINE:` of a log's line. Clang, and so nearly every driver, begins
-/// with a file's name (`<kernel>:3:5: error: …`, Intel `1:3:5: error: …`).
+/// Finds the first `:LINE:COLUMN:` or `:LINE:` in a line of the log. Clang, and so nearly every driver, starts the line with a
+/// file name (`<kernel>:3:5: error: …`, Intel `1:3:5: error: …`).
 fn place(text: &str) -> Option<(usize, Option<usize>)> {
     let mut parts = text.split(':').skip(1).peekable();
     while let Some(part) = parts.next() {
-        // The last part has no colon behind it.
+        // The last part has no colon after it.
         let next = parts.peek()?;
         if let Ok(line) = part.parse() {
             return Some((line, next.parse().ok()));

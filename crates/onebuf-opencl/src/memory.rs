@@ -1,8 +1,8 @@
-//! Memory: plain and mapped buffers, imported host pages, shared virtual memory, and parts of these.
+//! Memory: plain and mapped buffers, imported memory, shared virtual memory, and regions of these.
 
 use super::{
     OpenClBackend,
-    access_state::{Now, State},
+    access_state::{MemoryState, Now},
     address, conv,
     device::Context,
     owner::{self, Owner},
@@ -18,10 +18,10 @@ use onebuf_hal::{
 use onebuf_sys::opencl::ClBufferRegion;
 use std::{fmt, ptr::NonNull, sync::OnceLock, time::Duration};
 
-/// How long an export may wait for its map.
+/// How long an export waits for its map.
 const EXPORT_WAIT: Duration = Duration::from_secs(10);
 
-/// Memory that the driver made, freed when the last of its holders goes.
+/// One allocation or import, freed when its last holder is dropped.
 pub(super) struct Inner {
     pub context: Arc<Context>,
     pub place: Place,
@@ -30,46 +30,46 @@ pub(super) struct Inner {
     pub host: HostAccess,
     align: usize,
     pub access_state: Now,
-    pub state: Mutex<State>,
-    /// Whether it must remember the queues that use it: the driver does not for SVM, clover for nothing, and imported
-    /// memory is released behind them.
+    pub state: Mutex<MemoryState>,
+    /// Whether to record the queues that use it: the driver does not wait for them before it frees SVM, clover before it
+    /// frees anything, and imported memory is released after them.
     pub tracks_users: bool,
-    /// The id of the queue that was remembered last; zero is none.
+    /// The id of the queue that was recorded last; zero if there is none.
     pub last_user: AtomicU64,
     object: Option<Object>,
     whole: Option<Whole>,
-    /// Memory that another API allocated: what keeps it.
+    /// Memory that another API allocated, by its address; keeps its owner.
     theirs: Option<AddressRange>,
-    /// An object of another API: what it is there.
+    /// The other API's object that this memory is shared with.
     pub shared: Option<ObjectRange>,
-    /// What kernels see it at, once somebody had to know.
+    /// The address that kernels see, once it was determined.
     seen_at: OnceLock<u64>,
 }
 
-/// A device's memory, or a part of it, as the layers above hold it. An export holds the inner object.
+/// A device's memory or a region of it, as the layers above hold it. An export holds only the `Inner`.
 #[derive(Debug)]
 pub struct Memory {
     inner: Arc<Inner>,
     part: Option<Part>,
-    /// By which a kernel remembers that its argument is this memory.
+    /// Identifies this memory in the remembered arguments of a kernel.
     pub id: u64,
     pub(super) place: Place,
     pub domain: Domain,
     bytes: usize,
     access: Access,
-    /// With which the driver made it.
+    /// The flags that the driver created it with.
     flags: u64,
 }
 
-/// What a part of a memory has beside the whole's.
+/// The additional fields of a region.
 struct Part {
     offset: usize,
-    /// A sub-buffer; none for SVM, where an address is enough.
+    /// The sub-buffer; `None` for SVM, where the address is enough.
     object: Option<Object>,
 }
 
 impl Memory {
-    /// New memory in one of the device's memory kinds.
+    /// Allocates memory of one of the device's memory kinds.
     pub(super) fn allocate(
         context: Arc<Context>,
         spec: &AllocSpec,
@@ -80,7 +80,7 @@ impl Memory {
         Ok(Memory::whole(Inner::new(context, storage, spec), spec.access, flags))
     }
 
-    /// Somebody else's host pages.
+    /// Imports foreign host pages.
     pub(super) fn import(
         context: Arc<Context>,
         range: &HostRange,
@@ -96,7 +96,7 @@ impl Memory {
         Ok(Memory::whole(inner, access, flags))
     }
 
-    /// Memory of another API or process. It is theirs until it was acquired.
+    /// Imports memory of another API or process. It starts as `Released`.
     pub(super) fn import_fd(
         context: Arc<Context>,
         range: &FdRange,
@@ -112,7 +112,7 @@ impl Memory {
         Ok(Memory::whole(inner, access, flags))
     }
 
-    /// A buffer of another API's, by the sharing calls for such. It is theirs until it was acquired.
+    /// Imports another API's buffer by the sharing extension. It starts as `Released`.
     pub(super) fn import_object(
         context: Arc<Context>,
         object: &ObjectRange,
@@ -129,8 +129,8 @@ impl Memory {
         Ok(Memory::whole(inner, access, flags))
     }
 
-    /// Memory of another API at an address that kernels of this one use as it is. The driver does not know it, and its
-    /// in-order queues drop the barrier between two kernels that use it: see [`Memory::is_unknown`].
+    /// Memory of another API, at an address that this device's kernels use unchanged. The driver does not know the memory, and
+    /// its in-order queues omit the barrier between two kernels that use it: see [`Memory::is_unknown`].
     pub(super) fn at_address(
         context: Arc<Context>,
         range: &AddressRange,
@@ -145,19 +145,19 @@ impl Memory {
         Memory::whole(inner, access, flags)
     }
 
-    /// Whether the driver does not know it: for kernels only, and with a barrier between them.
+    /// Whether the driver does not know the memory. Only kernels may use it, with a barrier between them.
     #[inline]
     pub fn is_unknown(&self) -> bool {
         self.inner.theirs.is_some()
     }
 
-    /// Somebody else's memory, as they made it.
+    /// Wraps foreign memory.
     pub(super) fn wrap(context: Arc<Context>, storage: Storage, spec: &AllocSpec) -> Memory {
         let flags = storage.flags;
         Memory::whole(Inner::new(context, storage, spec), spec.access, flags)
     }
 
-    /// A sub-buffer that somebody else made of this.
+    /// Wraps a foreign sub-buffer of this memory.
     pub(super) fn wrap_part(&self, object: Object, at: ClBufferRegion, access: Access) -> Memory {
         let (inner, place) = (self.inner.clone(), Place::Object(object.mem));
         let (id, domain) = (inner.context.new_id(), self.domain);
@@ -196,7 +196,7 @@ impl Memory {
         &self.inner.context
     }
 
-    /// Where it begins in the whole.
+    /// The offset of its first byte in the allocation.
     pub fn offset(&self) -> usize {
         self.part.as_ref().map_or(0, |part| part.offset)
     }
@@ -205,13 +205,13 @@ impl Memory {
         self.inner.reside(queue, to)
     }
 
-    /// Whether commands of the host's may write it.
+    /// Whether the host's commands may write it.
     pub fn takes_writes(&self) -> bool {
         self.inner.host.writes()
     }
 
-    /// Notes that the queue is about to use it, and says whether it may. Takes no lock but the first
-    /// time that a queue uses what must be remembered.
+    /// Checks that the queue may use the memory, and records the queue. Takes a lock only at the first use by a queue that
+    /// must be recorded.
     #[inline]
     pub(super) fn start_use(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
         self.inner.access_state.check_use(writes)?;
@@ -219,7 +219,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The same for a launch. Where that is waited for there is nothing to remember, unless the wait fails.
+    /// Checks and records a launch. If onebuf waits for the launch, the queue is recorded only when that wait fails.
     #[inline]
     pub(super) fn start_launch(&self, queue: &Arc<RawQueue>, writes: bool) -> Result<()> {
         if self.inner.access_state.is_acquired() && self.inner.knows(queue) {
@@ -235,17 +235,17 @@ impl Memory {
         Ok(())
     }
 
-    /// The wait has failed: the launch may still run.
+    /// Records the queue after a failed wait, because the launch may still run.
     pub(super) fn outlives(&self, queue: &Arc<RawQueue>) {
         self.inner.note_use(queue);
     }
 
-    /// Notes that the queue is about to use it, whatever for.
+    /// Records that the queue is about to use the memory in any way.
     pub(super) fn note_use(&self, queue: &Arc<RawQueue>) {
         self.inner.note_use(queue);
     }
 
-    /// What kernels see it at. Asked once: a driver that moves a buffer says so to nobody.
+    /// Returns the address that kernels see. Determined once, because a driver does not report that it moved a buffer.
     fn seen_at(&self, queue: &Queue) -> Result<u64> {
         if let Some(at) = self.inner.seen_at.get() {
             return Ok(*at);
@@ -254,7 +254,7 @@ impl Memory {
         Ok(*self.inner.seen_at.get_or_init(|| at))
     }
 
-    /// Maps for others, waits for it, and pins the address down.
+    /// Maps the memory for others, waits for the map, and fixes its address.
     fn hand_out(&self, queue: &Arc<RawQueue>) -> Result<NonNull<u8>> {
         self.reside(queue, AccessState::Released)?;
         hal::Event::wait(&queue.mark()?, queue.driver().post.limit().min(EXPORT_WAIT))?;
@@ -264,7 +264,7 @@ impl Memory {
         };
         if !pointer.addr().get().is_multiple_of(self.inner.align) {
             let (at, align) = (pointer.as_ptr(), self.inner.align);
-            let needs = "a driver whose maps are aligned so";
+            let needs = "a driver that maps with this alignment";
             return Err(Error::unsupported(format!("a map at {at:p} aligned to {align}"), needs));
         }
         state.must_be_at(Address(pointer));
@@ -272,7 +272,7 @@ impl Memory {
     }
 }
 
-// SAFETY: a mapped pointer is the driver's, valid until the unmap that `reside` enqueues; `Inner` keeps what it is of.
+// SAFETY: a mapped pointer is the driver's, valid until the unmap that `reside` enqueues; `Inner` keeps its memory object.
 unsafe impl TypedMemory for Memory {
     type Types = OpenClBackend;
 
@@ -423,8 +423,8 @@ impl Inner {
         }
     }
 
-    /// What the driver knows the whole by, of which regions are made and which is handed over: what was imported, where this is
-    /// a part of that.
+    /// The driver's handle from which regions are created and which is acquired and released: the whole imported allocation if
+    /// this memory is a part of one.
     pub fn whole_place(&self) -> Place {
         self.whole.as_ref().map_or(self.place, |whole| Place::Object(whole.object.mem))
     }

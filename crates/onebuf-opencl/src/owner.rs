@@ -12,24 +12,24 @@ use onebuf_hal::{
 use onebuf_sys::opencl::ClMem;
 use std::{any::Any, ffi::c_void, mem::ManuallyDrop};
 
-/// Whatever keeps pages mapped.
+/// The object that keeps pages mapped.
 pub(super) type Owner = Arc<dyn Any + Send + Sync>;
 
-/// An owner on its way back from the driver.
-pub(super) struct Custody(Mutex<State>);
+/// Holds the owner of imported pages until the driver has destroyed the memory object and onebuf has released it.
+pub(super) struct Custody(Mutex<CustodyState>);
 
-struct State {
+struct CustodyState {
     owner: Option<Owner>,
     /// The driver has destroyed the memory object.
     destroyed: bool,
-    /// We have released it.
+    /// onebuf has released the memory object.
     released: bool,
 }
 
 impl Custody {
     /// Keeps `owner` until the driver destroys `mem`. On failure nothing is registered.
     pub fn register(context: &Context, mem: ClMem, owner: Owner) -> Result<Arc<Custody>> {
-        let state = State { owner: Some(owner), destroyed: false, released: false };
+        let state = CustodyState { owner: Some(owner), destroyed: false, released: false };
         let custody = Arc::new(Custody(Mutex::new(state)));
         let user = Box::into_raw(Box::new(custody.clone()));
         let driver = &context.driver;
@@ -38,20 +38,20 @@ impl Custody {
             driver.cl.set_mem_object_destructor_callback(mem, Some(destroyed), user.cast())
         };
         if set.is_err() {
-            // SAFETY: not registered, so nobody else takes the box.
+            // SAFETY: registration failed, so the callback never takes the box.
             drop(unsafe { Box::from_raw(user) });
         }
         driver.check("clSetMemObjectDestructorCallback", set)?;
         Ok(custody)
     }
 
-    /// To be called after the release: drops the owner here if the driver is done with it already.
+    /// Records onebuf's release. Drops the owner here if the driver has already destroyed the object.
     pub fn released(&self) {
         drop(self.step(|state| state.released = true));
     }
 
-    /// The owner, once both sides are done.
-    fn step(&self, change: impl FnOnce(&mut State)) -> Option<Owner> {
+    /// Changes the state, and returns the owner once the object is both released and destroyed.
+    fn step(&self, change: impl FnOnce(&mut CustodyState)) -> Option<Owner> {
         let mut state = lock(&self.0);
         change(&mut state);
         if state.released && state.destroyed { state.owner.take() } else { None }
@@ -59,18 +59,18 @@ impl Custody {
 }
 
 /// # Safety
-/// `user` is a `Box<Arc<Custody>>` that nobody else takes.
+/// `user` is a `Box<Arc<Custody>>` that is not taken elsewhere.
 unsafe extern "system" fn destroyed(_mem: ClMem, user: *mut c_void) {
-    // SAFETY: the caller's promise; `Custody::register` made it.
+    // SAFETY: the caller's promise; `Custody::register` created the box.
     let custody = unsafe { Box::from_raw(user.cast::<Arc<Custody>>()) };
     if let Some(owner) = custody.step(|state| state.destroyed = true) {
-        // The driver was late: `released` is over, so another thread must drop the owner.
+        // `released` has already returned, so another thread must drop the owner.
         drop_elsewhere(owner);
     }
 }
 
-/// Drops it on a thread of its own. Where none can be had it is leaked, which is better than dropping it under a
-/// driver's locks.
+/// Drops the owner on a new thread. If no thread can be spawned, leaks it: dropping it under a driver's locks could
+/// deadlock.
 fn drop_elsewhere(owner: Owner) {
     let owner = ManuallyDrop::new(owner);
     let drop_it = thread::Builder::new().spawn(move || drop(ManuallyDrop::into_inner(owner)));
@@ -79,18 +79,18 @@ fn drop_elsewhere(owner: Owner) {
     }
 }
 
-/// Lets go of memory that another API allocated, behind the work of the queues that used it: no driver waits with
-/// freeing what it does not know.
+/// Drops the owner of another API's memory after the work of the queues that used it: this driver does not track that
+/// memory, so it cannot delay the free.
 pub(super) fn part_from(owner: Owner, users: &[Arc<RawQueue>]) {
     let parting = Arc::new(Parting(Some(owner)));
     users.iter().for_each(|queue| queue.hold(parting.clone()));
     if let Ok(mut last) = Arc::try_unwrap(parting) {
-        // Nobody is behind: dropped here, on a thread that is not a driver's.
+        // No queue holds it: dropped here, on a thread that is not a driver's.
         drop(last.0.take());
     }
 }
 
-/// An owner that goes with the last queue's work, on a driver's thread.
+/// An owner that is dropped when the last queue's work has completed, on a driver's thread.
 struct Parting(Option<Owner>);
 
 impl Drop for Parting {

@@ -18,10 +18,10 @@ use onebuf_sys::{
 };
 use std::{ffi::CString, ptr};
 
-/// Has the call of OpenCL 2.1 for older drivers.
+/// The extension that provides the call of OpenCL 2.1 on older drivers.
 const IL_EXTENSION: &str = "cl_khr_il_program";
 
-/// A `cl_program` that is released once. Its kernels keep it.
+/// A `cl_program`, released once. Its kernels keep it alive.
 #[derive(Debug)]
 pub(super) struct RawProgram {
     pub context: Arc<Context>,
@@ -39,7 +39,8 @@ impl RawProgram {
         Ok(RawProgram { context, raw })
     }
 
-    /// By the call of OpenCL 2.1, or the extension's; `il` says that there is one.
+    /// Creates a program from an intermediate language, by the call of OpenCL 2.1 or the extension's. `il_versions` lists a
+    /// language only if one of them exists.
     fn of_il(context: Arc<Context>, il: &[u8]) -> Result<RawProgram> {
         let driver = &context.driver;
         let (at, bytes) = (il.as_ptr().cast(), il.len());
@@ -49,7 +50,7 @@ impl RawProgram {
             driver.check("clCreateProgramWithIL", made)?
         } else {
             // SAFETY: the device declares the extension, so its platform has the call, and the look-up of
-            // OpenCL 1.2 that the extension asks for (clover, which is 1.1, has both); then as above.
+            // OpenCL 1.2 that the extension requires (clover, which is 1.1, has both); then as above.
             let made = unsafe {
                 let calls = driver.cl.extensions(driver.platform, &[IL_EXTENSION]);
                 calls.create_program_with_il(context.raw, at, bytes)
@@ -77,7 +78,7 @@ impl RawProgram {
     }
 
     fn build(&self, options: &str) -> Result<(), ClStatus> {
-        // `Program::build` has refused a zero inside.
+        // `Program::build` has refused zero bytes.
         let options = CString::new(options).unwrap_or_default();
         let driver = self.driver();
         let (device, options) = (&driver.device, options.as_ptr());
@@ -92,36 +93,36 @@ impl RawProgram {
         let (driver, what) = (self.driver(), cl::CL_PROGRAM_BUILD_LOG);
         let (program, device) = (self.raw, driver.device);
         query::text(|n, at, len| {
-            // SAFETY: a live program and its device; `query` gives a place of the length it says.
+            // SAFETY: a live program and its device; `query` passes a buffer of the stated length.
             unsafe { driver.cl.get_program_build_info(program, device, what, n, at, len) }
         })
     }
 
-    /// The kernels that there are; `None` where the driver cannot say.
+    /// The names of the program's kernels; `None` if the driver cannot report them.
     pub fn kernel_names(&self) -> Option<String> {
         let (driver, program) = (self.driver(), self.raw);
         if driver.version < Version::V1_2 {
             return None;
         }
         let names = query::text(|n, at, len| {
-            // SAFETY: a live program; `query` gives a place of the length it says.
+            // SAFETY: a live program; `query` passes a buffer of the stated length.
             unsafe { driver.cl.get_program_info(program, cl::CL_PROGRAM_KERNEL_NAMES, n, at, len) }
         });
         Some(names.ok()?.replace(';', ", "))
     }
 
-    /// How much its variables in global memory take; nothing where the driver cannot say.
+    /// The size of its variables in global memory; zero if the driver cannot report it.
     fn variable_bytes(&self) -> usize {
         let (driver, what) = (self.driver(), cl::CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE);
         let (program, device) = (self.raw, driver.device);
         let bytes = query::value(|n, at, len| {
-            // SAFETY: a live program and its device; `query` gives a place of the length it says.
+            // SAFETY: a live program and its device; `query` passes a buffer of the stated length.
             unsafe { driver.cl.get_program_build_info(program, device, what, n, at, len) }
         });
         bytes.unwrap_or_default()
     }
 
-    /// Its binary; empty where the driver has none.
+    /// The program's binary; empty if the driver has none.
     fn binary(&self) -> Result<Vec<u8>, ClStatus> {
         // SAFETY: a live program.
         let binaries = unsafe { binaries::of(&self.driver().cl, self.raw) }?;
@@ -138,19 +139,19 @@ impl Drop for RawProgram {
     }
 }
 
-/// A program that was built.
+/// A built program.
 #[derive(Debug)]
 pub struct Program {
     raw: Arc<RawProgram>,
     log: String,
     of_binary: bool,
-    /// What [`hal::Program::warm_up`] made: kept, as a driver may forget with its last kernel what it
-    /// prepared for the first.
+    /// The kernels that [`hal::Program::warm_up`] created. Kept, because a driver may discard its preparations with the last
+    /// kernel.
     warm: Mutex<Vec<RawKernel>>,
 }
 
 impl Program {
-    /// Makes a program of the first form that the device takes, on the calling thread.
+    /// Builds a program from the first form of the source that the device accepts, on the calling thread.
     pub(super) fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
         let text = source.text(OPENCL_C);
         if source.options.contains('\0') || text.is_some_and(|text| text.contains('\0')) {
@@ -159,7 +160,7 @@ impl Program {
         let module = source.module()?;
         if let Some(binary) = &source.binary {
             match Self::load(context.clone(), binary, source) {
-                // It may be another device's: the source says what this one can do instead.
+                // The binary may be another device's: the source is used instead.
                 Err(why) if module.is_some() || text.is_some() => {
                     tracing::debug!(device = %context.driver.info.name, "binary not used: {why}");
                 }
@@ -171,7 +172,7 @@ impl Program {
                 Self::finish(RawProgram::of_il(context, il)?, "", source)
             }
             (_, Some(text)) => Self::finish(RawProgram::of_text(context, text)?, text, source),
-            _ => Err(no_memory_kind(&context.driver, source)),
+            _ => Err(no_usable_source(&context.driver, source)),
         }
     }
 
@@ -207,16 +208,16 @@ fn has_core_il(driver: &Driver) -> bool {
     driver.version >= Version::V2_1 && driver.cl.has_create_program_with_il()
 }
 
-/// Discovery lists languages only where there is a call for them.
+/// Whether the device compiles SPIR-V. Discovery lists a language only if a call accepts it.
 fn takes_spirv(driver: &Driver) -> bool {
     driver.info.caps.il_versions.iter().any(|name| name.starts_with("SPIR-V"))
 }
 
-fn no_memory_kind(driver: &Driver, source: &Source) -> Error {
+fn no_usable_source(driver: &Driver, source: &Source) -> Error {
     let (device, has) = (&driver.info.name, source.forms());
     let spirv = if takes_spirv(driver) { ", SPIR-V" } else { "" };
     let needs = format!("its text in {}{spirv} or a binary of that device", OPENCL_C.0);
-    Error::unsupported(format!("the program on {device}, of which the source has {has},"), needs)
+    Error::unsupported(format!("a program for {device} from a source that has {has}"), needs)
 }
 
 fn refused(
@@ -257,14 +258,13 @@ impl hal::Program for Program {
         let driver = self.raw.driver();
         if driver.quirks.forgets_variables && self.raw.variable_bytes() > 0 {
             let what = "the binary of a program that has variables in global memory";
-            let needs =
-                "a driver that sets them even so: once asked, this one leaves them as they are";
+            let needs = "a driver that initialises them after a binary query; this one does not";
             return Err(Error::unsupported(what, needs));
         }
         let binary = driver.check("clGetProgramInfo", self.raw.binary())?;
         if binary.is_empty() {
             let what = format!("a program's binary on {}", driver.info.name);
-            return Err(Error::unsupported(what, "a driver that gives binaries away"));
+            return Err(Error::unsupported(what, "a driver that returns program binaries"));
         }
         Ok(binary)
     }

@@ -1,10 +1,10 @@
-//! Queries of the driver: every `clGet…Info` has the same three arguments at its end.
+//! Queries of the driver: the last three arguments of every `clGet…Info` are the same.
 
 use bytemuck::Pod;
 use onebuf_sys::ClStatus;
 use std::{ffi::c_void, ptr};
 
-/// One value of known size.
+/// Queries one value of known size.
 pub(super) fn value<T: Pod>(
     ask: impl Fn(usize, *mut c_void, *mut usize) -> Result<(), ClStatus>,
 ) -> Result<T, ClStatus> {
@@ -13,7 +13,7 @@ pub(super) fn value<T: Pod>(
     Ok(value)
 }
 
-/// An answer of unknown length.
+/// Queries a value of unknown length.
 pub(super) fn bytes(
     ask: impl Fn(usize, *mut c_void, *mut usize) -> Result<(), ClStatus>,
 ) -> Result<Vec<u8>, ClStatus> {
@@ -26,7 +26,7 @@ pub(super) fn bytes(
     Ok(bytes)
 }
 
-/// A list of values. Lengths are in bytes; an answer that is no whole number of values is cut.
+/// Queries a list of values. Lengths are in bytes; an incomplete value at the end is dropped.
 pub(super) fn list<T: Pod>(
     ask: impl Fn(usize, *mut c_void, *mut usize) -> Result<(), ClStatus>,
 ) -> Result<Vec<T>, ClStatus> {
@@ -34,7 +34,7 @@ pub(super) fn list<T: Pod>(
     Ok(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect())
 }
 
-/// A text, without the zero at its end and the blanks around it.
+/// Queries a text, without the terminating zero and surrounding white space.
 pub(super) fn text(
     ask: impl Fn(usize, *mut c_void, *mut usize) -> Result<(), ClStatus>,
 ) -> Result<String, ClStatus> {

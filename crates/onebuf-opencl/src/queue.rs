@@ -1,4 +1,4 @@
-//! Queues: their order, their marks and barriers.
+//! Queues: their order, markers and barriers.
 
 use super::{
     OpenClBackend,
@@ -13,10 +13,9 @@ use super::{
 };
 use onebuf_hal::{
     self as hal, AccessState, DeviceInfo, Domain, Error, Grid, QueueOrder, QueueSpec, Result,
-    dynamic,
     host_signals::HostSignals,
     locks::{Arc, AtomicBool, Ordering},
-    typed::{Args, Events, TypedQueue},
+    typed::{Args, Events, TypedQueue, own_event},
 };
 use onebuf_sys::{
     ClStatus,
@@ -24,22 +23,22 @@ use onebuf_sys::{
 };
 use std::{ffi::c_void, ptr, time::Duration};
 
-/// How long something is held by waiting, where the driver refuses a callback.
+/// How long `hold` waits for the queue if the driver refuses a callback.
 const HOLD_WAIT: Duration = Duration::from_secs(10);
 
-/// A `cl_command_queue` that is released once. Events, host signals and mapped memory keep it.
+/// A `cl_command_queue`, released once. Events, host signals and mapped memory keep it alive.
 #[derive(Debug)]
 pub(super) struct RawQueue {
     pub context: Arc<Context>,
-    /// The context's, at hand: every launch asks it.
+    /// The context's driver, copied here because every launch uses it.
     driver: Arc<Driver>,
     pub raw: ClQueue,
-    /// By which a memory knows that this queue has used it.
+    /// Identifies this queue in the memories that it has used.
     pub id: u64,
     order: QueueOrder,
     pub profiling: bool,
     pub host_signals: HostSignals,
-    /// Whether a kernel was given memory that the driver does not know, and no barrier since.
+    /// Whether a kernel of this queue has used memory unknown to the driver.
     pub loose: AtomicBool,
 }
 
@@ -52,10 +51,10 @@ impl RawQueue {
         Ok(RawQueue::of(context, raw, spec))
     }
 
-    /// Somebody else's, with a reference of our own.
+    /// A foreign queue, with one more reference.
     ///
     /// # Safety
-    /// A live queue of the context, and of its device.
+    /// `raw` is a live queue of the context and its device.
     pub unsafe fn retained(
         context: Arc<Context>,
         raw: ClQueue,
@@ -67,7 +66,7 @@ impl RawQueue {
         Ok(RawQueue::of(context, raw, spec))
     }
 
-    /// The one reference is the new struct's.
+    /// Takes ownership of one reference to `raw`.
     fn of(context: Arc<Context>, raw: ClQueue, spec: QueueSpec) -> RawQueue {
         let QueueSpec { order, profiling } = spec;
         let id = context.new_id();
@@ -88,16 +87,16 @@ impl RawQueue {
         &self.driver
     }
 
-    /// Starts what was enqueued.
+    /// Submits all enqueued commands.
     pub fn flush(&self) -> Result<()> {
         // SAFETY: a live queue.
         self.driver().slow("clFlush", || unsafe { self.driver().cl.flush(self.raw) })
     }
 
-    /// Enqueues something that has an event.
+    /// Enqueues a command and returns its event.
     ///
     /// # Safety
-    /// `enqueue` stores the event of one command of this queue where it is told.
+    /// `enqueue` stores the event of one command of this queue in its argument.
     pub unsafe fn enqueue(
         self: &Arc<Self>,
         call: &'static str,
@@ -108,10 +107,10 @@ impl RawQueue {
         self.event(call, event)
     }
 
-    /// The event of a command that was enqueued.
+    /// Wraps the event of an enqueued command.
     pub fn event(self: &Arc<Self>, call: &'static str, event: ClEvent) -> Result<Event> {
         if event.is_null() {
-            // The command runs but cannot be waited for; its memory must not be given up before.
+            // The command runs but cannot be waited for; its memory must not be freed before it ends.
             self.finish()?;
             return self.driver().check(call, Err(ClStatus::NULL_HANDLE));
         }
@@ -123,11 +122,11 @@ impl RawQueue {
         self.driver().slow("clFinish", || unsafe { self.driver().cl.finish(self.raw) })
     }
 
-    /// An event behind everything so far.
+    /// Enqueues a marker after all work so far, and returns its event.
     pub fn mark(self: &Arc<Self>) -> Result<Event> {
         let cl = &self.driver().cl;
         if self.driver().version >= Version::V1_2 {
-            // SAFETY: a live queue; an empty list stands for everything so far.
+            // SAFETY: a live queue; an empty list means all work so far.
             return unsafe {
                 self.enqueue("clEnqueueMarkerWithWaitList", |event| {
                     cl.enqueue_marker_with_wait_list(self.raw, 0, ptr::null(), event)
@@ -138,15 +137,15 @@ impl RawQueue {
         unsafe { self.enqueue("clEnqueueMarker", |event| cl.enqueue_marker(self.raw, event)) }
     }
 
-    /// Before a command that waits for an event of this context: on its way, where it is another queue's; over, where
-    /// this queue's commands [cannot wait](super::quirks::Quirks::waits_hang).
+    /// Prepares this queue to wait for an event of this context. Flushes the event's queue if it is another one. Waits for
+    /// the event here if this queue's commands [cannot wait](super::quirks::Quirks::waits_hang).
     pub fn prepare(&self, event: &Event) -> Result<()> {
         if event.is_of(self) {
             return Ok(());
         }
         match self.driver().quirks.waits_hang {
             true => hal::Event::wait(event, self.driver().post.limit()),
-            // The specification wants a flush of the other queue before this one waits for it.
+            // The specification requires a flush of the other queue before this one waits for it.
             false => event.flush(),
         }
     }
@@ -155,7 +154,7 @@ impl RawQueue {
     pub fn wait_list(&self, events: &[ClEvent]) -> Result<()> {
         let (cl, count, list) = (&self.driver().cl, events.len() as u32, events.as_ptr());
         if self.driver().version >= Version::V1_2 {
-            // SAFETY: a live queue, live events; no event is asked for.
+            // SAFETY: a live queue, live events; no event is requested.
             let waits = unsafe {
                 cl.enqueue_barrier_with_wait_list(self.raw, count, list, ptr::null_mut())
             };
@@ -166,13 +165,13 @@ impl RawQueue {
         self.driver().check("clEnqueueWaitForEvents", waits)
     }
 
-    /// Before a kernel that is given memory which the driver does not know: AMD's drops the barrier between two such
-    /// kernels, for it sees nothing that the second would have to wait for. Out of order, events are all there is.
+    /// Enqueues a barrier before every kernel but the first that uses memory unknown to the driver. AMD's driver omits the barrier
+    /// between two such kernels, because it sees no dependency. An out-of-order queue is ordered by events alone.
     pub fn part_kernels(&self) -> Result<()> {
         if self.order == QueueOrder::OutOfOrder || !self.loose.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // SAFETY: a live queue; an empty list stands for everything so far, and no event is asked for.
+        // SAFETY: a live queue; an empty list means all work so far, and no event is requested.
         let parted = unsafe {
             let (none, no) = (ptr::null(), ptr::null_mut());
             self.driver().cl.enqueue_barrier_with_wait_list(self.raw, 0, none, no)
@@ -180,7 +179,7 @@ impl RawQueue {
         self.driver().check("clEnqueueBarrierWithWaitList", parted)
     }
 
-    /// On an out-of-order queue, keeps what follows behind what was before; else nothing is needed.
+    /// Orders later work after earlier work on an out-of-order queue. Does nothing on an in-order queue.
     pub fn keep_order(self: &Arc<Self>) -> Result<()> {
         match self.order {
             QueueOrder::InOrder => Ok(()),
@@ -188,9 +187,9 @@ impl RawQueue {
         }
     }
 
-    /// Enqueues something behind all that was before and before all that follows, also on an
-    /// out-of-order queue. What was enqueued has ended where this fails behind it: callers then give
-    /// up the memory that it uses.
+    /// Enqueues a command after all earlier work and before all later work, also on an out-of-order queue. If ordering
+    /// the later work fails, waits until the command has ended before it returns the error, because callers then free the
+    /// memory that it uses.
     pub fn in_order<T>(self: &Arc<Self>, enqueue: impl FnOnce() -> Result<T>) -> Result<T> {
         self.keep_order()?;
         let done = enqueue()?;
@@ -201,7 +200,7 @@ impl RawQueue {
         Ok(done)
     }
 
-    /// Waits until everything so far has run, or failed.
+    /// Waits until all work so far has completed or failed.
     pub fn drain(self: &Arc<Self>, timeout: Duration) -> Result<()> {
         let timeout = self.driver().post.limit().min(timeout);
         match hal::Event::wait(&self.mark()?, timeout) {
@@ -210,7 +209,7 @@ impl RawQueue {
         }
     }
 
-    /// Drops a thing when everything so far has run or failed, on a driver's thread if it can be.
+    /// Drops a value once all work so far has completed or failed, on a driver's thread if possible.
     pub fn hold(self: &Arc<Self>, thing: impl Send + 'static) {
         let let_go: hal::Callback = Box::new(move |_| drop(thing));
         let let_go = match self.mark() {
@@ -221,7 +220,7 @@ impl RawQueue {
             Err(_) => let_go,
         };
         if let Err(why) = self.drain(HOLD_WAIT) {
-            // Nothing will tell when it may go: better lost than freed under a command.
+            // Nothing reports when the work ends: leaked, rather than freed while a command uses it.
             tracing::error!(device = %self.driver().info.name, "leaked: {why}");
             std::mem::forget(let_go);
         }
@@ -231,7 +230,7 @@ impl RawQueue {
 impl Drop for RawQueue {
     fn drop(&mut self) {
         let driver = self.driver();
-        // Releasing flushes by the specification. Not every driver does.
+        // The specification says that releasing flushes. Not every driver does it.
         // SAFETY: a live queue.
         driver.note("clFlush", unsafe { driver.cl.flush(self.raw) });
         // SAFETY: this struct owns one reference.
@@ -240,7 +239,7 @@ impl Drop for RawQueue {
     }
 }
 
-/// `CL_QUEUE_PROPERTIES`, or the bits of the older call.
+/// The value of `CL_QUEUE_PROPERTIES`, and the argument of the older call.
 fn bits(spec: QueueSpec) -> u64 {
     let order = match spec.order {
         QueueOrder::InOrder => 0,
@@ -278,7 +277,7 @@ fn refused(call: &'static str, status: ClStatus, order: QueueOrder, driver: &Dri
     }
 }
 
-/// A queue.
+/// A command queue.
 #[derive(Debug)]
 pub struct Queue {
     pub(super) raw: Arc<RawQueue>,
@@ -289,17 +288,17 @@ impl Queue {
         Ok(Queue { raw: Arc::new(RawQueue::new(context, spec)?) })
     }
 
-    /// Events as a command's wait list, on their way and behind no host signal that has failed.
+    /// Converts events to a command's wait list: each is flushed, and none depends on a failed host signal.
     pub fn waits(&self, events: Events<'_, Queue>) -> Result<Vec<ClEvent>> {
         let ready = |event: &Arc<dyn hal::Event>| {
-            // Not kept: the wait list is read before the call returns.
+            // Not retained: the driver reads the wait list before the call returns.
             if let Some(native) = event.native_in(self.domain())? {
                 if self.raw.driver().quirks.waits_hang {
                     event.wait(self.raw.driver().post.limit())?;
                 }
                 return Ok(ClEvent(native as *mut c_void));
             }
-            let event = dynamic::own_event(self, &**event)?;
+            let event = own_event(self, &**event)?;
             self.raw.prepare(event)?;
             event.check_host_signals()?;
             Ok(event.handle())
@@ -307,14 +306,14 @@ impl Queue {
         events.untyped().iter().map(ready).collect()
     }
 
-    /// Later work is behind the host signals of what was waited for.
+    /// Makes later work depend on the host signals of the events that were waited for.
     pub fn waited(&self, events: Events<'_, Queue>) {
         let own = events.iter().filter_map(Result::ok);
         own.for_each(|event| self.raw.host_signals.extend(event.behind()));
     }
 }
 
-// SAFETY: the driver orders its work and keeps what that uses; memory that it does not keep notes its users.
+// SAFETY: the driver orders its work and keeps the objects that it uses; memory that it does not keep records its queues.
 unsafe impl TypedQueue for Queue {
     type Types = OpenClBackend;
 
@@ -331,7 +330,7 @@ unsafe impl TypedQueue for Queue {
         self.raw.mark()
     }
 
-    /// The event knows of the flush, and asks for no other.
+    /// The event records the flush, so it does not flush again.
     fn mark_and_flush(&self) -> Result<Event> {
         let mark = self.raw.mark()?;
         mark.flush()?;

@@ -1,46 +1,46 @@
 //! Driver bugs that would cause undefined behaviour or a wrong refusal.
 
-/// What a driver is known to do wrong.
+/// The known bugs of a driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Quirks {
-    /// A user event must not end with an error. PoCL 3.1 aborts the process (until 7.0
-    /// `pocl_update_event_failed` locks a command's event after its last release), and also 7.0 does not
-    /// call back for the commands behind it. Clover neither calls back nor runs the queue any further.
-    /// So a host signal that fails lets its work run there, and the events behind it report the failure ([`onebuf_hal::host_signals::Behind`]).
+    /// A user event must not end with an error. PoCL 3.1 aborts the process (until 7.0 `pocl_update_event_failed` locks a
+    /// command's event after its last release), and even 7.0 does not call back for commands that wait for it. Clover
+    /// neither calls back nor runs the rest of the queue. So a failed host signal lets its work run there, and the events
+    /// after it report the failure ([`onebuf_hal::host_signals::Behind`]).
     pub cannot_fail_host_signals: bool,
-    /// Clover: `clReleaseMemObject` frees at once, under commands that are queued (seen as a crash of
-    /// a write behind a user event). So the release itself waits for the queues.
+    /// Clover: `clReleaseMemObject` frees at once, even while queued commands use the object (observed: a crash of a write
+    /// that waited for a user event). So onebuf waits for the queues before it releases.
     pub releases_early: bool,
-    /// Oclgrind: `clFlush` runs the whole queue on the calling thread, and so never returns from behind
-    /// a user event that this thread was to complete; a callback that is registered afterwards is not
-    /// called. So it has neither host signals nor callbacks.
+    /// Oclgrind: `clFlush` runs the whole queue on the calling thread. If the queue waits for a user event that this thread
+    /// should complete, `clFlush` never returns. A callback registered afterwards is not called. So host signals and
+    /// callbacks are not used.
     pub runs_in_flush: bool,
-    /// Clover: a map is carried out when it is enqueued, whatever it should wait for; behind a host signal it
-    /// gives the bytes of before. So it has no host signals.
+    /// Clover: a map runs when it is enqueued, even if it should wait; after a host signal it returns the old bytes. So
+    /// host signals are not used.
     pub maps_at_once: bool,
-    /// Clover: a launch that has to wait reads its arguments when it runs, not when it was enqueued (seen
-    /// behind a user event: two launches of one `cl_kernel` both added what the second was given). So a
-    /// launch is waited for before its `cl_kernel` is given to the next.
+    /// Clover: a launch that waits reads its arguments when it runs, not when it is enqueued (observed after a user event:
+    /// two launches of one `cl_kernel` both added the second's value). So onebuf waits for a launch before it reuses the
+    /// `cl_kernel`.
     pub reads_arguments_late: bool,
-    /// Rusticl 22.3: says of every kernel that a group may have 32 work-items, and runs groups of 256;
-    /// says twice the local memory that a kernel has for itself. So neither is believed.
+    /// Rusticl 22.3 reports a maximum of 32 work-items per group for every kernel, but runs groups of 256; it also reports
+    /// twice a kernel's local memory. So both values are ignored.
     pub misjudges_kernels: bool,
-    /// PoCL, from 4.0 on: a program that is asked for its binary before its first launch never sets its variables in
-    /// global memory, and they hold whatever was there (`pocl_driver_build_gvar_init_kernel` makes their memory, and is
-    /// passed by once it is there). So such a program is not asked.
+    /// PoCL 4.0 and later: if a program's binary is queried before its first launch, its variables in global memory are never
+    /// initialised (`pocl_driver_build_gvar_init_kernel` allocates their memory, and is skipped once that exists). So the
+    /// binary of such a program is not queried.
     pub forgets_variables: bool,
-    /// PoCL's device `basic` (from 4.0 on `cpu-minimal`): a command runs inside the call that enqueues it. One that has to wait is
-    /// run later, by the thread that ends its wait: a worker of another device, or the caller of `clSetUserEventStatus`. Until
-    /// 4.0 that thread holds the lock of the command's event and takes it again (`pocl_broadcast`, `pocl_update_event_running`),
-    /// so it hangs, and so does `clGetEventInfo`: no timeout ends that. So no command there is given anything to wait
-    /// for: the calling thread waits before it enqueues, and there are no host signals.
+    /// PoCL's device `basic` (`cpu-minimal` since 4.0): a command runs inside the call that enqueues it. A command that must wait
+    /// runs later, on the thread that ends its wait: a worker of another device, or the caller of `clSetUserEventStatus`. Before
+    /// 4.0 that thread already holds the lock of the command's event and takes it again (`pocl_broadcast`,
+    /// `pocl_update_event_running`), so it hangs, and `clGetEventInfo` hangs too; no timeout ends that. So commands there never
+    /// wait: the calling thread waits before it enqueues, and host signals are not used.
     pub waits_hang: bool,
-    /// Rusticl: a `cl_kernel` keeps the buffers that it was given last. So they are taken back when the memory is dropped.
+    /// Rusticl: a `cl_kernel` keeps its last buffer arguments alive. So they are cleared when the memory is dropped.
     pub keeps_arguments: bool,
 }
 
 impl Quirks {
-    /// By the platform's name and version.
+    /// The quirks of a platform, by its name and version.
     pub fn of(platform: &str, version: &str) -> Quirks {
         let (is_pocl, is_clover) = (version.contains("PoCL"), platform == "Clover");
         Quirks {
@@ -56,16 +56,16 @@ impl Quirks {
         }
     }
 
-    /// With what one device of the platform does by itself, by its name and version.
+    /// Adds the quirks of one device of the platform, by its name and version.
     pub fn of_device(self, name: &str, version: &str) -> Quirks {
         let is_basic = ["basic", "cpu-minimal"].iter().any(|prefix| name.starts_with(prefix));
         Quirks { waits_hang: is_basic && version.contains("PoCL"), ..self }
     }
 }
 
-/// Whether the driver crashes, hangs or computes wrongly when two threads call it at once, by the platform's name and the
-/// driver's version: clover always (22.3: two threads on one queue crashed or computed wrongly in 2 of 10 runs of a raw C
-/// program, and in none where a lock kept one out while the other was in a call), rusticl in Mesa 22 (22.3: 8 of 10).
+/// Whether the driver crashes, hangs or computes wrong results when two threads call it at once, by the platform's name and
+/// the driver's version: clover always (22.3: two threads on one queue crashed or computed wrong results in 2 of 10 runs of
+/// a raw C program, in none when a lock serialised the calls), rusticl in Mesa 22 (22.3: 8 of 10).
 pub(super) fn wants_one_thread(platform: &str, driver: &str) -> bool {
     platform == "Clover" || (platform == "rusticl" && driver.starts_with("22."))
 }
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(of("Clover", "OpenCL 1.1 Mesa 22.3.6"), [true, true, false]);
         assert_eq!(of("NVIDIA CUDA", "OpenCL 3.0 CUDA 13.0.97"), [false; 3]);
         assert!(Quirks::of("rusticl", "OpenCL 3.0 ").misjudges_kernels);
-        // A platform says it, and a device says it otherwise.
+        // Platform and device have different version strings.
         assert!(Quirks::of(pocl, "OpenCL 3.0 PoCL 6.0  Linux, Release").forgets_variables);
         assert!(
             Quirks::of(pocl, "OpenCL 3.0 PoCL HSTR: cpu-x86_64-pc-linux-gnu").forgets_variables

@@ -1,4 +1,4 @@
-//! Semaphores that another API created: imported by a descriptor, signalled and waited on in queues.
+//! Semaphores that another API created: imported from a descriptor, signalled and waited for by queues.
 
 use super::{
     device::{Context, Driver},
@@ -11,16 +11,16 @@ use std::{
     ptr,
 };
 
-/// What the platform's calls come with.
+/// The extension that provides the platform's semaphore functions.
 pub(super) const EXTENSION: &str = "cl_khr_semaphore";
 
-/// Whether a device says that it imports binary semaphores by opaque descriptors, which the driver then tells the kinds of.
+/// Whether a device declares that it imports binary semaphores by opaque descriptors. The handle types are queried afterwards.
 pub(super) fn is_declared(info: &DeviceInfo) -> bool {
     let needs = [EXTENSION, "cl_khr_external_semaphore", "cl_khr_external_semaphore_opaque_fd"];
     needs.iter().all(|name| info.declares(name))
 }
 
-/// A semaphore that is released once.
+/// An imported semaphore, released once.
 #[derive(Debug)]
 pub struct Semaphore {
     context: Arc<Context>,
@@ -28,7 +28,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// The descriptor stays the caller's: the driver gets a duplicate, which it owns once it succeeded.
+    /// Imports a semaphore. The caller keeps its descriptor: the driver gets a duplicate, which it owns if the call succeeds.
     pub(super) fn import(context: Arc<Context>, fd: BorrowedFd<'_>) -> Result<Semaphore> {
         let calls = calls(&context.driver)?;
         let fd = checks::duplicate(fd)?;
@@ -57,7 +57,7 @@ impl Drop for Semaphore {
     fn drop(&mut self) {
         let driver = &self.context.driver;
         let Ok(calls) = calls(driver) else { return };
-        // SAFETY: made by `import`, released once.
+        // SAFETY: created by `import`, released once.
         let released = unsafe { calls.release_semaphore(self.raw) };
         driver.note("clReleaseSemaphoreKHR", released);
     }
@@ -70,12 +70,12 @@ fn calls(driver: &Driver) -> Result<&OpenClExt> {
     })
 }
 
-/// Behind everything so far, also on an out-of-order queue; and flushed, since another API waits for it.
+/// Signals after all work enqueued so far, also on an out-of-order queue. Flushes, because another API waits for it.
 pub(super) fn signal(queue: &Arc<RawQueue>, semaphore: &Semaphore) -> Result<()> {
     let calls = calls(queue.driver())?;
     queue.in_order(|| {
         let (none, no) = (ptr::null(), ptr::null_mut());
-        // SAFETY: a live queue and a semaphore of its context; a binary one has no payload. No event is asked for.
+        // SAFETY: a live queue and a semaphore of its context; a binary one has no payload. No event is requested.
         let enqueued = unsafe {
             calls.enqueue_signal_semaphores(queue.raw, 1, &semaphore.raw, ptr::null(), 0, none, no)
         };
@@ -84,7 +84,7 @@ pub(super) fn signal(queue: &Arc<RawQueue>, semaphore: &Semaphore) -> Result<()>
     queue.flush()
 }
 
-/// Before everything that follows, also on an out-of-order queue.
+/// Makes all later work wait for the semaphore, also on an out-of-order queue.
 pub(super) fn wait(queue: &Arc<RawQueue>, semaphore: &Semaphore) -> Result<()> {
     let calls = calls(queue.driver())?;
     queue.in_order(|| {

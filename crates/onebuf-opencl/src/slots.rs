@@ -1,8 +1,8 @@
 //! The `cl_kernel`s behind one kernel.
 //!
-//! Arguments are the state of a `cl_kernel`, and setting them is the only operation in OpenCL that two threads must not
-//! do at once. So each launch has exclusive use of a `cl_kernel` from its first argument to its enqueue: the first free
-//! one, or a new one. Since every thread searches from the front, there are never more of them than threads that
+//! Arguments are the state of a `cl_kernel`, and setting them is the only OpenCL operation that two threads must not do
+//! at once. So each launch has exclusive use of a `cl_kernel` from its first argument to its enqueue: the first free
+//! one, or a new one. Every thread searches from the front, so there are never more of them than threads that
 //! launched at the same time.
 
 use super::{conv, device::Driver, program::RawProgram, storage::Place};
@@ -23,7 +23,7 @@ use std::{
     sync::OnceLock,
 };
 
-/// The longest value that is remembered, in words; longer ones are set each time.
+/// The longest value that is remembered, in words; longer ones are set by every launch.
 const VALUE_WORDS: usize = 3;
 
 /// A `cl_kernel` that is released once.
@@ -63,19 +63,19 @@ fn unknown(program: &RawProgram, name: &str) -> Error {
     }
 }
 
-/// What an argument is to be set to.
+/// The new value of an argument.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Setting<'a> {
-    /// A memory, with the id that tells it from every other of its context.
+    /// A memory, with its id, which is unique within its context.
     Memory(u64, &'a Place),
     /// A value's bytes.
     Value(&'a [u8]),
-    /// Group-local memory of so many bytes.
+    /// Group-local memory, in bytes.
     Local(usize),
 }
 
 impl Setting<'_> {
-    /// The call that sets it.
+    /// The name of the OpenCL call that sets it.
     pub fn call(&self) -> &'static str {
         match self {
             Setting::Memory(_, Place::Svm { .. }) => "clSetKernelArgSVMPointer",
@@ -84,10 +84,10 @@ impl Setting<'_> {
     }
 }
 
-/// What an argument was last set to. Of a memory only the id: remembering keeps nothing alive.
+/// The value that an argument was last set to. Only a memory's id is stored, so this keeps nothing alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Last {
-    /// Nothing, or nobody knows.
+    /// Never set, too long to remember, or undefined after a failed call.
     Unknown,
     Memory(u64),
     Value(usize, [u64; VALUE_WORDS]),
@@ -118,15 +118,15 @@ impl Last {
     }
 }
 
-/// A value of one of the usual lengths: compared and kept in a register. Bytes that were just written one
-/// by one are slow to be read together.
+/// A value of four or eight bytes as one word, so that it is compared in a register. Reading bytes together is slow
+/// right after they were written one by one.
 #[inline]
 fn word(value: &[u8]) -> Option<u64> {
     let four = <[u8; 4]>::try_from(value).map(|four| u32::from_ne_bytes(four).into());
     four.or_else(|_| <[u8; 8]>::try_from(value).map(u64::from_ne_bytes)).ok()
 }
 
-/// Whether a value is what was remembered of one of the same length.
+/// Whether a value equals the remembered one, which has the same length.
 #[inline]
 fn is_value(last: &[u64; VALUE_WORDS], value: &[u8]) -> bool {
     match word(value) {
@@ -135,7 +135,7 @@ fn is_value(last: &[u64; VALUE_WORDS], value: &[u8]) -> bool {
     }
 }
 
-/// A short value with zeroes behind it.
+/// A short value, padded with zeroes.
 fn words(value: &[u8]) -> Option<[u64; VALUE_WORDS]> {
     if let Some(word) = word(value) {
         return Some([word, 0, 0]);
@@ -145,7 +145,7 @@ fn words(value: &[u8]) -> Option<[u64; VALUE_WORDS]> {
     Some(words)
 }
 
-/// One `cl_kernel`, and what its arguments are.
+/// One `cl_kernel`, and the values of its arguments.
 #[derive(Debug)]
 pub(super) struct Slot {
     kernel: RawKernel,
@@ -161,7 +161,7 @@ impl Slot {
         self.kernel.raw
     }
 
-    /// Whether an argument is what it is to be set to.
+    /// Whether an argument already has this value.
     #[inline]
     pub fn has(&self, index: usize, setting: &Setting<'_>) -> bool {
         self.last.get(index).is_some_and(|last| last.is(setting))
@@ -170,7 +170,7 @@ impl Slot {
     /// Sets an argument.
     ///
     /// # Safety
-    /// An SVM pointer is of the kernel's context, and a memory lives until the kernel was enqueued.
+    /// An SVM pointer belongs to the kernel's context, and a memory lives until the kernel has been enqueued.
     pub unsafe fn set(
         &mut self,
         cl: &OpenCl,
@@ -178,7 +178,7 @@ impl Slot {
         to: &Setting<'_>,
     ) -> Result<(), ClStatus> {
         let last = self.last.get_mut(index).ok_or(ClStatus::INVALID_ARG_INDEX)?;
-        // What a refused call has left behind, nobody knows.
+        // A failed call leaves the argument undefined.
         *last = Last::Unknown;
         // SAFETY: the caller's promise.
         unsafe { set(cl, self.kernel.raw, index as u32, to) }?;
@@ -188,13 +188,13 @@ impl Slot {
 }
 
 impl Slot {
-    /// Takes a memory object back from the driver, wherever it is an argument: null is an argument, too.
+    /// Sets every argument that is this memory to null, so that the driver no longer references it.
     pub fn forget(&mut self, memory: u64, driver: &Driver) {
         for (at, last) in (0..).zip(&mut self.last) {
             if *last == Last::Memory(memory) {
                 *last = Last::Unknown;
                 let (none, size) = (ClMem::NULL, size_of::<ClMem>());
-                // SAFETY: a live kernel that is this thread's; a handle, which may be null.
+                // SAFETY: a live kernel that only this thread uses; a handle, which may be null.
                 let set = unsafe {
                     driver.cl.set_kernel_arg(self.kernel.raw, at, size, (&raw const none).cast())
                 };
@@ -205,9 +205,9 @@ impl Slot {
 }
 
 /// # Safety
-/// As [`Slot::set`], and nobody else sets arguments of this kernel.
+/// As [`Slot::set`], and no other thread sets arguments of this kernel.
 unsafe fn set(cl: &OpenCl, raw: ClKernel, at: u32, to: &Setting<'_>) -> Result<(), ClStatus> {
-    // SAFETY: a live kernel, values of the lengths said; the caller's promise for the rest.
+    // SAFETY: a live kernel, values of the stated lengths; the caller's promise for the rest.
     unsafe {
         match to {
             Setting::Value(bytes) => cl.set_kernel_arg(raw, at, bytes.len(), bytes.as_ptr().cast()),
@@ -222,23 +222,23 @@ unsafe fn set(cl: &OpenCl, raw: ClKernel, at: u32, to: &Setting<'_>) -> Result<(
     }
 }
 
-/// Slots in the order in which they were made. It only grows, so that looking through it takes no lock.
+/// The slots of a kernel, in the order of their creation. The list only grows, so searching it takes no lock.
 pub(super) struct Slots(Node);
 
 struct Node {
-    /// Which arguments are SVM pointers, one bit each: NVIDIA refuses a launch (-52) when an argument
-    /// that was an SVM pointer becomes a `cl_mem`, so each such form has `cl_kernel`s of its own.
+    /// Which arguments are SVM pointers, one bit each. NVIDIA refuses a launch (-52) when an argument that was an SVM
+    /// pointer becomes a `cl_mem`, so each form has separate `cl_kernel`s.
     form: u64,
     taken: AtomicBool,
     slot: UnsafeCell<Slot>,
     next: OnceLock<Box<Node>>,
 }
 
-// SAFETY: the slot is used only by whoever changed `taken` to true, until changing it back; what is in it may
-// be used by any thread, one at a time.
+// SAFETY: only the guard that changed `taken` to true gives access to the slot, until it changes it back; any thread may
+// use the slot's contents, one at a time.
 unsafe impl Sync for Node {}
 
-/// A slot that is this thread's until dropped.
+/// Exclusive use of a slot, until dropped.
 pub(super) struct Taken<'n>(&'n Node);
 
 impl Deref for Taken<'_> {
@@ -246,7 +246,7 @@ impl Deref for Taken<'_> {
 
     #[inline]
     fn deref(&self) -> &Slot {
-        // SAFETY: `taken` is ours, so nobody else has the slot.
+        // SAFETY: this guard set `taken`, so no other guard gives access to the slot.
         unsafe { &*self.0.slot.get() }
     }
 }
@@ -254,7 +254,7 @@ impl Deref for Taken<'_> {
 impl DerefMut for Taken<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Slot {
-        // SAFETY: `taken` is ours, so nobody else has the slot.
+        // SAFETY: this guard set `taken`, so no other guard gives access to the slot.
         unsafe { &mut *self.0.slot.get() }
     }
 }
@@ -267,7 +267,7 @@ impl Drop for Taken<'_> {
 }
 
 impl Slots {
-    /// Of a first slot without SVM.
+    /// Creates the list with a first slot, whose form has no SVM pointers.
     pub fn new(first: Slot) -> Slots {
         Slots(Node::new(0, first, false))
     }
@@ -276,12 +276,12 @@ impl Slots {
         std::iter::successors(Some(&self.0), |node| node.next.get().map(|next| &**next))
     }
 
-    /// Every slot that nobody has, one after the other.
+    /// Takes every free slot, one after the other.
     pub fn idle(&self) -> impl Iterator<Item = Taken<'_>> {
         self.nodes().filter_map(Node::take)
     }
 
-    /// A slot that nobody else has, made if need be.
+    /// Takes a free slot of this form, or creates one.
     #[inline]
     pub fn take(&self, form: u64, make: impl FnOnce() -> Result<Slot>) -> Result<Taken<'_>> {
         let first = Some(&self.0).filter(|node| node.form == form);
@@ -296,7 +296,7 @@ impl Slots {
         let mut right = self.nodes().filter(|node| node.form == form);
         match right.find_map(Node::take) {
             Some(taken) => Ok(taken),
-            // Taken from the start, or another thread might be first.
+            // Created as taken, so that no other thread can take it first.
             None => Ok(Taken(self.push(Box::new(Node::new(form, make()?, true))))),
         }
     }
@@ -320,10 +320,10 @@ impl Node {
         Node { form, taken, slot, next: OnceLock::new() }
     }
 
-    /// Half of what a lock costs: nobody ever waits here.
+    /// Takes the slot if it is free. Never waits, and costs half as much as a lock.
     #[inline]
     fn take(&self) -> Option<Taken<'_>> {
-        // Not `then_some`: a guard that is made and dropped would give back what is another thread's.
+        // Not `then_some`: dropping an unused guard would release another thread's slot.
         (!self.taken.swap(true, Ordering::Acquire)).then(|| Taken(self))
     }
 }

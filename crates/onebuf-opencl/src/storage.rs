@@ -19,11 +19,11 @@ const FREE_WAIT: Duration = Duration::from_secs(10);
 /// The largest alignment that `clSVMAlloc` must accept: that of `long16`.
 const MAX_SVM_ALIGN: usize = 128;
 
-/// An address that is only compared and passed on here.
+/// An address that this module compares and passes on, but never dereferences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address(pub NonNull<u8>);
 
-// SAFETY: an address; who dereferences it answers for that.
+// SAFETY: only an address; dereferencing it is unsafe, and the caller's responsibility.
 unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}
@@ -34,24 +34,24 @@ impl Address {
     }
 
     /// # Safety
-    /// `bytes` is inside what lies at this address.
+    /// `bytes` is inside the allocation at this address.
     pub unsafe fn add(self, bytes: usize) -> Address {
         // SAFETY: the caller's promise.
         Address(unsafe { self.0.add(bytes) })
     }
 }
 
-/// What the driver knows the memory by.
+/// How the driver identifies the memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
     /// A memory object.
     Object(ClMem),
-    /// Shared virtual memory; `base` is what the driver allocated for us, at most one alignment lower;
-    /// nothing where the memory is somebody else's.
+    /// Shared virtual memory. `base` is the driver's allocation, at most one alignment lower than `pointer`; `None` if
+    /// the memory is foreign.
     Svm { pointer: Address, base: Option<Address> },
 }
 
-/// A memory object that is released once.
+/// A memory object, released once.
 pub(super) struct Object {
     context: Arc<Context>,
     pub mem: ClMem,
@@ -59,12 +59,12 @@ pub(super) struct Object {
     custody: Option<Arc<Custody>>,
 }
 
-/// What an allocation results in, and the flags that it was made with.
+/// The result of an allocation, with the flags that it was created with.
 pub(super) struct Storage {
     pub place: Place,
-    /// The owner of the handle in `place`, where that is one.
+    /// The owner of the handle in `place`, if that is a memory object.
     pub object: Option<Object>,
-    /// What `object` is a part of, where we made that too.
+    /// The imported allocation that `object` is a part of.
     pub whole: Option<Whole>,
     pub flags: u64,
 }
@@ -77,8 +77,8 @@ pub(super) struct Whole {
 
 impl Object {
     /// # Safety
-    /// `host` is what `flags` need: null, or `bytes` of memory that stay until the object is destroyed
-    /// or, where they are copied, until this returns.
+    /// `host` is what `flags` require: null, or `bytes` of memory that stay valid until the object is destroyed or, if the
+    /// driver copies them, until this returns.
     unsafe fn new(
         context: &Arc<Context>,
         flags: u64,
@@ -106,14 +106,14 @@ impl Object {
         Ok(Object { context: context.clone(), mem, custody: None })
     }
 
-    /// A new object with these bytes in it.
+    /// Creates an object with these contents.
     pub fn holding(context: &Arc<Context>, flags: u64, contents: &[u8]) -> Result<Object> {
         let (flags, from) = (flags | cl::CL_MEM_COPY_HOST_PTR, contents.as_ptr().cast_mut().cast());
         // SAFETY: the driver reads the bytes before it returns, and does not write them.
         unsafe { Object::new(context, flags, contents.len(), from) }
     }
 
-    /// A part of another. The driver keeps that until this is released.
+    /// Creates a sub-buffer. The driver keeps the whole until the part is released.
     pub fn part(
         context: &Arc<Context>,
         whole: ClMem,
@@ -121,7 +121,7 @@ impl Object {
         region: ClBufferRegion,
     ) -> Result<Object> {
         let (driver, flags) = (&context.driver, conv::access(access));
-        // SAFETY: a live object that is no part itself; the region was checked.
+        // SAFETY: a live object that is not a sub-buffer; the region was checked.
         let made = unsafe {
             let kind = cl::CL_BUFFER_CREATE_TYPE_REGION;
             driver.cl.create_sub_buffer(whole, flags, kind, &raw const region)
@@ -131,7 +131,7 @@ impl Object {
         Ok(Object { context: context.clone(), mem, custody: None })
     }
 
-    /// The whole allocation behind a descriptor.
+    /// Imports the whole allocation behind a descriptor.
     fn imported(context: &Arc<Context>, flags: u64, range: &FdRange) -> Result<Object> {
         let (driver, bytes) = (&context.driver, range.allocation_bytes);
         let fd = range.fd.try_clone().map_err(|why| {
@@ -144,17 +144,17 @@ impl Object {
             let (list, none) = (list.as_ptr(), ptr::null_mut());
             driver.cl.create_buffer_with_properties(context.raw, list, flags, bytes, none)
         };
-        // Whatever the status: nothing is allocated here, so no memory is lacking.
+        // Importing allocates nothing, so no status is reported as out of memory.
         let mem = driver.check("clCreateBufferWithProperties", made)?;
-        // The duplicate is the driver's now.
+        // The driver owns the duplicate now.
         let _ = fd.into_raw_fd();
         Ok(Object { context: context.clone(), mem, custody: None })
     }
 
-    /// Somebody else's object, with a reference of our own.
+    /// A foreign object, with one more reference.
     ///
     /// # Safety
-    /// A live memory object of the context.
+    /// `mem` is a live memory object of the context.
     pub unsafe fn retained(context: &Arc<Context>, mem: ClMem) -> Result<Object> {
         let driver = &context.driver;
         // SAFETY: the caller's promise.
@@ -162,7 +162,7 @@ impl Object {
         Ok(Object { context: context.clone(), mem, custody: None })
     }
 
-    /// Lets go of it, after the queues' work where the driver would not wait for that.
+    /// Releases the object; after the queues' work if the driver would not wait for it.
     pub fn release(self, users: &[Arc<RawQueue>]) {
         if self.context.driver.quirks.releases_early {
             let object = Arc::new(self);
@@ -174,8 +174,8 @@ impl Object {
 impl Drop for Object {
     fn drop(&mut self) {
         let driver = &self.context.driver;
-        // SAFETY: this struct owns one reference; the driver waits for commands that use it, or is
-        // known not to and `release` has waited.
+        // SAFETY: this struct owns one reference; the driver waits for commands that use it, or is known not to
+        // wait and `release` has done so.
         let release = || unsafe { driver.cl.release_mem_object(self.mem) };
         driver.note("clReleaseMemObject", driver.post.watch("clReleaseMemObject", release));
         if let Some(custody) = &self.custody {
@@ -189,7 +189,7 @@ impl Storage {
         Storage { place: Place::Object(object.mem), object: Some(object), whole: None, flags }
     }
 
-    /// New memory in one of the device's memory kinds.
+    /// Allocates memory of one of the device's memory kinds.
     pub fn new(
         context: &Arc<Context>,
         spec: &AllocSpec,
@@ -211,8 +211,8 @@ impl Storage {
         }
     }
 
-    /// Memory behind a descriptor. The driver imports allocations whole, and only wholes can be handed over and have parts: so
-    /// the whole is kept where the memory is a part of it.
+    /// Imports memory behind a descriptor. The driver imports only whole allocations, and only a whole can be acquired or
+    /// have sub-buffers. So the whole is kept if the memory is a part of it.
     pub fn behind(context: &Arc<Context>, range: &FdRange, access: Access) -> Result<Storage> {
         let flags = conv::access(access);
         let whole = Object::imported(context, flags, range)?;
@@ -225,7 +225,7 @@ impl Storage {
         Ok(Storage { whole, ..Storage::of(part, flags) })
     }
 
-    /// A buffer of another API's, in a context that was made for sharing. The other keeps it until the driver has let go of it.
+    /// Imports another API's buffer into a context created for sharing. Its owner is kept until the driver destroys the object.
     pub fn shared(context: &Arc<Context>, object: &ObjectRange, access: Access) -> Result<Storage> {
         let flags = conv::access(access);
         let mem = graphics::buffer(context, object, flags)?;
@@ -235,40 +235,40 @@ impl Storage {
         Ok(Storage::of(made, flags))
     }
 
-    /// Memory that another API allocated, by its address. Nothing is freed here.
+    /// Memory that another API allocated, by its address. It is not freed here.
     pub fn at(range: &AddressRange, access: Access) -> Storage {
-        // Null is refused before; nobody follows the address on the host.
+        // Null was refused before; the host does not dereference the address.
         let pointer =
             NonNull::new(range.address as usize as *mut u8).unwrap_or(NonNull::dangling());
         let place = Place::Svm { pointer: Address(pointer), base: None };
         Storage { place, object: None, whole: None, flags: conv::access(access) }
     }
 
-    /// Somebody else's host pages.
+    /// Imports foreign host pages.
     pub fn over(context: &Arc<Context>, range: &HostRange, access: Access) -> Result<Storage> {
         let flags = cl::CL_MEM_USE_HOST_PTR | conv::access(access);
         let (bytes, host) = (range.bytes, range.pointer.as_ptr().cast());
-        // SAFETY: the pages are as long as said, and stay while their owner does, of which a clone is
-        // kept until the driver has destroyed the object.
+        // SAFETY: the pages have this length and stay mapped while their owner lives; a clone of the owner is kept
+        // until the driver has destroyed the object.
         let object = unsafe { Object::make(context, flags, bytes, host) };
         let mut object = object.map_err(|why| address::not_over(&context.driver, range, why))?;
-        // Refused, the import fails: the object is released, which no command has used yet, and the
-        // caller still holds the pages. Without the callback nobody could say when to free them.
+        // If the callback is refused, the import fails: nothing would report when to free the pages. The object is then
+        // released before any command has used it, and the caller still holds the pages.
         let custody = Custody::register(context, object.mem, range.owner.clone())?;
         object.custody = Some(custody);
         Ok(Storage::of(object, flags))
     }
 }
 
-/// A plain memory object. Its base is aligned as the device says, whatever was asked for; what the
-/// host's view needs beyond that is checked at export.
+/// Creates a plain memory object. Its base has the device's alignment, whatever was requested; a stricter alignment of the
+/// host's view is checked at export.
 fn buffer(
     context: &Arc<Context>,
     spec: &AllocSpec,
     flags: u64,
     contents: Option<&[u8]>,
 ) -> Result<Storage> {
-    // The bits for the host are of 1.2. Before that the layers above keep to them alone.
+    // The host access flags need OpenCL 1.2. For older drivers only the layers above enforce host access.
     let host = match context.driver.version >= Version::V1_2 {
         true => conv::host_access(spec.host),
         false => 0,
@@ -283,7 +283,7 @@ fn buffer(
     Ok(Storage::of(object, flags | cl::CL_MEM_COPY_HOST_PTR))
 }
 
-/// Shared virtual memory, with room to align it further than the driver would.
+/// Allocates shared virtual memory, with padding if a larger alignment than the driver's is requested.
 fn svm(context: &Context, spec: &AllocSpec) -> Result<Storage> {
     let driver = &context.driver;
     let room = if spec.align > MAX_SVM_ALIGN { spec.align } else { 0 };
@@ -295,7 +295,7 @@ fn svm(context: &Context, spec: &AllocSpec) -> Result<Storage> {
         _ => 0,
     };
     let flags = fine | conv::access(spec.access);
-    // SAFETY: a live context whose driver has SVM: memory kinds were checked by `Device::allocate`.
+    // SAFETY: a live context whose driver has SVM: `Device::allocate` checked the memory kind.
     let made = unsafe { driver.cl.svm_alloc(context.raw, flags, asked, MAX_SVM_ALIGN as u32) };
     let refused = || match onebuf_sys::fork::is_child() {
         true => Error::forked(&driver.info.name),
@@ -303,32 +303,32 @@ fn svm(context: &Context, spec: &AllocSpec) -> Result<Storage> {
     };
     let base = Address(made.ok_or_else(refused)?.cast::<u8>());
     let over = if room == 0 { 0 } else { base.0.as_ptr().align_offset(spec.align) };
-    // SAFETY: `over` is below `room`, so it lies inside what was allocated.
+    // SAFETY: `over` is less than `room`, so the result lies inside the allocation.
     let pointer = unsafe { base.add(over) };
     let place = Place::Svm { pointer, base: Some(base) };
     Ok(Storage { place, object: None, whole: None, flags })
 }
 
-/// Frees behind all work of the queues that used it, without waiting where the driver can.
+/// Frees SVM after all work of the queues that used it, without waiting if the driver can enqueue the free.
 pub(super) fn free_svm(context: &Context, base: Address, bytes: usize, users: &[Arc<RawQueue>]) {
     if !users.is_empty() {
         if free_in_queue(base, users).is_ok() {
             return;
         }
         if let Some(why) = users.iter().find_map(|queue| queue.drain(FREE_WAIT).err()) {
-            // Work may still use it: better lost than freed under a kernel.
+            // Work may still use it: leaked, rather than freed while a kernel runs.
             tracing::error!("{bytes} bytes of SVM are not freed: {why}");
             return;
         }
     }
     let driver = &context.driver;
-    // SAFETY: allocated in this context, freed once, and no queue uses it any more.
+    // SAFETY: allocated in this context, freed once, and no queue uses it any longer.
     let free = || unsafe { driver.cl.svm_free(context.raw, base.void()) };
     let freed = driver.post.watch("clSVMFree", free);
     driver.note("clSVMFree", freed);
 }
 
-/// Enqueues the free on one queue, behind all work of all of them.
+/// Enqueues the free on one queue, after all work of all of them.
 fn free_in_queue(base: Address, users: &[Arc<RawQueue>]) -> Result<()> {
     let Some(queue) = users.last() else { return Ok(()) };
     let marks = users.iter().map(|queue| queue.mark()).collect::<Result<Vec<_>>>()?;
@@ -337,13 +337,13 @@ fn free_in_queue(base: Address, users: &[Arc<RawQueue>]) -> Result<()> {
     let (count, list) = (waits.len() as u32, waits.as_ptr());
     let mut pointer = base.void();
     let driver = queue.driver();
-    // SAFETY: allocated in the queue's context and freed once: nobody holds the memory any more.
+    // SAFETY: allocated in the queue's context and freed once; the last holder of the memory is being dropped.
     let freed = unsafe {
         let (cl, user, no) = (&driver.cl, ptr::null_mut(), ptr::null_mut());
         cl.enqueue_svm_free(queue.raw, 1, &mut pointer, None, user, count, list, no)
     };
     driver.check("clEnqueueSVMFree", freed)?;
-    // Enqueued is as good as freed: should this flush fail, the queue's own release flushes again.
+    // The free is enqueued. If this flush fails, releasing the queue flushes again.
     if let Err(why) = queue.flush() {
         tracing::warn!("an SVM free waits in its queue: {why}");
     }

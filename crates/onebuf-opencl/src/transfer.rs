@@ -1,5 +1,5 @@
-//! Requested copies: reads, writes, fills, and between two memories of one device.
-//! Ranges have been checked, and are not empty.
+//! Requested copies: reads, writes, fills, and copies between two memories of one device. Ranges have been checked and are
+//! not empty.
 
 use super::{
     conv::Version,
@@ -12,13 +12,13 @@ use onebuf_hal::{Memory as _, Result, locks::Arc};
 use onebuf_sys::opencl::{ClMem, consts as cl};
 use std::{ffi::c_void, ptr};
 
-/// The longest pattern that a driver's own fill takes; shorter ones must be powers of two.
+/// The longest pattern that the driver's fill accepts; the length must also be a power of two.
 const MAX_PATTERN: usize = 128;
-/// The host buffer from which other patterns are written, over and over.
+/// The size of the host buffer from which other patterns are written repeatedly.
 const CHUNK: usize = 1 << 20;
 
 /// # Safety
-/// `into` is valid for writes of `bytes`, and not used otherwise, until the event completes.
+/// `into` is valid for writes of `bytes`, and not otherwise used, until the event completes.
 pub(super) unsafe fn read(
     queue: &Arc<RawQueue>,
     from: &Memory,
@@ -73,7 +73,7 @@ pub(super) unsafe fn write(
     }
 }
 
-/// Repeats a pattern: by the driver's own fill where it takes the pattern, else by writes.
+/// Fills with a pattern: by the driver's fill if it accepts the pattern, otherwise by writes or copies.
 pub(super) fn fill(
     queue: &Arc<RawQueue>,
     memory: &Memory,
@@ -126,12 +126,12 @@ fn fill_svm(queue: &RawQueue, to: *mut c_void, bytes: usize, pattern: &[u8]) -> 
     driver.check("clEnqueueSVMMemFill", filled)
 }
 
-/// A pattern over and over, as often as is worth it.
+/// Repeats a pattern, up to `CHUNK` bytes.
 fn chunk(bytes: usize, pattern: &[u8]) -> Vec<u8> {
     pattern.repeat((CHUNK.min(bytes) / pattern.len()).max(1))
 }
 
-/// For memory that the host must not write: a buffer of patterns does.
+/// Fills memory that the host must not write, by copies from a buffer of repeated patterns.
 fn fill_by_copies(
     queue: &Arc<RawQueue>,
     mem: ClMem,
@@ -161,7 +161,7 @@ fn fill_by_writes(
     let mut written = Ok(());
     for at in (0..bytes).step_by(chunk.len()) {
         let len = chunk.len().min(bytes - at);
-        // SAFETY: `chunk` is not changed, and held below, also when a later write fails.
+        // SAFETY: `chunk` is not changed, and `hold` keeps it, also after a failed write.
         let write = unsafe { write(queue, memory, offset + at, chunk.as_ptr(), len) };
         if let Err(why) = write {
             written = Err(why);
@@ -172,7 +172,7 @@ fn fill_by_writes(
     written
 }
 
-/// Copies inside the device.
+/// Copies between two memories of the device.
 pub(super) fn copy(
     queue: &Arc<RawQueue>,
     (from, from_offset): (&Memory, usize),
@@ -217,8 +217,8 @@ fn copy_objects(
 
 /// A memory as the object that a copy between SVM and a buffer needs.
 ///
-/// SVM gets one for the time of the call. The specification gives `USE_HOST_PTR` on an SVM pointer the
-/// same storage, and a released object stays until the commands that use it are done.
+/// SVM gets a temporary object for the call. By the specification `USE_HOST_PTR` on an SVM pointer uses the same
+/// storage, and a released object stays valid until the commands that use it have completed.
 struct Seen<'a> {
     queue: &'a RawQueue,
     mem: ClMem,
@@ -233,8 +233,8 @@ impl<'a> Seen<'a> {
         };
         let (driver, context) = (queue.driver(), queue.context.raw);
         let flags = cl::CL_MEM_USE_HOST_PTR | cl::CL_MEM_READ_WRITE;
-        // SAFETY: SVM of this context, as long as said; `start_use` has noted the queue, so that the
-        // memory is freed behind the copy.
+        // SAFETY: SVM of this context, of this length; `start_use` has recorded the queue, so the memory is freed
+        // only after the copy.
         let made = unsafe { driver.cl.create_buffer(context, flags, memory.bytes(), pointer) };
         Ok(Seen { queue, mem: driver.check("clCreateBuffer", made)?, made: true })
     }
@@ -244,7 +244,7 @@ impl Drop for Seen<'_> {
     fn drop(&mut self) {
         if self.made {
             let driver = self.queue.driver();
-            // SAFETY: made by `new`, released once.
+            // SAFETY: created by `new`, released once.
             let released = unsafe { driver.cl.release_mem_object(self.mem) };
             driver.note("clReleaseMemObject", released);
         }

@@ -58,11 +58,11 @@ fn lies_about_device_memory_are_refused_and_leave_nothing() {
     file.set_len(PAGE).unwrap();
     let said = attach_from(&hub, &of_device(|_| {}), vec![file.into()]);
     assert!(matches!(said, Error::PeerRefused { .. }), "{said}");
-    check(of_device(|_| {}), std::io::pipe().unwrap().0.into(), "it is no memory, but a pipe");
+    check(of_device(|_| {}), std::io::pipe().unwrap().0.into(), "it is a pipe, not memory");
     let socket = std::os::unix::net::UnixStream::pair().unwrap().0;
-    check(of_device(|_| {}), socket.into(), "it is no memory, but a socket");
+    check(of_device(|_| {}), socket.into(), "it is a socket, not memory");
     let folder = std::fs::File::open("/").unwrap();
-    check(of_device(|_| {}), folder.into(), "it is no memory, but a directory");
+    check(of_device(|_| {}), folder.into(), "it is a directory, not memory");
     // A device that the caller did not name is not used; the error names it.
     for named in [vec![], vec![hub.host()]] {
         let unnamed = attach_naming(&hub, &named, &of_device(|_| {}), vec![memory()]);

@@ -117,7 +117,7 @@ fn a_guard_that_is_held_at_the_end_keeps_the_owner_away() {
         drop(attached);
         assert_lost(shared.fill(1));
         assert_lost(visit.wait(SOON));
-        all_ways(buffer).into_iter().for_each(|way| assert_busy(way, "drop that first"));
+        all_ways(buffer).into_iter().for_each(|way| assert_busy(way, "drop the guard first"));
         drop(view);
         buffer.fill(2).unwrap();
         assert_lost(shared.to_vec());

@@ -71,7 +71,7 @@ pub(super) fn placements<S>(stages: &[Wanted<'_, S>], allowed: bool) -> Vec<Plac
     placements
 }
 
-/// Grafts all kernels of a stage, or says why not.
+/// Grafts all kernels of a stage, or returns the reason why it cannot.
 fn attempt<S>(stage: &Wanted<'_, S>, to: &Device, allowed: bool) -> Result<(), String> {
     if !allowed {
         return Err("turned off".into());

@@ -75,7 +75,7 @@ mod times;
 
 pub use graft::Graft;
 pub use npy::NpyElement;
-pub use onebuf_core::observe::RunState as State;
+pub use onebuf_core::observe::RunState;
 pub use pulse::Pulse;
 pub use report::{Failure, Latency, Report, StageReport};
 pub use slot_ring::WhenFull;
@@ -369,7 +369,7 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
         self.batch
     }
 
-    /// Says where each stage runs and why, one line per stage, and why the pipeline runs on one thread if it does.
+    /// Describes where each stage runs and why, one line per stage, and why the pipeline runs on one thread if it does.
     pub fn explain(&self) -> String {
         let stage = |place: &report::StageCounters| {
             let why = place.graft.as_ref().map_or_else(String::new, |graft| format!(": {graft}"));

@@ -139,7 +139,7 @@ impl<'t> Reader<'t> {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
 
-    /// Reads `what` if it comes next, and says whether it did.
+    /// Reads `what` if it comes next, and returns whether it did.
     fn takes(&mut self, what: &str) -> bool {
         self.skip_space();
         let takes = self.rest().starts_with(what);

@@ -1,20 +1,21 @@
 //! A pipeline's current activity: running, stalled or ended, and its current frame rate.
 
-use onebuf_core::observe::RunState as State;
+use onebuf_core::observe::RunState;
 use std::{
     sync::atomic::{AtomicU8, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
 /// All states, indexed by their discriminants.
-const STATES: [State; 4] = [State::Ready, State::Running, State::Finished, State::Failed];
+const STATES: [RunState; 4] =
+    [RunState::Ready, RunState::Running, RunState::Finished, RunState::Failed];
 
 /// A pipeline's current activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Pulse {
     /// The lifecycle state.
-    pub state: State,
+    pub state: RunState,
     /// Frames per second over the last five seconds, or since the start if that is shorter; 0 unless running.
     pub frames_per_second: f64,
     /// Time since the last frame came out, or since the start if none has; zero unless running.
@@ -55,7 +56,7 @@ impl Default for Beats {
         let moment = || AtomicU64::new(NEVER);
         Self {
             epoch: Instant::now(),
-            state: AtomicU8::new(State::Ready as u8),
+            state: AtomicU8::new(RunState::Ready as u8),
             began: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             first: moment(),
@@ -67,11 +68,11 @@ impl Default for Beats {
 }
 
 /// A run in progress. Dropping it records a failure unless `finish` was called.
-pub(super) struct Life<'b>(&'b Beats, State);
+pub(super) struct Life<'b>(&'b Beats, RunState);
 
 impl Life<'_> {
     pub fn finish(mut self) {
-        self.1 = State::Finished;
+        self.1 = RunState::Finished;
     }
 }
 
@@ -93,7 +94,7 @@ impl Beats {
     /// Records the start of a run.
     pub fn live(&self) -> Life<'_> {
         self.begin(self.now());
-        Life(self, State::Failed)
+        Life(self, RunState::Failed)
     }
 
     /// Records that a frame came out.
@@ -114,7 +115,7 @@ impl Beats {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(NEVER - 1)
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> RunState {
         STATES[usize::from(self.state.load(Ordering::Relaxed)) % STATES.len()]
     }
 
@@ -122,10 +123,10 @@ impl Beats {
         self.parts.iter().chain([&self.frames]).for_each(|counter| set(counter, 0));
         [&self.first, &self.last].into_iter().for_each(|moment| set(moment, NEVER));
         set(&self.began, now);
-        self.state.store(State::Running as u8, Ordering::Relaxed);
+        self.state.store(RunState::Running as u8, Ordering::Relaxed);
     }
 
-    fn end(&self, now: u64, state: State) {
+    fn end(&self, now: u64, state: RunState) {
         set(&self.ended, now);
         self.state.store(state as u8, Ordering::Relaxed);
     }
@@ -149,8 +150,8 @@ impl Beats {
 
     fn elapsed_at(&self, now: u64) -> Duration {
         let end = match self.state() {
-            State::Ready => return Duration::ZERO,
-            State::Running => now,
+            RunState::Ready => return Duration::ZERO,
+            RunState::Running => now,
             _ => get(&self.ended),
         };
         Duration::from_nanos(end.saturating_sub(get(&self.began)))
@@ -158,7 +159,7 @@ impl Beats {
 
     fn at(&self, now: u64) -> Pulse {
         let state = self.state();
-        if state != State::Running {
+        if state != RunState::Running {
             return Pulse { state, ..Pulse::default() };
         }
         let last = Some(get(&self.last)).filter(|&last| last != NEVER);
@@ -225,7 +226,7 @@ mod tests {
         let beats = Beats::default();
         beats.begin(0);
         let before = beats.at(16 * S);
-        assert_eq!((before.state, before.stalled), (State::Running, None), "no frame yet");
+        assert_eq!((before.state, before.stalled), (RunState::Running, None), "no frame yet");
         assert_eq!(before.since_last, Duration::from_secs(16));
         frames(&beats, 60_000, 16, 18);
         assert_eq!(beats.at(19 * S).stalled, None);
@@ -233,8 +234,8 @@ mod tests {
         assert_eq!((stalled, beats.elapsed_at(34 * S)), (16, Duration::from_secs(34)));
         frames(&beats, 1, 34, 35);
         assert_eq!(beats.at(35 * S).stalled, None, "it goes on");
-        beats.end(36 * S, State::Finished);
-        let after = Pulse { state: State::Finished, ..Pulse::default() };
+        beats.end(36 * S, RunState::Finished);
+        let after = Pulse { state: RunState::Finished, ..Pulse::default() };
         assert_eq!((beats.at(99 * S), beats.elapsed_at(99 * S)), (after, Duration::from_secs(36)));
 
         // At one frame in five seconds, ten seconds of silence are no stall, but twenty are.
@@ -242,8 +243,8 @@ mod tests {
         (0..4).for_each(|n| beats.beat((100 + 5 * n) * S));
         assert_eq!((beats.at(125 * S).stalled, beats.at(135 * S).stalled.is_some()), (None, true));
         drop(beats.live());
-        assert_eq!(beats.pulse().state, State::Failed, "nobody said that it finished");
+        assert_eq!(beats.pulse().state, RunState::Failed, "nobody said that it finished");
         beats.live().finish();
-        assert_eq!(beats.pulse().state, State::Finished);
+        assert_eq!(beats.pulse().state, RunState::Finished);
     }
 }

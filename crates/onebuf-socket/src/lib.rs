@@ -59,13 +59,13 @@ pub struct Deadline {
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Deadline {
-    /// So long from now.
+    /// A deadline at this time from now, at most one year.
     pub fn after(limit: Duration) -> Self {
         let limit = limit.min(LONGEST);
         Self { end: Instant::now() + limit, limit }
     }
 
-    /// How long there is left; zero when it has passed.
+    /// The time left; zero once the deadline has passed.
     pub fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
@@ -116,7 +116,7 @@ impl Listener {
         Ok(Self(socket))
     }
 
-    /// Waits for a peer, and takes it.
+    /// Waits for a peer to connect, and accepts it.
     pub fn accept(&self, deadline: Deadline) -> Result<Socket> {
         loop {
             wait(self.0.as_fd(), PollFlags::IN, deadline, "a peer to connect")?;
@@ -154,7 +154,7 @@ impl AsFd for Socket {
 pub struct Socket(OwnedFd);
 
 impl Socket {
-    /// Connects to who listens at that path.
+    /// Connects to the process that listens at a path.
     pub fn connect(path: &Path, deadline: Deadline) -> Result<Self> {
         let to = address(path)?;
         loop {
@@ -173,7 +173,7 @@ impl Socket {
         }
     }
 
-    /// Its descriptor.
+    /// The socket's descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -1,8 +1,8 @@
 //! CUDA's driver API and HIP: one table of functions with two lists of names.
 //!
-//! HIP was modelled on CUDA. Nearly every function that onebuf calls has the same arguments in both, so one table
-//! serves both and higher levels are written once. A function that one API does not have has an empty name there and is
-//! never called.
+//! HIP is modelled on CUDA. Nearly every function that onebuf calls has the same arguments in both, so one table serves
+//! both and higher levels are written once. A function that one API does not have has an empty name there and is never
+//! called.
 //!
 //! # Safety
 //!
@@ -26,7 +26,7 @@ mod native;
 mod properties;
 mod rtc;
 mod solver;
-// Other processes never load the library.
+// 32-bit processes never load the library.
 #[cfg(all(test, target_pointer_width = "64"))]
 mod tests;
 mod types;
@@ -44,7 +44,7 @@ pub use types::{
     RtcProgram, SemaphoreParams, SolverHandle, Uuid, consts,
 };
 
-/// Where a library is looked for: CUDA's, then HIP's.
+/// Where to look for a library; one entry for CUDA and one for HIP.
 #[derive(Clone, Copy)]
 struct Place {
     /// The API's name in messages about a missing library.
@@ -71,7 +71,7 @@ const PLACES: [Place; 2] = [
     },
 ];
 
-/// A function that was found, and its name.
+/// A function that was found, with its name.
 struct At<F> {
     function: F,
     name: &'static str,
@@ -83,7 +83,7 @@ impl<F> At<F> {
     }
 }
 
-/// The address of a symbol; none for an empty name.
+/// Returns the address of a symbol; `None` for an empty name.
 fn find(loaded: &Loaded, name: &str) -> Option<NonNull<c_void>> {
     if name.is_empty() {
         return None;
@@ -115,7 +115,7 @@ table! {
         text: *mut c_char, len: i32, device: i32
     ) -> status;
 
-    // Their structures depend on their names: see `properties`.
+    // The structures differ by the functions' names: see `properties`.
     [has_properties_0600]
     properties_0600 = "" | "hipGetDevicePropertiesR0600" (to: *mut c_void, device: i32) -> status;
     [has_properties_old]
@@ -134,7 +134,7 @@ table! {
     alloc_managed = "cuMemAllocManaged" | "hipMallocManaged" (
         bytes: usize, flags: u32
     ) -> create DevicePtr, "mem";
-    // CUDA's newer one takes a location structure, where the older one, and HIP's, take a device or -1.
+    // CUDA's newer call takes a location structure; the older one, and HIP's, take a device or -1.
     [has_prefetch_to_location]
     prefetch_to_location = "cuMemPrefetchAsync_v2" | "" (
         at: DevicePtr, bytes: usize, to: Location, flags: u32, stream: CuStream
@@ -210,7 +210,7 @@ table! {
     destroy_external = "cuDestroyExternalMemory" | "hipDestroyExternalMemory" (
         memory: ExternalMemory
     ) -> release, "external";
-    // HIP has functions of these names that do not work on Linux: never called there.
+    // HIP has functions of these names that do not work on Linux, so they are never called there.
     [has_import_semaphore]
     import_semaphore = "cuImportExternalSemaphore" | "" (
         desc: *const ExternalSemaphoreDesc
@@ -354,7 +354,7 @@ table! {
     function_attribute = "cuFuncGetAttribute" | "hipFuncGetAttribute" (
         attribute: i32, function: CuFunction
     ) -> get i32;
-    // HIP's takes a host function; its kernels need no opt-in for large shared memory.
+    // HIP's call takes a host function; its kernels need no opt-in for large shared memory.
     set_function_attribute = "cuFuncSetAttribute" | "" (
         function: CuFunction, attribute: i32, value: i32
     ) -> status;
@@ -375,7 +375,7 @@ impl CudaLike {
         library_of(self.init? as *const c_void)
     }
 
-    /// The driver's name of a status; `unknown` if it has none.
+    /// Returns the driver's name for a status; `unknown` if it has none.
     pub fn error_name(&self, status: CuStatus) -> String {
         match status {
             CuStatus::NULL_HANDLE => return "null handle".to_owned(),
@@ -384,20 +384,20 @@ impl CudaLike {
         }
         let mut name = std::ptr::null();
         if let Some(call) = self.cuda_error_name {
-            // SAFETY: a place for a pointer to a string that is the driver's own.
+            // SAFETY: a valid pointer for the result; the driver owns the string.
             unsafe { call(status.0, &raw mut name) };
         }
         if let Some(call) = self.hip_error_name {
-            // SAFETY: any number may be asked for.
+            // SAFETY: any number may be queried.
             name = unsafe { call(status.0) };
         }
-        // SAFETY: null, or a string of the driver's.
+        // SAFETY: null, or a string that the driver owns.
         unsafe { text_at(name) }
     }
 }
 
 /// # Safety
-/// Null, or a NUL-terminated string.
+/// `at` is null, or a NUL-terminated string.
 unsafe fn text_at(at: *const c_char) -> String {
     if at.is_null() {
         return "unknown".to_owned();

@@ -1,11 +1,11 @@
 //! Detects forked children, in which drivers do not work.
 //!
-//! A child has only one of its parent's threads, and locks in whatever state they were. A driver whose threads are gone
-//! never answers, so no table calls a driver there: each call is refused, and nothing is released.
+//! A child has only one of its parent's threads, and locks in an arbitrary state. A driver whose threads are gone never
+//! answers, so no table calls a driver there: each call is refused, and nothing is released.
 //!
 //! # Safety
 //!
-//! The one foreign call registers a handler that stores to an atomic, which is all that a child may do there.
+//! The one foreign call registers a handler that only stores to an atomic, which is allowed in a forked child.
 
 use std::sync::{
     Once,
@@ -29,8 +29,8 @@ extern "C" fn in_child() {
 pub fn watch() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
-        // SAFETY: the handler only stores to an atomic, and its code is never unmapped while threads run it. Without
-        // memory for it, the call fails and a fork goes unnoticed.
+        // SAFETY: the handler only stores to an atomic, and its code is never unmapped while threads run it. If memory
+        // is exhausted, the call fails and forks are not detected.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }

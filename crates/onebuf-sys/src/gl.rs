@@ -1,6 +1,6 @@
-//! EGL and OpenGL: one table, EGL's calls from its library and OpenGL's by way of `eglGetProcAddress`.
+//! EGL and OpenGL: one table, with EGL's calls from its library and OpenGL's from `eglGetProcAddress`.
 //!
-//! Only what compute needs: contexts without a window, buffers, fences and compute shaders.
+//! Contains only what compute needs: contexts without a window, buffers, fences and compute shaders.
 //!
 //! # Safety
 //!
@@ -215,13 +215,13 @@ impl Gl {
 
     /// `eglGetCurrentContext`: null if there is none.
     pub fn current_context(&self) -> EglContext {
-        // SAFETY: asks about this thread.
+        // SAFETY: queries this thread's state, without preconditions.
         self.egl_current_context.map_or(EglContext::NULL, |call| unsafe { call() })
     }
 
     /// `eglGetCurrentDisplay`: null if no context is current.
     pub fn current_display(&self) -> EglDisplay {
-        // SAFETY: asks about this thread.
+        // SAFETY: queries this thread's state, without preconditions.
         self.egl_current_display.map_or(EglDisplay::NULL, |call| unsafe { call() })
     }
 
@@ -232,7 +232,7 @@ impl Gl {
     /// The contract of the C function.
     pub unsafe fn egl_text(&self, display: EglDisplay, name: i32) -> String {
         let Ok(call) = self.enter(self.egl_string, "eglQueryString") else { return String::new() };
-        // SAFETY: the caller keeps the C function's contract; null, or a string of the library's.
+        // SAFETY: the caller keeps the C function's contract; the result is null, or a string that the library owns.
         unsafe { text_at(call(display, name)) }
     }
 
@@ -244,7 +244,7 @@ impl Gl {
     pub unsafe fn egl_device_text(&self, device: EglDevice, name: i32) -> String {
         let call = self.enter(self.egl_device_string, "eglQueryDeviceStringEXT");
         let Ok(call) = call else { return String::new() };
-        // SAFETY: the caller keeps the C function's contract; null, or a string of the library's.
+        // SAFETY: the caller keeps the C function's contract; the result is null, or a string that the library owns.
         unsafe { text_at(call(device, name)) }
     }
 
@@ -254,7 +254,7 @@ impl Gl {
     ///
     /// The contract of the C function.
     pub unsafe fn text(&self, name: u32) -> Result<String, GlRefused> {
-        // SAFETY: the caller keeps the C function's contract; null, or a string of the driver's.
+        // SAFETY: the caller keeps the C function's contract; the result is null, or a string that the driver owns.
         Ok(unsafe { text_at(self.string(name)?) })
     }
 
@@ -264,17 +264,17 @@ impl Gl {
     ///
     /// The contract of the C function.
     pub unsafe fn text_at(&self, name: u32, index: u32) -> Result<String, GlRefused> {
-        // SAFETY: the caller keeps the C function's contract; null, or a string of the driver's.
+        // SAFETY: the caller keeps the C function's contract; the result is null, or a string that the driver owns.
         Ok(unsafe { text_at(self.string_at(name, index)?) })
     }
 
-    /// Asks the probe, if there is one, whether to fail this call.
+    /// Returns the function; refuses if it is missing, in a forked child, or if the probe fails this call.
     fn enter<F>(&self, function: Option<F>, call: &'static str) -> Result<F, GlRefused> {
         let (function, chosen) = self.enter_anyway(function, call)?;
         chosen.map(|()| function)
     }
 
-    /// As `enter`, for a call that reaches the driver even if it is chosen to fail.
+    /// Like `enter`, for a call that reaches the driver even if it is chosen to fail.
     #[allow(clippy::type_complexity)]
     fn enter_anyway<F>(
         &self,
@@ -316,7 +316,7 @@ impl Gl {
         if first == 0 {
             return Ok(());
         }
-        // A lost context says so for ever.
+        // Bounded, because a lost context reports an error on every query.
         // SAFETY: as above.
         (0..FLAGS).take_while(|_| unsafe { error() } != 0).for_each(drop);
         Err(GlRefused { call, status: GlStatus(first as i32) })
@@ -330,7 +330,7 @@ impl Gl {
 }
 
 /// # Safety
-/// Null, or a NUL-terminated string.
+/// `at` is null, or a NUL-terminated string.
 unsafe fn text_at(at: *const c_char) -> String {
     if at.is_null() {
         return String::new();

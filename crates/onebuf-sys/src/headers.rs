@@ -107,7 +107,7 @@ fn typedefs(text: &str) -> HashMap<String, usize> {
     sizes
 }
 
-/// 0 for a type that these tests have no need to know.
+/// Returns the size of an argument; 0 for a type that these tests do not need.
 fn size_of_argument(argument: &str, sizes: &HashMap<String, usize>) -> usize {
     if argument.contains(['*', '[']) {
         return size_of::<usize>();
@@ -131,7 +131,7 @@ pub fn hip_prototypes(text: &str) -> HashMap<String, Vec<usize>> {
     all
 }
 
-/// The argument sizes of one function in the headers of a math library; none if they do not declare it.
+/// Returns the argument sizes of one function in the headers of a math library; `None` if they do not declare it.
 pub fn prototype(text: &str, name: &str) -> Option<Vec<usize>> {
     let declares = |rest: &&str| rest.trim_start().starts_with('(');
     let before = |at: usize| text[..at].chars().next_back();
@@ -144,13 +144,13 @@ pub fn prototype(text: &str, name: &str) -> Option<Vec<usize>> {
     Some(given.map(|arg| size_in_library(arg)).collect())
 }
 
-/// The text of headers without comments and the lines of the preprocessor.
+/// Returns the text of headers without comments and preprocessor lines.
 pub fn plain(text: &str) -> String {
     let text = without_line_comments(&without_comments(text));
     text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
 }
 
-/// Handles are pointers; any other type is a number of four bytes.
+/// Returns the size of an argument: handles are pointers, any other type is a number of four bytes.
 fn size_in_library(argument: &str) -> usize {
     let handles = ["cublasHandle_t", "cusolverDnHandle_t", "cudaStream_t", "hipStream_t"];
     let more =
@@ -165,7 +165,7 @@ fn without_line_comments(text: &str) -> String {
     text.lines().map(code).collect::<Vec<_>>().join("\n")
 }
 
-/// Handles are pointers; any other type is a number of four bytes.
+/// Returns the size of an argument: handles are pointers, any other type is a number of four bytes.
 fn size_in_hip(argument: &str) -> usize {
     let words: Vec<_> = argument.split_whitespace().collect();
     let has = |word| words.contains(&word);
@@ -190,7 +190,7 @@ fn size_in_hip(argument: &str) -> usize {
     }
 }
 
-/// The enumerators of `typedef enum … name`, counted as C does.
+/// Returns the enumerators of `typedef enum … name`, with their values as C counts them.
 pub fn enumerators(text: &str, name: &str) -> HashMap<String, i64> {
     let text = without_line_comments(&without_comments(text));
     let body = text.split(&format!("}} {name};")).next().unwrap_or_default();
@@ -222,7 +222,8 @@ pub fn hsa_prototypes(text: &str) -> HashMap<String, Vec<usize>> {
     all
 }
 
-/// Handles are structures of one word; any other type is a number of four bytes, or an `enum`.
+/// Returns the size of an argument: handles are structures of one word, any other type is a number of four bytes, or an
+/// `enum`.
 fn size_in_hsa(declared: &str) -> usize {
     let words: Vec<_> = declared.split_whitespace().collect();
     let wide = ["size_t", "uint64_t", "hsa_agent_t"];
@@ -233,7 +234,7 @@ fn size_in_hsa(declared: &str) -> usize {
     }
 }
 
-/// The fields of ROCr's `typedef struct … name`, and their offsets: each at a multiple of its size.
+/// Returns the fields of ROCr's `typedef struct … name`, and their offsets: each at a multiple of its size.
 pub fn offsets(text: &str, name: &str) -> Vec<(String, usize)> {
     let text = without_line_comments(&without_comments(text));
     let body = text.split(&format!("}} {name};")).next().unwrap_or_default();
@@ -263,7 +264,7 @@ pub fn khronos_prototypes(text: &str) -> HashMap<String, Vec<usize>> {
     all
 }
 
-/// Handles are pointers; any other type is a number of four bytes.
+/// Returns the size of an argument: handles are pointers, any other type is a number of four bytes.
 fn size_in_khronos(argument: &str) -> usize {
     let wide = ["GLuint64", "GLint64", "EGLTime"];
     let words = ["GLsizeiptr", "GLintptr", "EGLAttrib"];

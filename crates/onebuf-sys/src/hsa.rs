@@ -18,7 +18,7 @@ use crate::probe::Probe;
 
 mod types;
 
-// Other processes never load the library.
+// 32-bit processes never load the library.
 #[cfg(all(test, target_pointer_width = "64"))]
 mod tests;
 
@@ -63,7 +63,7 @@ impl Hsa {
             .map_err(|lacking| Missing::incomplete("hsa", loaded, &lacking, HINT))
     }
 
-    /// The table, or the required names that were not found.
+    /// Returns the table, or the required names that were not found.
     fn resolve(loaded: &Loaded, probe: Option<Arc<Probe>>) -> Result<Self, Vec<&'static str>> {
         let required = [c"hsa_init", c"hsa_shut_down", c"hsa_amd_pointer_info"];
         let [Some(init), Some(shut_down), Some(info)] = required.map(|name| loaded.symbol(name))
@@ -122,25 +122,26 @@ impl Hsa {
         chosen.and(done)
     }
 
-    /// `hsa_amd_pointer_info`, without the list of agents. An unknown pointer is the answer [`PointerType::UNKNOWN`],
-    /// not an error.
+    /// `hsa_amd_pointer_info`, without the list of agents. An unknown pointer returns [`PointerType::UNKNOWN`], not an
+    /// error.
     ///
     /// # Safety
     ///
-    /// The contract of the C function; the pointer itself may be anything but null.
+    /// The contract of the C function; the pointer may be any address but null.
     pub unsafe fn pointer_info(&self, at: *const c_void) -> Result<PointerInfo, HsaRefused> {
         let call = "hsa_amd_pointer_info";
         self.enter(call)?;
         let (mut info, none) = (PointerInfo::default(), std::ptr::null_mut());
-        // SAFETY: the caller keeps the C function's contract; `info` says how large it is.
+        // SAFETY: the caller keeps the C function's contract; `info` contains its size.
         let status =
             unsafe { (self.pointer_info)(at, &raw mut info, None, none, std::ptr::null_mut()) };
         HsaRefused::unless_ok(call, status)?;
         Ok(info)
     }
 
-    /// `hsa_amd_portable_export_dmabuf`: a new fd of the block that contains these bytes, and their offset in it, which
-    /// is often not 0. Close it with [`close_dmabuf`](Self::close_dmabuf), or with `close`, which does the same.
+    /// `hsa_amd_portable_export_dmabuf`: returns a new fd of the block that contains these bytes, and their offset in
+    /// it, which is often not 0. Close it with [`close_dmabuf`](Self::close_dmabuf), or with `close`, which does the
+    /// same.
     ///
     /// # Safety
     ///
@@ -154,7 +155,7 @@ impl Hsa {
         let (export, _) = self.dmabuf.ok_or(HsaRefused { call, status: HsaStatus::NOT_LOADED })?;
         self.enter(call)?;
         let (mut fd, mut offset) = (-1, 0);
-        // SAFETY: the caller keeps the C function's contract; there is a place for both answers.
+        // SAFETY: the caller keeps the C function's contract; the pointers are valid for both results.
         let status = unsafe { export(at, bytes, &raw mut fd, &raw mut offset) };
         HsaRefused::unless_ok(call, status)?;
         if fd < 0 {

@@ -27,7 +27,7 @@ pub struct Missing {
     pub api: &'static str,
     /// The library names that were tried, in order.
     pub tried: Vec<String>,
-    /// Whether a library was opened, so that the problem is inside of it.
+    /// Whether a library was opened, so the problem is inside it.
     pub loaded: bool,
     /// The driver's status, if the driver refused.
     pub code: Option<i32>,
@@ -103,10 +103,10 @@ pub(crate) unsafe fn as_function<F: Copy>(at: NonNull<c_void>) -> F {
     unsafe { std::mem::transmute_copy(&at) }
 }
 
-/// Whether this process runs with more rights than its caller: a setuid or setgid program, or one with
-/// file capabilities. The kernel says so in `AT_SECURE`.
+/// Whether this process runs with more rights than its caller: a setuid or setgid program, or one with file
+/// capabilities. The kernel reports this in `AT_SECURE`.
 pub fn is_privileged() -> bool {
-    // SAFETY: reads one word that the kernel gave to this process.
+    // SAFETY: reads one word of the auxiliary vector, without preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn require_64_bits(api: &'static str) -> Result<(), Missing> {
     })
 }
 
-/// Opens the first of `sonames` that can be opened; none if this process [`is_privileged`].
+/// Opens the first of `sonames` that can be opened; opens nothing if this process [`is_privileged`].
 ///
 /// An override is tried alone, so that a wrong one is noticed: `library`, from the caller, or else the environment
 /// variable `env_var`. The value is a path, a soname, or `none` to disable the API.
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_environment_is_asked_after_the_caller() {
-        // PATH stands in for an override variable: always set, never a library.
+        // PATH stands in for an override variable: it is always set, and never names a library.
         let missing = open_libc(None, "PATH").unwrap_err();
         assert_eq!(missing.tried, [std::env::var("PATH").unwrap()]);
         assert_eq!(open_libc(Some("libc.so.6"), "PATH").unwrap().name, "libc.so.6");

@@ -1,8 +1,8 @@
 //! OpenCL 1.1 to 3.0: only the functions that onebuf calls.
 //!
-//! The functions of 1.1 are required. The rest is optional, including what 1.2 deprecated: if the library does not
-//! export a function, `has_…` is false and the call returns [`ClStatus::NOT_LOADED`]. **A loader exports more than a
-//! driver has**: its `clSVMAlloc` also takes a context of a 1.2 platform, and calls whatever that driver has in its
+//! The functions of 1.1 are required. The rest is optional, including those that 1.2 deprecated: if the library does
+//! not export a function, `has_…` is false and the call returns [`ClStatus::NOT_LOADED`]. **A loader exports more than
+//! a driver has**: its `clSVMAlloc` also accepts a context of a 1.2 platform, and calls whatever that driver has in its
 //! place. Check the platform's version before each optional call as well.
 //!
 //! # Safety
@@ -264,7 +264,7 @@ impl OpenCl {
     ///
     /// # Safety
     ///
-    /// `platform` is one of this library's.
+    /// `platform` belongs to this library.
     pub unsafe fn driver_identity(&self, platform: ClPlatform) -> Option<PathBuf> {
         // Every ICD must answer for this name, and no loader implements it itself.
         let name = c"clIcdGetPlatformIDsKHR";
@@ -273,14 +273,14 @@ impl OpenCl {
         library_of(at.as_ptr())
     }
 
-    /// The extension functions of `platform`, as far as `declared` names their extensions.
+    /// Returns the functions of `platform` whose extensions are in `declared`.
     ///
     /// `declared` are whole names from `CL_PLATFORM_EXTENSIONS` or `CL_DEVICE_EXTENSIONS`. Nothing else is looked up,
     /// because an address proves nothing: PoCL and rusticl return one regardless.
     ///
     /// # Safety
     ///
-    /// `platform` is one of this library's, and declares what `declared` says.
+    /// `platform` belongs to this library, and declares the extensions in `declared`.
     pub unsafe fn extensions(&self, platform: ClPlatform, declared: &[&str]) -> OpenClExt {
         let find = |name: &'static CStr| {
             let extension = extension_of(name.to_str().ok()?)?;
@@ -302,7 +302,7 @@ impl fmt::Debug for OpenCl {
 }
 
 table! {
-    /// The extension functions of one platform, made by [`OpenCl::extensions`].
+    /// The extension functions of one platform, returned by [`OpenCl::extensions`].
     pub struct OpenClExt;
 
     [has_enqueue_acquire_external_mem_objects]

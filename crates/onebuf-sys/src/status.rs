@@ -1,4 +1,4 @@
-//! A driver's status, as a number.
+//! OpenCL's status codes as numbers.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl ClStatus {
         self.0 == 0
     }
 
-    /// Everything but `CL_SUCCESS` as an error.
+    /// Converts every status but `CL_SUCCESS` to an error.
     pub const fn ok(self) -> Result<(), Self> {
         if self.is_ok() { Ok(()) } else { Err(self) }
     }

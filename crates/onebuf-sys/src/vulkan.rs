@@ -44,7 +44,7 @@ impl fmt::Display for VkRefused {
 
 impl std::error::Error for VkRefused {}
 
-/// The probe, as every table uses it before and after a call.
+/// The probe, which every table calls before and after a call.
 #[derive(Clone, Default)]
 struct Watch(Option<Arc<Probe>>);
 
@@ -93,7 +93,7 @@ impl Vulkan {
         // `ash` aborts the process when a missing function is called.
         let needed = [c"vkCreateInstance", c"vkEnumerateInstanceVersion"];
         let is_there = |name: &CStr| {
-            // SAFETY: global calls are asked for without an instance.
+            // SAFETY: global functions are looked up without an instance.
             unsafe { get_instance_proc_addr(vk::Instance::null(), name.as_ptr()) }.is_some()
         };
         let lacking = needed.iter().filter(|name| !is_there(name));
@@ -114,7 +114,7 @@ impl Vulkan {
     /// `vkEnumerateInstanceVersion`
     pub fn version(&self) -> Result<u32, VkRefused> {
         self.watch.call("vkEnumerateInstanceVersion", || {
-            // SAFETY: needs nothing.
+            // SAFETY: no preconditions.
             let version = unsafe { self.entry.try_enumerate_instance_version() };
             version.map(|version| version.unwrap_or(vk::API_VERSION_1_0))
         })
@@ -136,11 +136,11 @@ impl Vulkan {
         Ok(Instance { watch: self.watch.clone(), raw, adopted: false })
     }
 
-    /// A foreign instance, which [`Instance::destroy`] does not destroy.
+    /// Wraps a foreign instance, which [`Instance::destroy`] does not destroy.
     ///
     /// # Safety
     ///
-    /// A live instance of this loader's, that outlives what is made here.
+    /// A live instance of this loader that outlives every object created from the result.
     pub unsafe fn adopt_instance(&self, instance: vk::Instance) -> Instance {
         // SAFETY: guaranteed by the caller.
         let raw = unsafe { ash::Instance::load(self.entry.static_fn(), instance) };
@@ -154,7 +154,7 @@ impl fmt::Debug for Vulkan {
     }
 }
 
-/// One instance's functions. It is destroyed by [`Instance::destroy`].
+/// The functions of one instance. [`Instance::destroy`] destroys it.
 pub struct Instance {
     watch: Watch,
     raw: ash::Instance,
@@ -162,7 +162,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// The functions that cannot fail.
+    /// Returns the functions that cannot fail.
     pub fn raw(&self) -> &ash::Instance {
         &self.raw
     }
@@ -178,7 +178,7 @@ impl Instance {
             .call("vkEnumeratePhysicalDevices", || unsafe { self.raw.enumerate_physical_devices() })
     }
 
-    /// `vkEnumerateDeviceExtensionProperties`: their names.
+    /// `vkEnumerateDeviceExtensionProperties`: the extensions' names.
     ///
     /// # Safety
     ///
@@ -211,11 +211,11 @@ impl Instance {
         Ok(Device::new(self.watch.clone(), &self.raw, raw, false))
     }
 
-    /// A foreign device, which [`Device::destroy`] does not destroy.
+    /// Wraps a foreign device, which [`Device::destroy`] does not destroy.
     ///
     /// # Safety
     ///
-    /// A live device of this instance, that outlives what is made here.
+    /// A live device of this instance that outlives every object created from the result.
     pub unsafe fn adopt_device(&self, device: vk::Device) -> Device {
         // SAFETY: guaranteed by the caller.
         let raw = unsafe { ash::Device::load(self.raw.fp_v1_0(), device) };
@@ -226,7 +226,7 @@ impl Instance {
     ///
     /// # Safety
     ///
-    /// The contract of the C function; nothing of this instance is used afterwards.
+    /// The contract of the C function; no object of this instance is used afterwards.
     pub unsafe fn destroy(&self) {
         if self.adopted || fork::is_child() {
             return;

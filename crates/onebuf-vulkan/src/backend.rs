@@ -8,11 +8,11 @@ use onebuf_hal::{
     Api, Backend, Discovered, DriverLibrary, Search, Unavailable, locks::Arc, typed::ApiTypes,
 };
 
-/// The devices of the Vulkan loader.
+/// The Vulkan backend: the devices of the Vulkan loader.
 #[derive(Clone, Copy, Debug)]
 pub struct VulkanBackend;
 
-// SAFETY: what the traits promise is what each file of this backend says for its own part.
+// SAFETY: each module of this backend upholds its part of the traits' contracts and says how at its `unsafe` code.
 unsafe impl Backend for VulkanBackend {
     fn api(&self) -> Api {
         Api("vulkan")

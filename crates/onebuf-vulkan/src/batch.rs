@@ -1,4 +1,4 @@
-//! Batches: commands that are submitted together, and everything that they use.
+//! Batches: commands that are submitted together, and the objects that they use.
 
 use super::{
     block::{Block, BlockKind},
@@ -14,16 +14,16 @@ use onebuf_hal::{
 use onebuf_sys::vulkan::vk;
 use std::sync::OnceLock;
 
-/// Launches of one batch at most.
+/// The maximum number of launches in a batch.
 pub(super) const MOST_SETS: u32 = 32;
-/// Buffers of all launches of a batch at most, and so of one.
+/// The maximum number of buffers of all launches in a batch, and so of one launch.
 pub(super) const MOST_STORAGES: u32 = 256;
-/// Room for the values of all launches of a batch.
+/// Space for the values of all launches in a batch.
 pub(super) const ARENA_BYTES: usize = 64 << 10;
-/// Ticks at the beginning and the end of a launch.
+/// Timestamps of a launch: its beginning and its end.
 const TICKS: u32 = 2;
 
-/// What commands read and write.
+/// The access masks and pipeline stages of the commands.
 const WRITES: vk::AccessFlags = vk::AccessFlags::from_raw(
     vk::AccessFlags::SHADER_WRITE.as_raw() | vk::AccessFlags::TRANSFER_WRITE.as_raw(),
 );
@@ -37,19 +37,19 @@ const WORK: vk::PipelineStageFlags = vk::PipelineStageFlags::from_raw(
     vk::PipelineStageFlags::COMPUTE_SHADER.as_raw() | vk::PipelineStageFlags::TRANSFER.as_raw(),
 );
 
-/// What a batch is recorded into. Used again when the batch is done.
+/// The objects that a batch is recorded into. Reused when the batch is done.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub commands: vk::CommandBuffer,
     pub descriptors: vk::DescriptorPool,
-    /// Values of launches, mapped.
+    /// The values of launches, in mapped memory.
     pub arena: Block,
-    /// Of a profiled queue.
+    /// Timestamp queries, if the queue is profiled.
     ticks: Option<vk::QueryPool>,
 }
 
 impl Slot {
-    /// The command buffer is freed with its pool.
+    /// Creates a slot. Its command buffer is freed with `pool`.
     pub fn new(context: &Context, pool: vk::CommandPool, profiling: bool) -> Result<Slot> {
         let Context { driver, table, .. } = context;
         let sizes = [
@@ -63,7 +63,7 @@ impl Slot {
         let descriptors = driver.check(unsafe { table.create_descriptor_pool(&info) })?;
         let arena = Block::new(table, driver, ARENA_BYTES, BlockKind::Mapped(HostAccess::Write));
         let arena = arena.map_err(|trouble| {
-            // SAFETY: made just now.
+            // SAFETY: created above, and unused.
             unsafe { table.destroy_descriptor_pool(descriptors) };
             trouble.error(driver, ARENA_BYTES)
         })?;
@@ -91,16 +91,16 @@ impl Slot {
             .command_pool(pool)
             .level(vk::CommandBufferLevel::PRIMARY)
             .command_buffer_count(1);
-        // SAFETY: a live pool, which one thread uses at a time.
+        // SAFETY: a live pool, used by one thread at a time.
         let made = driver.check(unsafe { table.allocate_command_buffers(&info) })?;
         self.commands = made.first().copied().unwrap_or_default();
         Ok(())
     }
 
-    /// Nobody uses it any more. Its command buffer goes with the pool.
+    /// Frees the slot, which nothing may use any longer. Its command buffer is freed with the pool.
     pub fn free(self, context: &Context) {
         let table = &context.table;
-        // SAFETY: made by `new`, freed once.
+        // SAFETY: created by `new`, freed once.
         unsafe {
             table.destroy_descriptor_pool(self.descriptors);
             self.ticks.into_iter().for_each(|pool| table.destroy_query_pool(pool));
@@ -108,7 +108,7 @@ impl Slot {
         self.arena.free(table);
     }
 
-    /// Ready for new commands.
+    /// Resets the slot and begins recording.
     pub fn begin(&self, context: &Context) -> Result<()> {
         let Context { driver, table, .. } = context;
         let once = vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT;
@@ -128,7 +128,7 @@ impl Slot {
     }
 }
 
-/// What holds a batch back until the host says so.
+/// Holds a batch back until the host opens it.
 #[derive(Debug, Default)]
 pub(super) struct Latch(AtomicBool);
 
@@ -142,14 +142,14 @@ impl Latch {
     }
 }
 
-/// What must not go before a batch is done.
+/// An object that must live until a batch is done.
 #[derive(Debug)]
 pub(super) enum Keep {
     Memory(#[allow(dead_code, reason = "kept, not used")] Arc<Inner>),
     Kernel(#[allow(dead_code, reason = "kept, not used")] Arc<RawKernel>),
 }
 
-/// Bytes to move between the caller's memory and ours, of which the caller keeps theirs until the event.
+/// A copy between the caller's memory and staging memory. The caller keeps its memory valid until the event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carry {
     pub from: *const u8,
@@ -157,42 +157,42 @@ pub(super) struct Carry {
     pub bytes: usize,
 }
 
-// SAFETY: addresses whose owners keep them until the batch is done, whichever thread finds that out.
+// SAFETY: the owners keep the addresses valid until the batch is done, whichever thread observes that.
 unsafe impl Send for Carry {}
 
 impl Carry {
     fn go(self) {
-        // SAFETY: valid until the batch is done, by the contract of whoever made it; they do not overlap,
-        // one of them being memory of ours.
+        // SAFETY: valid until the batch is done, by the contract of the code that created it; the two do not overlap, since
+        // one of them is staging memory.
         unsafe { self.from.copy_to_nonoverlapping(self.to, self.bytes) };
     }
 }
 
-/// Ticks of a launch, once it is done.
+/// The timestamps of a launch, set once it is done.
 pub(super) type Ticks = Arc<OnceLock<[u64; TICKS as usize]>>;
 
-/// Commands, and what they need.
+/// Commands, and the objects that they use.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// What the timeline will be raised to.
+    /// The timeline's value when the batch is done.
     pub value: u64,
     pub slot: Option<Slot>,
-    /// What other queues must have done first.
+    /// Points of other queues that must be reached first.
     pub after: Vec<(Arc<Timeline>, u64)>,
     pub latches: Vec<Arc<Latch>>,
-    /// Semaphores of other APIs: those that it waits on, which have been signalled or will be without us, and those that it
-    /// signals. Whoever made them keeps them.
+    /// Semaphores of other APIs: those that the batch waits for, which are signalled independently of it, and those that it
+    /// signals. Their creator keeps them alive.
     pub takes: Vec<vk::Semaphore>,
     pub signals: Vec<vk::Semaphore>,
     keeps: Vec<Keep>,
-    /// Memory that others see, and that is ours until the end of the batch.
+    /// Externally shared memory that this device owns until the end of the batch.
     external: Vec<Arc<Inner>>,
-    /// Copies into staging memory, before the commands run.
+    /// Copies into staging memory, made before the commands run.
     pub loads: Vec<Carry>,
-    /// Copies out of staging memory, when they have.
+    /// Copies out of staging memory, made after the commands have run.
     pub landings: Vec<Carry>,
     pub staging: Vec<Block>,
-    /// How many there are.
+    /// The number of recorded commands.
     pub commands: u32,
     pub sets: u32,
     pub storages: u32,
@@ -201,17 +201,17 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// An empty one, into a slot that is being recorded.
+    /// An empty batch in a slot that is being recorded.
     pub fn of(slot: Slot) -> Batch {
         Batch { slot: Some(slot), ..Batch::default() }
     }
 
-    /// Of no commands, with a signal at its end.
+    /// A batch without commands that signals a semaphore.
     pub fn signalling(semaphore: vk::Semaphore) -> Batch {
         Batch { signals: vec![semaphore], ..Batch::default() }
     }
 
-    /// Whether nothing holds it back that the driver does not know of.
+    /// Whether the batch can be submitted: its latches are open, and the driver has the work that it waits for.
     pub fn is_ready(&self) -> bool {
         let submitted = |(timeline, value): &(Arc<Timeline>, u64)| timeline.is_submitted(*value);
         self.latches.iter().all(|latch| latch.is_open()) && self.after.iter().all(submitted)
@@ -225,7 +225,7 @@ impl Batch {
         self.slot.as_ref().map_or_else(vk::CommandBuffer::null, |slot| slot.commands)
     }
 
-    /// Before a command: it runs after those before it, on memory that is ours.
+    /// Prepares a command: orders it after the previous ones, and acquires externally shared memory that it uses.
     pub fn use_in_order(&mut self, context: &Context, uses: &[&Memory]) -> vk::CommandBuffer {
         let mut taken = Vec::new();
         for memory in uses {
@@ -241,7 +241,7 @@ impl Batch {
         self.buffer()
     }
 
-    /// At the end: what was written is the host's to see, and what others see is theirs.
+    /// Ends recording: makes writes visible to the host, and releases externally shared memory.
     pub fn end(&mut self, context: &Context) -> Result<()> {
         let host = vk::AccessFlags::HOST_READ | vk::AccessFlags::HOST_WRITE;
         let all = [vk::MemoryBarrier::default().src_access_mask(WRITES).dst_access_mask(host)];
@@ -268,7 +268,7 @@ impl Batch {
         }
     }
 
-    /// Notes the time, where the queue is profiled: before a launch, and after it.
+    /// Records a timestamp, before or after a launch, if the queue is profiled.
     pub fn tick(&mut self, context: &Context, is_end: bool) -> Option<Ticks> {
         let pool = self.slot.as_ref().and_then(|slot| slot.ticks)?;
         let stage = match is_end {
@@ -276,22 +276,22 @@ impl Batch {
             false => vk::PipelineStageFlags::TOP_OF_PIPE,
         };
         let (commands, number) = (self.buffer(), u32::from(is_end));
-        // SAFETY: being recorded; the number was reset at the beginning, and is written once.
+        // SAFETY: being recorded; the query was reset at the beginning, and is written once.
         unsafe { context.table.raw().cmd_write_timestamp(commands, stage, pool, number) };
         Some(self.ticks.get_or_insert_default().clone())
     }
 
-    /// Whether a launch of it is timed: there is one pair of ticks.
+    /// Whether the batch has a timed launch; there is only one pair of timestamps.
     pub fn is_timed(&self) -> bool {
         self.ticks.is_some()
     }
 
-    /// Brings the caller's bytes, right before the driver is given the commands.
+    /// Copies the caller's bytes into staging memory, right before the commands are submitted.
     pub fn load(&self) {
         self.loads.iter().for_each(|load| load.go());
     }
 
-    /// It is done: the caller gets their bytes, whoever asked gets the times.
+    /// Completes the batch: copies the bytes that were read to the caller, and stores the timestamps.
     pub fn land(&mut self, context: &Context) {
         self.landings.drain(..).for_each(Carry::go);
         let pool = self.slot.as_ref().and_then(|slot| slot.ticks);
@@ -306,7 +306,7 @@ impl Batch {
     }
 }
 
-/// A change of ownership between us and those outside.
+/// A transfer of queue family ownership between this device and external users.
 fn owned(context: &Context, inner: &Inner, take: bool) -> vk::BufferMemoryBarrier<'static> {
     let (ours, theirs) = (context.driver.family.index, vk::QUEUE_FAMILY_EXTERNAL);
     let (none, [from, to]) =

@@ -1,5 +1,5 @@
-//! One allocation: a buffer, its memory, and its host mapping. It is freed explicitly, by the code that knows that
-//! nothing uses it any more.
+//! One allocation: a buffer, its memory, and its host mapping. It is freed explicitly, by code that ensures that nothing
+//! uses it any longer.
 
 use super::{conv, device::Driver, duplicate::close_if_same, foreign::Under};
 use onebuf_hal::{Error, FdRange, HostAccess, HostRange, Result};
@@ -9,7 +9,7 @@ use onebuf_sys::{
 };
 use std::{os::fd::IntoRawFd, ptr::NonNull};
 
-/// What every buffer is for.
+/// The usage flags of every buffer.
 pub(super) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
         | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
@@ -17,16 +17,16 @@ pub(super) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
         | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
 );
 
-/// Behind memory that others import: a rasteriser that keeps a page of its own in it wants more than the
-/// bytes of the buffer.
+/// Added to the size of exportable memory: a software rasteriser that stores a private page in it needs more than the
+/// buffer's bytes.
 const SLACK_BYTES: u64 = 4096;
 
 const LOCAL: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::DEVICE_LOCAL;
-/// The host writes without telling, and the device sees it.
+/// The device sees the host's writes without a flush.
 const MAPPED: vk::MemoryPropertyFlags =
     both(vk::MemoryPropertyFlags::HOST_VISIBLE, vk::MemoryPropertyFlags::HOST_COHERENT);
 const CACHED: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::HOST_CACHED;
-/// Memory for other purposes.
+/// Memory types that are never used.
 const UNFIT: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
     vk::MemoryPropertyFlags::PROTECTED.as_raw()
         | vk::MemoryPropertyFlags::LAZILY_ALLOCATED.as_raw()
@@ -34,41 +34,41 @@ const UNFIT: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
         | vk::MemoryPropertyFlags::DEVICE_UNCACHED_AMD.as_raw(),
 );
 
-/// What memory is wanted.
+/// The kind of memory to allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockKind {
-    /// The chip's own.
+    /// Device-local memory.
     Device,
-    /// Mapped for as long as it lives, and coherent.
+    /// Host-visible memory, mapped for its whole lifetime, and coherent.
     Mapped(HostAccess),
-    /// The chip's own, which others can import.
+    /// Device-local memory that other APIs can import.
     Exportable,
 }
 
 impl BlockKind {
-    /// What its type of memory has, best first. Every device has a type that is mapped and coherent.
+    /// The preferred properties of the memory type, best first. Every device has a type that is mapped and coherent.
     fn wishes(self) -> &'static [vk::MemoryPropertyFlags] {
         match self {
             BlockKind::Device | BlockKind::Exportable => {
                 const { &[LOCAL, vk::MemoryPropertyFlags::empty()] }
             }
-            // The host's writes go past its caches to the chip, and nobody reads them back.
+            // The host only writes it, so device-local memory is best: the writes bypass the host's caches.
             BlockKind::Mapped(HostAccess::Write) => const { &[both(LOCAL, MAPPED), MAPPED] },
             BlockKind::Mapped(_) => const { &[both(MAPPED, CACHED), MAPPED] },
         }
     }
 }
 
-/// Both, in constants: `|` is not for those.
+/// Combines two flags in a constant, where `|` is not available.
 const fn both(a: vk::MemoryPropertyFlags, b: vk::MemoryPropertyFlags) -> vk::MemoryPropertyFlags {
     vk::MemoryPropertyFlags::from_raw(a.as_raw() | b.as_raw())
 }
 
-/// An address that is only passed on here.
+/// An address that this module passes on, but never dereferences.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostAddress(pub NonNull<u8>);
 
-// SAFETY: an address; who dereferences it answers for that.
+// SAFETY: only an address; dereferencing it is unsafe, and the caller's responsibility.
 unsafe impl Send for HostAddress {}
 // SAFETY: as above.
 unsafe impl Sync for HostAddress {}
@@ -78,28 +78,28 @@ unsafe impl Sync for HostAddress {}
 pub(super) struct Block {
     pub buffer: vk::Buffer,
     pub memory: vk::DeviceMemory,
-    /// Where the host sees the first byte.
+    /// The host address of the buffer's first byte.
     pub host: Option<HostAddress>,
-    /// How many bytes the buffer has: whole words.
+    /// The buffer's size, in whole words.
     pub bytes: u64,
-    /// How many the memory has.
+    /// The size of the memory.
     pub allocation_bytes: u64,
-    /// Where in the memory the buffer begins.
+    /// The buffer's offset in the memory.
     pub offset: u64,
-    /// The number of the memory's type, where it is known: who imports it has to say it.
+    /// The index of the memory's type, if known: an importer has to state it.
     pub kind: Option<u32>,
-    /// What of it is somebody else's to free.
+    /// The parts that onebuf does not free.
     pub theirs: Theirs,
 }
 
-/// What of a block was made by somebody else.
+/// Which parts of a block are foreign.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Theirs {
     pub buffer: bool,
     pub memory: bool,
 }
 
-/// Why there is no block.
+/// Why a block could not be created.
 pub(super) enum Trouble {
     Refused(VkRefused),
     Other(Error),
@@ -131,7 +131,7 @@ impl Trouble {
     }
 }
 
-/// What was made so far of a block: given back, unless it is finished.
+/// An incomplete block, freed unless it is completed.
 struct Making<'d> {
     device: &'d Device,
     buffer: vk::Buffer,
@@ -139,7 +139,7 @@ struct Making<'d> {
 }
 
 impl<'d> Making<'d> {
-    /// A buffer; `external` where its memory is others', or theirs too.
+    /// Creates a buffer. `external` is not empty if its memory is imported or exportable.
     fn new(
         device: &'d Device,
         bytes: u64,
@@ -174,10 +174,10 @@ impl<'d> Making<'d> {
         unsafe { self.device.bind_buffer_memory(self.buffer, self.memory, offset) }
     }
 
-    /// Maps it for as long as it lives.
+    /// Maps the memory for its whole lifetime.
     fn map(&self) -> Result<Option<HostAddress>, VkRefused> {
         let (whole, flags) = (vk::WHOLE_SIZE, vk::MemoryMapFlags::empty());
-        // SAFETY: new memory that the host can see, mapped once.
+        // SAFETY: new memory that is host-visible, mapped once.
         let at = unsafe { self.device.map_memory(self.memory, 0, whole, flags)? };
         Ok(NonNull::new(at.cast()).map(HostAddress))
     }
@@ -196,7 +196,7 @@ impl Drop for Making<'_> {
     }
 }
 
-/// The first type that has all of a wish, for the first wish that can be had.
+/// Returns the first memory type that satisfies the first satisfiable entry of `wishes`.
 fn pick(driver: &Driver, bits: u32, wishes: &[vk::MemoryPropertyFlags]) -> Option<u32> {
     let types = (0..).zip(driver.memory.memory_types_as_slice());
     let fit: Vec<_> = types
@@ -213,7 +213,7 @@ fn no_type(driver: &Driver, what: &str) -> Trouble {
 }
 
 impl Block {
-    /// New memory.
+    /// Allocates memory.
     pub fn new(
         device: &Device,
         driver: &Driver,
@@ -244,8 +244,8 @@ impl Block {
         Ok(Block { kind: Some(kind), ..making.done(host, bytes, size) })
     }
 
-    /// Host pages of somebody else's, from the beginning of the first page on; and where in the buffer
-    /// their bytes begin.
+    /// Imports foreign host pages, from the beginning of the first page. Also returns the offset of their bytes in the
+    /// buffer.
     pub fn of_pages(
         device: &Device,
         driver: &Driver,
@@ -253,13 +253,13 @@ impl Block {
     ) -> Result<(Block, usize), Trouble> {
         let page = driver.limits.host_page;
         let start = range.pointer.addr().get() % page;
-        // SAFETY: the same page, which is mapped whole; it is only passed on.
+        // SAFETY: within the same page, which is mapped as a whole; the address is only passed on.
         let base = unsafe { range.pointer.as_ptr().sub(start) };
         let size = (start + range.bytes).next_multiple_of(page) as u64;
         let bytes = words(start + range.bytes);
         let pages = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
         let mut making = Making::new(device, bytes, pages)?;
-        // SAFETY: pages of this process, which their owner keeps.
+        // SAFETY: pages of this process, which their owner keeps mapped.
         let bits =
             unsafe { device.host_pointer_types(base.cast()) }? & making.needs().memory_type_bits;
         let kind = pick(driver, bits, BlockKind::Mapped(HostAccess::ReadWrite).wishes())
@@ -276,8 +276,8 @@ impl Block {
         Ok((making.done(NonNull::new(base).map(HostAddress), bytes, size), start))
     }
 
-    /// Memory behind a descriptor, from where its bytes begin. It has to be imported as the type that it has, which
-    /// no call tells: where its exporter did not say it, the types are tried in turn.
+    /// Imports memory behind a descriptor, from the offset of its bytes. It must be imported with its own memory type, which no
+    /// call reports: if the exporter did not state it, the types are tried one after another.
     pub fn of_fd(device: &Device, driver: &Driver, range: &FdRange) -> Result<Block, Trouble> {
         let (offset, all) = (range.offset as u64, range.allocation_bytes as u64);
         let bytes = words(range.bytes).min(all - offset);
@@ -309,16 +309,16 @@ impl Block {
         Err(last)
     }
 
-    /// A new descriptor of its memory.
+    /// Creates a new descriptor of its memory.
     pub fn export(&self, device: &Device) -> Result<i32, VkRefused> {
         let info = vk::MemoryGetFdInfoKHR::default()
             .memory(self.memory)
             .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
-        // SAFETY: live memory that was allocated for this.
+        // SAFETY: live memory that was allocated as exportable.
         unsafe { device.memory_fd(&info) }
     }
 
-    /// Nobody uses it any more.
+    /// Frees the block, except for its foreign parts. Nothing may use it any longer.
     pub fn free(self, device: &Device) {
         let Theirs { buffer, memory } = self.theirs;
         let buffer = if buffer { vk::Buffer::null() } else { self.buffer };
@@ -326,7 +326,7 @@ impl Block {
         free(device, buffer, memory);
     }
 
-    /// A buffer of ours over memory that somebody else allocated, of that type; the two are given back apart.
+    /// Creates a buffer over foreign memory of that type; freeing the block destroys only the buffer.
     pub fn over(
         device: &Device,
         driver: &Driver,
@@ -338,7 +338,7 @@ impl Block {
         let external = if exportable { fd } else { vk::ExternalMemoryHandleTypeFlags::empty() };
         let making = Making::new(device, words(bytes), external)?;
         under.check(driver, &making.needs()).map_err(Trouble::Other)?;
-        // SAFETY: memory that its owner keeps, of a type, a size and an alignment that the new buffer takes.
+        // SAFETY: its owner keeps the memory, and the buffer accepts its type, size and alignment.
         unsafe { device.bind_buffer_memory(making.buffer, under.memory, under.offset)? };
         let mut block = making.done(under.buffer_address(), words(bytes), under.bytes);
         (block.memory, block.offset, block.kind) = (under.memory, under.offset, Some(under.kind));
@@ -347,7 +347,7 @@ impl Block {
     }
 }
 
-/// The driver owns the descriptor once it succeeded: it is given a duplicate.
+/// Imports the descriptor as one memory type. The driver gets a duplicate, which it owns if the call succeeds.
 fn import_as(making: &mut Making<'_>, range: &FdRange, kind: u32) -> Result<(), Trouble> {
     let fd = range.fd.try_clone().map_err(|why| {
         Trouble::Other(Error::invalid(format!("the descriptor cannot be duplicated: {why}")))
@@ -364,20 +364,20 @@ fn import_as(making: &mut Making<'_>, range: &FdRange, kind: u32) -> Result<(), 
     Ok(())
 }
 
-/// Shaders see whole words.
+/// Rounds up to whole words, because shaders access whole words.
 fn words(bytes: usize) -> u64 {
     bytes.next_multiple_of(4) as u64
 }
 
-/// What a foreign buffer needs of its memory.
+/// The memory requirements of a foreign buffer.
 pub(super) fn needs_of(device: &Device, buffer: vk::Buffer) -> vk::MemoryRequirements {
-    // SAFETY: whoever gave it promised that it is a live buffer of this device.
+    // SAFETY: the code that registered it guarantees that it is a live buffer of this device.
     unsafe { device.raw().get_buffer_memory_requirements(buffer) }
 }
 
-/// Of each, null is nothing.
+/// Destroys the buffer and frees the memory; null handles are skipped.
 fn free(device: &Device, buffer: vk::Buffer, memory: vk::DeviceMemory) {
-    // SAFETY: made by this file, freed once; the buffer before its memory, which is unmapped by that.
+    // SAFETY: created by this module, freed once; the buffer before its memory. Freeing also unmaps the memory.
     unsafe {
         if buffer != vk::Buffer::null() {
             device.destroy_buffer(buffer);

@@ -1,9 +1,9 @@
-//! Conversion of numbers that have another meaning on the other side: statuses, versions, addresses.
+//! Conversion of status codes, versions and PCI addresses.
 
 use onebuf_hal::{DeviceInfo, DeviceKind, Error, PciAddress, checks};
 use onebuf_sys::{VkRefused, vulkan::vk};
 
-/// A refusal as an error, where the call gives it no meaning of its own.
+/// Converts a refusal to an error, if the call does not give it a special meaning.
 pub(super) fn refused(VkRefused { call, status }: VkRefused, device: &str) -> Error {
     let (name, code) = (format!("VK_{status:?}"), status.as_raw());
     match status {
@@ -15,7 +15,7 @@ pub(super) fn refused(VkRefused { call, status }: VkRefused, device: &str) -> Er
     }
 }
 
-/// A refusal of a call that makes memory.
+/// Converts the refusal of a call that creates memory.
 pub(super) fn allocation(refused: VkRefused, asked: usize, info: &DeviceInfo) -> Error {
     match refused.status {
         vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY => {
@@ -25,7 +25,7 @@ pub(super) fn allocation(refused: VkRefused, asked: usize, info: &DeviceInfo) ->
     }
 }
 
-/// As in `1.3.230`.
+/// Formats a packed version, for example `1.3.230`.
 pub(super) fn version(packed: u32) -> String {
     let [major, minor, patch] = [
         vk::api_version_major(packed),
@@ -45,7 +45,7 @@ pub(super) fn kind(kind: vk::PhysicalDeviceType) -> DeviceKind {
     }
 }
 
-/// An address, where its parts are in range.
+/// Converts a PCI address; `None` if a part is out of range.
 pub(super) fn pci(bus: &vk::PhysicalDevicePCIBusInfoPropertiesEXT<'_>) -> Option<PciAddress> {
     Some(PciAddress {
         domain: bus.pci_domain,

@@ -1,4 +1,4 @@
-//! A device, and the logical device that everything on it is made of.
+//! A device, and the logical device that owns all objects created for it.
 
 use super::{
     VulkanBackend, conv,
@@ -20,39 +20,39 @@ use onebuf_sys::{
 };
 use std::{ffi::CStr, fmt, os::fd::OwnedFd, sync::Weak};
 
-/// More queues of one device than this help nobody.
+/// The maximum number of native queues used of one device; more do not help.
 const MOST_LANES: u32 = 8;
 
-/// The queues that work is given to.
+/// The queue family that work is submitted to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Family {
     pub index: u32,
     pub queues: u32,
-    /// How many bits of its clock count; none where it has no clock.
+    /// The number of valid bits of its timestamps; zero without timestamps.
     pub clock_bits: u32,
 }
 
-/// What launches and imports keep to beside the capabilities that every device has.
+/// Limits for launches and imports that are not part of the device's capabilities.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// The version of the API, packed.
     pub api: u32,
-    /// Most groups per dimension.
+    /// Maximum number of groups in each dimension.
     pub groups: [usize; 3],
-    /// Most bytes of one buffer that a shader can be given.
+    /// Maximum size of one buffer binding of a shader.
     pub storage_bytes: u64,
-    /// Most bytes of values.
+    /// Maximum size of the values.
     pub uniform_bytes: u64,
     pub uniform_align: usize,
-    /// Most buffers of one shader.
+    /// Maximum number of buffers of one shader.
     pub storages: usize,
-    /// What host pages are imported in multiples of.
+    /// The alignment of imported host pages.
     pub host_page: usize,
-    /// Nanoseconds of one tick of the clock.
+    /// Nanoseconds per tick of the clock.
     pub clock_ns: f64,
 }
 
-/// A device's facts. Nothing here needs releasing.
+/// A device's properties. Nothing here needs releasing.
 pub(super) struct Driver {
     pub root: Arc<Root>,
     pub physical: vk::PhysicalDevice,
@@ -61,12 +61,12 @@ pub(super) struct Driver {
     pub limits: Limits,
     pub memory: vk::PhysicalDeviceMemoryProperties,
     pub info: DeviceInfo,
-    /// By what calls that may block are watched.
+    /// The watchdog of calls that may block.
     pub post: Arc<Post>,
 }
 
 impl Driver {
-    /// A driver's answer, with the device in the error.
+    /// Converts a driver's refusal to an error that names the device.
     #[inline]
     pub fn check<T>(&self, answer: Result<T, VkRefused>) -> Result<T> {
         answer.map_err(|refused| conv::refused(refused, &self.info.name))
@@ -82,15 +82,15 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// The logical device. Everything made of it keeps it.
+/// The logical device. Every object created from it keeps it alive.
 #[derive(Debug)]
 pub(super) struct Context {
     pub driver: Arc<Driver>,
     pub table: vulkan::Device,
-    /// The native queues, each given work by one thread at a time.
+    /// The native queues; the lock lets one thread at a time submit.
     lanes: Vec<Mutex<vk::Queue>>,
     next_lane: AtomicU64,
-    /// Queues of ours, for whoever sets work free that others wait behind.
+    /// onebuf's queues, so that work which becomes ready can be submitted on all of them.
     queues: Mutex<Vec<Weak<RawQueue>>>,
 }
 
@@ -110,16 +110,16 @@ impl Context {
             .enabled_features(plain)
             .push_next(v11)
             .push_next(v12);
-        // SAFETY: a device of this live instance; everything asked for was declared by it.
+        // SAFETY: a device of this live instance; it declared every requested extension and feature.
         let make = || unsafe { driver.root.0.create_device(driver.physical, &info) };
         let made = driver.post.watch("vkCreateDevice", make);
         let table = driver.check(made)?;
-        // SAFETY: made just now, with so many queues of that family.
+        // SAFETY: created above, with this many queues of that family.
         Ok(unsafe { Context::over(driver.clone(), table, 0..count) })
     }
 
     /// # Safety
-    /// A live device, with these queues of the driver's family, which nobody else gives work to.
+    /// `table` is a live device with these queues of the driver's family, and no other code submits to them.
     pub unsafe fn over(
         driver: Arc<Driver>,
         table: vulkan::Device,
@@ -134,12 +134,12 @@ impl Context {
         Context { driver, table, lanes, next_lane, queues }
     }
 
-    /// The native queue that the next of ours works on; where there are too few, several share one.
+    /// The index of the native queue for the next queue; queues share native queues if there are too few.
     pub fn next_lane(&self) -> usize {
         self.next_lane.fetch_add(1, Ordering::Relaxed) as usize % self.lanes.len().max(1)
     }
 
-    /// A native queue, which nobody else gives work to meanwhile.
+    /// Runs `work` with a native queue, while no other thread submits to it.
     pub fn lane<T>(&self, lane: usize, work: impl FnOnce(vk::Queue) -> T) -> T {
         work(*lock(&self.lanes[lane]))
     }
@@ -154,13 +154,13 @@ impl Context {
         lock(&self.queues).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Submits everything that nothing holds back any more.
+    /// Submits every batch that nothing holds back any longer.
     pub fn pump(&self) {
         let queues = self.queues();
         while queues.iter().any(|queue| queue.pump()) {}
     }
 
-    /// Lets go of what finished work used.
+    /// Completes finished batches of all queues.
     pub fn sweep(&self) {
         self.queues().iter().for_each(|queue| queue.sweep());
     }
@@ -168,12 +168,12 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: everything that was made of it is gone: it kept this.
+        // SAFETY: everything created from it kept this alive, and is gone.
         unsafe { self.table.destroy() };
     }
 }
 
-/// The extensions that are used, where they are there.
+/// The extensions that onebuf uses, if the device has them.
 fn wanted(info: &DeviceInfo) -> impl Iterator<Item = &'static CStr> {
     let wanted = [
         vk::KHR_EXTERNAL_MEMORY_FD_NAME,
@@ -183,7 +183,7 @@ fn wanted(info: &DeviceInfo) -> impl Iterator<Item = &'static CStr> {
     wanted.into_iter().filter(|name| name.to_str().is_ok_and(|name| info.declares(name)))
 }
 
-/// What shaders may use, beside what every device has.
+/// The optional features that shaders may use.
 struct Features {
     plain: vk::PhysicalDeviceFeatures,
     v11: vk::PhysicalDeviceVulkan11Features<'static>,
@@ -191,7 +191,7 @@ struct Features {
 }
 
 impl Features {
-    /// Those of types and memory, as far as the device has them. Others cost time where they are on.
+    /// The features for types and memory that the device has. Others stay off, because they cost time when enabled.
     fn of(driver: &Driver) -> Features {
         let mut v11 = vk::PhysicalDeviceVulkan11Features::default();
         let mut v12 = vk::PhysicalDeviceVulkan12Features::default();
@@ -235,12 +235,12 @@ pub struct Device {
     context: Mutex<Which>,
 }
 
-/// The logical device that is used.
+/// The logical device in use.
 #[derive(Debug)]
 enum Which {
-    /// Our own, made by the first call that needs it: it starts threads and wakes the chip.
+    /// Created by the first call that needs it: that starts threads and wakes the chip.
     Own(Option<Arc<Context>>),
-    /// Somebody else's, kept by whoever registered it.
+    /// A foreign logical device, kept alive by its `ForeignDevice`.
     ForeignDevice(Weak<Context>),
 }
 
@@ -249,12 +249,12 @@ impl Device {
         Device { driver: Arc::new(driver), context: Mutex::new(Which::Own(None)) }
     }
 
-    /// A device that others' logical devices are used on. It has none yet.
+    /// A device for foreign logical devices, which has none yet.
     pub(super) fn entry(driver: Arc<Driver>) -> Device {
         Device { driver, context: Mutex::new(Which::ForeignDevice(Weak::new())) }
     }
 
-    /// The logical device that is used from now on.
+    /// Uses this foreign logical device from now on.
     pub(super) fn admit(&self, context: &Arc<Context>) {
         *lock(&self.context) = Which::ForeignDevice(Arc::downgrade(context));
     }
@@ -264,7 +264,7 @@ impl Device {
         &self.driver
     }
 
-    /// The logical device; a failure is not remembered, so that the next call tries again.
+    /// Returns the logical device. A failure is not stored, so that the next call tries again.
     pub(super) fn context(&self) -> Result<Arc<Context>> {
         match &mut *lock(&self.context) {
             Which::Own(Some(context)) => Ok(context.clone()),
@@ -272,13 +272,13 @@ impl Device {
             Which::ForeignDevice(context) => context.upgrade().ok_or_else(|| Error::Unavailable {
                 what: format!("a foreign device on {}", self.driver.info.name),
                 tried: Vec::new(),
-                reason: "it was given up; keep its `ForeignVulkan`".to_owned(),
+                reason: "its `ForeignVulkan` was dropped; keep it alive".to_owned(),
             }),
         }
     }
 }
 
-// SAFETY: everything made of it keeps the logical device; an import keeps its owner with the block.
+// SAFETY: every object created from it keeps the logical device; an import keeps its owner together with the block.
 unsafe impl TypedDevice for Device {
     type Types = VulkanBackend;
 

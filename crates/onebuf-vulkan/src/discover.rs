@@ -16,9 +16,9 @@ use onebuf_sys::{
 };
 use std::{ffi::CStr, fs, os::unix::fs::MetadataExt, path::Path};
 
-/// Timeline semaphores came with it.
+/// The oldest supported version: the first with timeline semaphores.
 const LEAST: u32 = vk::API_VERSION_1_2;
-/// What regions are aligned to, where the device wants less.
+/// The smallest alignment of regions, whatever the device reports.
 const ALIGN_BYTES: u64 = 16;
 
 const NO_DEVICE_HINT: &str = "install a driver (on Debian or Ubuntu: apt install \
@@ -27,15 +27,15 @@ const NO_DEVICE_HINT: &str = "install a driver (on Debian or Ubuntu: apt install
 /// The devices that were found.
 #[derive(Debug)]
 pub struct Discovered {
-    /// What found them, and can adopt others'.
+    /// The loader, which can also adopt foreign devices.
     pub loader: Loader,
-    /// In the loader's order.
+    /// The devices, in the loader's order.
     pub devices: Vec<Arc<Device>>,
     /// Devices that were left out, and why.
     pub problems: Vec<String>,
 }
 
-/// The loader, and what tells its file from another.
+/// The loader, and the identity of its file.
 #[derive(Debug)]
 pub struct Loader {
     vulkan: Vulkan,
@@ -43,7 +43,7 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// What is true of somebody else's device, of which only what they switched on is there.
+    /// Queries a foreign device, with only the extensions that it was created with.
     ///
     /// # Safety
     /// As for [`Handles`](super::foreign::Handles).
@@ -64,21 +64,21 @@ impl Loader {
     }
 }
 
-/// An instance that is destroyed once. Its devices keep it.
+/// An instance, destroyed once. Its devices keep it alive.
 #[derive(Debug)]
 pub(super) struct Root(pub Instance);
 
 impl Drop for Root {
     fn drop(&mut self) {
-        // SAFETY: everything that was made of it is gone: it kept this.
+        // SAFETY: everything created from it kept this alive, and is gone.
         unsafe { self.0.destroy() };
     }
 }
 
-/// Loads Vulkan and lists its devices. Makes no logical device, so nothing here wakes a chip.
+/// Loads Vulkan and lists its devices. Creates no logical device, so it wakes no chip.
 ///
-/// `next_domain` numbers the devices. One that cannot be used is left out and named in
-/// `Discovered::problems`; no loader, a loader that refuses and no device at all are [`Missing`].
+/// `next_domain` numbers the devices. A device that cannot be used is left out and named in `Discovered::problems`. Without
+/// a loader, after a call that the loader refuses, or without any device, the result is [`Missing`].
 pub fn discover(
     library: Option<&str>,
     probe: Option<std::sync::Arc<Probe>>,
@@ -107,9 +107,9 @@ pub fn discover(
     Ok(found)
 }
 
-/// An instance and its devices.
+/// Creates an instance and lists its devices.
 fn list(vulkan: &Vulkan) -> Result<(Arc<Root>, Vec<vk::PhysicalDevice>), VkRefused> {
-    // A 1.0 loader refuses what is newer than it; then there is no device for us either.
+    // A 1.0 loader refuses a newer version; it has no usable device either.
     let newest = vulkan.version()?.max(LEAST);
     let application = vk::ApplicationInfo::default()
         .application_name(c"onebuf")
@@ -134,7 +134,7 @@ fn none(path: &Path, refused: Option<VkRefused>, reason: &str) -> Missing {
     }
 }
 
-/// What tells one loader file from another of the same name: path, size, time.
+/// Distinguishes loader files of the same name: path, size and modification time.
 fn identity(path: &Path) -> String {
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match fs::metadata(&path) {
@@ -145,7 +145,7 @@ fn identity(path: &Path) -> String {
     }
 }
 
-/// A device that is being asked.
+/// A device, for queries during discovery.
 struct Asked<'a> {
     instance: &'a Instance,
     physical: vk::PhysicalDevice,
@@ -154,7 +154,7 @@ struct Asked<'a> {
     memory: vk::PhysicalDeviceMemoryProperties,
 }
 
-/// What only newer devices answer.
+/// Properties that only newer devices report.
 struct More {
     uuid: [u8; 16],
     driver_uuid: [u8; 16],
@@ -203,7 +203,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The family that somebody else chose, with these of its queues.
+    /// The family of a foreign device, with these of its queues.
     fn family_at(&self, index: u32, queues: &[u32]) -> Result<Family, String> {
         let ask = self.instance.raw();
         // SAFETY: a device of this live instance.
@@ -226,7 +226,7 @@ impl<'a> Asked<'a> {
     }
 
     fn lacks(&self, what: &str) -> String {
-        format!("{} has not {what}", self.name())
+        format!("{} does not have {what}", self.name())
     }
 
     fn name(&self) -> String {
@@ -237,7 +237,7 @@ impl<'a> Asked<'a> {
         self.extensions.iter().any(|known| known.as_bytes() == name.to_bytes())
     }
 
-    /// Whether it is new enough, and has what queues are made of.
+    /// Checks the version and timeline semaphores.
     fn check(&self) -> Result<(), String> {
         if self.plain.api_version < LEAST {
             let has = conv::version(self.plain.api_version);
@@ -253,7 +253,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The family of queues that compute shaders run on; one for nothing but them, where there is such.
+    /// The queue family for compute shaders; one without graphics if there is any.
     fn family(&self) -> Option<Family> {
         let ask = self.instance.raw();
         // SAFETY: a device of this live instance.
@@ -264,7 +264,7 @@ impl<'a> Asked<'a> {
                 .then(|| u32::from(!flags.contains(vk::QueueFlags::GRAPHICS)))
         };
         let ranked = (0..).zip(&all).filter_map(|(index, one)| Some((rank(one)?, index, one)));
-        // The first of the best.
+        // The first of the best, by index.
         let (_, index, best) = ranked.max_by_key(|(rank, index, _)| (*rank, !*index))?;
         let (queues, clock_bits) = (best.queue_count, best.timestamp_valid_bits);
         Some(Family { index, queues, clock_bits })
@@ -322,7 +322,7 @@ impl<'a> Asked<'a> {
             platform: more.driver_name.clone(),
             version: format!("Vulkan {}", conv::version(self.plain.api_version)),
             driver: more.driver_info.clone(),
-            // The loader does not tell which file a driver is; its driver's id tells its build.
+            // The loader does not report a driver's file; the driver's UUID identifies its build.
             library: format!("{identity} {hex}"),
             kind: conv::kind(self.plain.device_type),
             physical: PhysicalId { uuid: known(more.uuid), pci: more.pci },
@@ -333,7 +333,7 @@ impl<'a> Asked<'a> {
         .printable()
     }
 
-    /// The largest heap on the chip.
+    /// The size of the largest device-local heap.
     fn memory_bytes(&self) -> u64 {
         let heaps = self.memory.memory_heaps_as_slice().iter();
         let own = heaps.filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
@@ -363,7 +363,7 @@ impl<'a> Asked<'a> {
             imports: fd(vk::ExternalMemoryFeatureFlags::IMPORTABLE).into_iter().collect(),
             align_bytes: limits.min_storage_buffer_offset_alignment.max(ALIGN_BYTES) as usize,
             unified_memory: unified,
-            // What no shader could be given whole is refused when it is made.
+            // A buffer that no shader could bind as a whole is refused at allocation.
             max_alloc_bytes: more
                 .max_alloc_bytes
                 .min(self.memory_bytes())
@@ -372,7 +372,7 @@ impl<'a> Asked<'a> {
             max_group_size: limits.max_compute_work_group_invocations as usize,
             max_group_sizes: limits.max_compute_work_group_size.map(|n| n as usize),
             max_loop_iterations: checks::max_loop_iterations(&self.name()),
-            // Nothing in the API tells.
+            // The API does not report it.
             compute_units: 1,
             out_of_order: false,
             callbacks: false,
@@ -388,18 +388,18 @@ impl<'a> Asked<'a> {
             built_on: None,
             peers: Vec::new(),
             ipc: false,
-            // lavapipe takes sizes and offsets from a header in the file; other drivers on the CPU map what they get.
+            // lavapipe reads sizes and offsets from a header in the file; other CPU drivers map the file.
             parses_fds: more.is_lavapipe || conv::kind(kind) == DeviceKind::Cpu,
             il_versions: vec![format!("SPIR-V_{}", self.spirv())],
         }
     }
 
-    /// The newest version of the language that it must take.
+    /// The newest SPIR-V version that the device must accept.
     fn spirv(&self) -> &'static str {
         if self.plain.api_version >= vk::API_VERSION_1_3 { "1.6" } else { "1.5" }
     }
 
-    /// Whether the driver makes buffers that kernels use of host pages.
+    /// Whether the driver creates storage buffers over imported host pages.
     fn imports_pages(&self) -> bool {
         let pages = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
         let features = || self.external(pages);
@@ -407,7 +407,7 @@ impl<'a> Asked<'a> {
             && features().contains(vk::ExternalMemoryFeatureFlags::IMPORTABLE)
     }
 
-    /// What the driver does with buffers of a kind of others' memory.
+    /// The driver's features for buffers over external memory of one handle type.
     fn external(&self, kind: vk::ExternalMemoryHandleTypeFlags) -> vk::ExternalMemoryFeatureFlags {
         let info = vk::PhysicalDeviceExternalBufferInfo::default()
             .usage(super::block::USAGE)
@@ -421,7 +421,7 @@ impl<'a> Asked<'a> {
         found.external_memory_properties.external_memory_features
     }
 
-    /// Whether the driver makes semaphores that other APIs of the chip import.
+    /// Whether the driver creates semaphores that other APIs can import.
     fn exports_semaphores(&self) -> bool {
         let (question, ask) = (semaphore::question(), self.instance.raw());
         let mut found = vk::ExternalSemaphoreProperties::default();
@@ -433,8 +433,8 @@ impl<'a> Asked<'a> {
         self.has(vk::KHR_EXTERNAL_SEMAPHORE_FD_NAME) && semaphore::is_exportable(&found)
     }
 
-    /// What the driver does with descriptors of buffers that kernels use. Memory that may be nothing but
-    /// one buffer's is not offered: nobody could tell those who import it.
+    /// The driver's features for buffers over opaque descriptors. Empty if the memory must be dedicated to one buffer, because
+    /// onebuf cannot pass that requirement on to importers.
     fn fd_features(&self) -> vk::ExternalMemoryFeatureFlags {
         if !self.has(vk::KHR_EXTERNAL_MEMORY_FD_NAME) {
             return vk::ExternalMemoryFeatureFlags::empty();

@@ -1,18 +1,18 @@
-//! A duplicate of a descriptor that was passed to a driver, which did not take it over.
+//! Closing the duplicate of a descriptor after a driver has refused it.
 //!
-//! By the specification it stays the caller's if an import fails. llvmpipe's driver and NVIDIA's have closed it by
-//! then, and its number may already be reused, also by the driver itself. So it is only closed if it is still the same
-//! file.
+//! By the specification the caller keeps the descriptor if an import fails. llvmpipe's driver and NVIDIA's have closed it by
+//! then, and its number may already be reused, also by the driver itself. So it is closed only if it still refers to the
+//! same open file.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// What `kcmp` is asked to compare.
+/// The kind of comparison for `kcmp`.
 const KCMP_FILE: libc::c_int = 0;
 
-/// Closes the number if it still is a duplicate of ours.
+/// Closes `number` if it still is a duplicate of `ours`.
 pub(super) fn close_if_same(number: RawFd, ours: &OwnedFd) {
     if is_same(number, ours) {
-        // SAFETY: still the duplicate that we made, and that nobody else owns.
+        // SAFETY: still the duplicate that onebuf created, which has no other owner.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
     }
 }
@@ -20,7 +20,7 @@ pub(super) fn close_if_same(number: RawFd, ours: &OwnedFd) {
 /// Whether the two are one open file. False if that cannot be determined: leaving one descriptor open is better than closing
 /// an unrelated one.
 fn is_same(number: RawFd, ours: &OwnedFd) -> bool {
-    // SAFETY: five numbers; nothing is changed.
+    // SAFETY: the arguments are five integers; the call changes nothing.
     let compared = unsafe {
         let (process, ours) = (libc::getpid(), ours.as_raw_fd());
         libc::syscall(libc::SYS_kcmp, process, process, KCMP_FILE, number, ours)
@@ -31,9 +31,9 @@ fn is_same(number: RawFd, ours: &OwnedFd) -> bool {
     }
 }
 
-/// The same where the kernel does not compare: a file is told by its number, but of a device every descriptor has the same one.
+/// Compares device and inode where the kernel has no `kcmp`. Only for files: all descriptors of a device have the same inode.
 fn is_same_file(number: RawFd, ours: &OwnedFd) -> bool {
-    // SAFETY: borrowed for one question; a number that is not open is an answer.
+    // SAFETY: borrowed only for `fstat`; a closed number is an error.
     let now = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(number) });
     let (Ok(now), Ok(ours)) = (now, rustix::fs::fstat(ours)) else { return false };
     let is_file = rustix::fs::FileType::from_raw_mode(now.st_mode).is_file();
@@ -49,7 +49,7 @@ mod tests {
         File::open(path).unwrap().into()
     }
 
-    /// Not the question that the last resort asks, which is the same for both.
+    /// Two opens of one path differ only by `kcmp`; `fstat` returns the same for both.
     #[test]
     fn a_number_that_is_anothers_by_now_stays_open() {
         for path in ["/dev/null", "/proc/self/exe"] {

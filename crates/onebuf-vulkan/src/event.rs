@@ -10,9 +10,9 @@ use std::{fmt, time::Duration};
 pub struct Event {
     pub(super) queue: Arc<RawQueue>,
     pub value: u64,
-    /// On a profiled queue, when its launch ran.
+    /// The times of its launch, on a profiled queue.
     ticks: Option<Ticks>,
-    /// The host signals that were before it.
+    /// The host signals before it.
     behind: Behind,
 }
 
@@ -22,13 +22,13 @@ impl Event {
         Event { queue, value, ticks, behind }
     }
 
-    /// One that tells of none.
+    /// Returns the event without its host signals, so that their failure is not reported.
     pub fn without_host_signals(mut self) -> Event {
         self.behind = Behind::default();
         self
     }
 
-    /// The host signals it waits behind.
+    /// The host signals that it waits for.
     pub fn behind(&self) -> &Behind {
         &self.behind
     }
@@ -37,7 +37,7 @@ impl Event {
         self.queue.driver()
     }
 
-    /// An error when one of its host signals has failed.
+    /// Returns an error if one of its host signals has failed.
     pub fn check_host_signals(&self) -> Result<()> {
         if !self.behind.has_failed() {
             return Ok(());
@@ -46,7 +46,7 @@ impl Event {
         Err(Error::Driver { api: "vulkan", call: "a host signal", code: -1, name })
     }
 
-    /// Whether its work, and all before it, is done and has landed.
+    /// Whether its work, and all work before it, is done and its bytes are copied.
     pub fn is_reached(&self) -> Result<bool> {
         self.queue.urge(self.value);
         let reached = self.queue.timeline.has_reached(self.value)?;
@@ -56,7 +56,7 @@ impl Event {
         Ok(reached)
     }
 
-    /// Ticks of the clock as nanoseconds; of a clock with fewer bits than a word has, the rest is noise.
+    /// Converts ticks of the clock to nanoseconds. Bits beyond the clock's width are undefined, and ignored.
     fn ns(&self, ticks: u64) -> u64 {
         let bits = self.driver().family.clock_bits.clamp(1, 64);
         let counted = ticks & (u64::MAX >> (64 - bits));
@@ -64,7 +64,7 @@ impl Event {
     }
 }
 
-// SAFETY: it is over when the timeline has come so far and what was read has landed.
+// SAFETY: it is over only once the timeline has reached its value and the bytes of its reads are copied.
 unsafe impl hal::Event for Event {
     fn domain(&self) -> Domain {
         self.driver().domain
@@ -81,7 +81,7 @@ unsafe impl hal::Event for Event {
     fn is_over(&self) -> bool {
         match self.is_reached() {
             Ok(reached) => reached,
-            // Its work is lost with the device.
+            // The device is lost, and its work with it.
             Err(why) => matches!(why, Error::DeviceLost { .. }),
         }
     }
@@ -93,7 +93,7 @@ unsafe impl hal::Event for Event {
         self.check_host_signals()
     }
 
-    /// The driver does not tell when work was enqueued: all but the end are the beginning.
+    /// The driver does not report when work was enqueued or submitted, so those times are the start time.
     fn profile(&self) -> Result<Profile> {
         let Some(ticks) = &self.ticks else {
             let needs = "the event of a launch on a queue opened with profiling";
@@ -103,7 +103,7 @@ unsafe impl hal::Event for Event {
             return Err(Error::Busy { what: "the work is not done: wait for it first".to_owned() });
         }
         let Some(read) = ticks.get() else {
-            return Err(Error::unsupported("the times of a command", "a driver that tells them"));
+            return Err(Error::unsupported("the times of a command", "a driver that reports them"));
         };
         let [started_ns, ended_ns] = read.map(|ticks| self.ns(ticks));
         Ok(Profile { queued_ns: started_ns, submitted_ns: started_ns, started_ns, ended_ns })

@@ -12,9 +12,9 @@ use onebuf_hal::{
 use onebuf_sys::vulkan::{vk, vk::Handle};
 use std::{any::Any, ptr::NonNull};
 
-/// A foreign device: live handles of the loaded loader, which outlive everything made of them. Nothing else submits work to
-/// those queues meanwhile; the extensions are those that the device was created with, and its features include timeline
-/// semaphores.
+/// The handles of a foreign device. They are live handles of the loaded loader, and outlive everything created from them. No
+/// other code submits work to these queues meanwhile. The extensions are those that the device was created with, and its
+/// features include timeline semaphores.
 #[derive(Clone, Debug)]
 pub struct Handles {
     /// `VkInstance`.
@@ -27,18 +27,18 @@ pub struct Handles {
     pub family: u32,
     /// The indices of the queues that onebuf may use.
     pub queues: Vec<u32>,
-    /// The extensions that the device was made with.
+    /// The extensions that the device was created with.
     pub extensions: Vec<String>,
 }
 
-/// A foreign logical device. Keeps what we made of it.
+/// A foreign logical device in use. Keeps the objects that onebuf created for it.
 #[derive(Debug)]
 pub struct ForeignDevice(Arc<Context>);
 
 impl hal::Library for Loader {}
 
 impl Loader {
-    /// That logical device, used from now on, while what is returned lives.
+    /// Uses that logical device from now on, as long as the returned value lives.
     ///
     /// # Safety
     /// As for [`Handles`].
@@ -62,7 +62,7 @@ impl Loader {
         Ok(Arc::new(foreign_device))
     }
 
-    /// A device with room for logical devices of others, and that one on it.
+    /// Wraps that logical device, and creates a device that can use foreign logical devices.
     ///
     /// # Safety
     /// As for [`Handles`].
@@ -72,7 +72,8 @@ impl Loader {
         }
         // SAFETY: the caller's promise.
         let driver = unsafe { self.driver_of(handles, domain) };
-        let unfit = |why| Error::unsupported("a foreign VkDevice", format!("another one: {why}"));
+        let unfit =
+            |why| Error::unsupported("a foreign VkDevice", format!("a suitable device: {why}"));
         let driver = Arc::new(driver.map_err(unfit)?);
         // SAFETY: the caller's promise.
         let context = unsafe {
@@ -84,7 +85,7 @@ impl Loader {
 }
 
 impl Device {
-    /// Uses somebody else's logical device from now on, while the foreign device lives.
+    /// Uses a foreign logical device from now on, as long as `foreign_device` lives.
     pub fn host_foreign_device(&self, foreign_device: &ForeignDevice) {
         self.admit(&foreign_device.0);
     }
@@ -95,20 +96,20 @@ impl Device {
 pub struct Under {
     /// Its handle.
     pub memory: vk::DeviceMemory,
-    /// Where the buffer begins in it.
+    /// The buffer's offset in it.
     pub offset: u64,
-    /// How much it is.
+    /// Its size.
     pub bytes: u64,
     /// The index of its memory type.
     pub kind: u32,
-    /// Where the host sees its first byte.
+    /// The host address of its first byte, if it is mapped.
     pub mapped: Option<NonNull<u8>>,
-    /// Others can import it by an opaque descriptor.
+    /// Whether others can import it by an opaque descriptor.
     pub exportable: bool,
 }
 
 impl Under {
-    /// Whether a buffer with such needs can lie there, as far as numbers tell.
+    /// Checks that a buffer with these requirements can be bound there, as far as type, offset and size show.
     pub(super) fn check(&self, driver: &Driver, needs: &vk::MemoryRequirements) -> Result<()> {
         let Under { offset, bytes, kind, .. } = *self;
         let wrong = |why: String| {
@@ -131,16 +132,14 @@ impl Under {
             return wrong(format!("{size} bytes at byte {offset} of an allocation of {bytes}"));
         }
         if self.mapped.is_some() && !is.contains(coherent) {
-            return wrong(
-                "it is mapped, and neither flushed nor coherent: give no address".to_owned(),
-            );
+            return wrong("its mapping is not coherent; pass no host address".to_owned());
         }
         Ok(())
     }
 
-    /// Where the host sees the buffer's first byte.
+    /// The host address of the buffer's first byte.
     pub(super) fn buffer_address(&self) -> Option<HostAddress> {
-        // SAFETY: inside of what is mapped, by the checks above and the promise of whoever gave the address.
+        // SAFETY: inside the mapped range, by the checks above and the caller's promise about the address.
         self.mapped.map(|at| HostAddress(unsafe { at.add(self.offset as usize) }))
     }
 
@@ -153,25 +152,25 @@ impl Under {
     }
 }
 
-/// A foreign buffer, what is known of the memory under it, and which bytes of it are meant.
+/// A foreign buffer, its memory if known, and the range of its bytes to use.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
-    /// Null: one of ours is made over the memory.
+    /// The buffer; null to create one over `under`.
     pub buffer: vk::Buffer,
-    /// Where the bytes that are meant begin in it.
+    /// The offset of the range in the buffer.
     pub start: u64,
-    /// How many they are.
+    /// The size of the range.
     pub bytes: usize,
-    /// The memory under it, where it is known.
+    /// The buffer's memory, if known.
     pub under: Option<Under>,
 }
 
 impl ForeignDevice {
-    /// Somebody else's memory, which stays theirs; and its form.
+    /// Wraps foreign memory, which is not freed here. Also returns its memory kind.
     ///
     /// # Safety
-    /// Live objects of this device, bound to each other as is said, with the usages of storage buffers and copies, that outlive
-    /// the memory and its work; of the family of our queues, or of all.
+    /// The objects are live objects of this device, bound to each other as stated, with the usages of storage buffers and copies.
+    /// They outlive the memory and its work, and belong to onebuf's queue family or to all families.
     pub unsafe fn wrap(&self, object: &Object) -> Result<(Arc<dyn hal::Memory>, MemoryKind)> {
         let (context, driver) = (&self.0, &self.0.driver);
         let Object { buffer, start, bytes, under } = *object;
@@ -186,9 +185,8 @@ impl ForeignDevice {
             let what = format!("exportable memory of {}", driver.info.name);
             return Err(Error::unsupported(what, "VK_KHR_external_memory_fd among its extensions"));
         }
-        let end = start
-            .checked_add(bytes as u64)
-            .ok_or_else(|| Error::invalid("more than there can be"))?;
+        let end =
+            start.checked_add(bytes as u64).ok_or_else(|| Error::invalid("the range overflows"))?;
         let block = match under {
             _ if !buffer.is_null() => self.around(buffer, end, under.as_ref())?,
             Some(under) => {
@@ -202,7 +200,7 @@ impl ForeignDevice {
         Ok((Arc::new(memory), memory_kind))
     }
 
-    /// Nothing tells a buffer's own size; what its memory needs is no less.
+    /// Wraps a foreign buffer. Vulkan does not report a buffer's size; its memory requirements are at least as large.
     fn around(&self, buffer: vk::Buffer, end: u64, under: Option<&Under>) -> Result<Block> {
         let needs = needs_of(&self.0.table, buffer);
         if end > needs.size {

@@ -1,4 +1,4 @@
-//! GLSL to SPIR-V, in this process.
+//! Compiles GLSL to SPIR-V, in this process.
 
 #[cfg(feature = "glsl")]
 mod compiler;
@@ -6,7 +6,7 @@ mod compiler;
 #[cfg(feature = "glsl")]
 pub(super) use compiler::compile;
 
-/// The entry point of every shader's text.
+/// The entry point of every shader given as text.
 pub(super) const MAIN: &str = "main";
 
 #[cfg(not(feature = "glsl"))]
@@ -18,7 +18,8 @@ pub(super) fn compile(
     Err(not_built_in(&driver.info.name, kernel))
 }
 
-/// A failed build, not a lack of the device: the doctor then leaves a route untried, and does not refute it for all programs.
+/// Reports a failed build, not an unsupported device: the doctor then leaves the route untested, and does not refute it for
+/// all programs.
 #[cfg(not(feature = "glsl"))]
 fn not_built_in(device: &str, kernel: &str) -> onebuf_hal::Error {
     let log = format!(

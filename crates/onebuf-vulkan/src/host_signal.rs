@@ -5,7 +5,7 @@
 use super::{batch::Latch, queue::RawQueue};
 use onebuf_hal::{self as hal, Result, host_signals::Outcome, locks::Arc};
 
-/// What a queue waits at. Opened exactly once: by whoever has it, or when it is dropped.
+/// A host signal of a queue. Settled exactly once: when it is opened or dropped.
 pub(super) struct HostSignal {
     latch: Arc<Latch>,
     outcome: Arc<Outcome>,
@@ -14,11 +14,11 @@ pub(super) struct HostSignal {
 }
 
 impl HostSignal {
-    /// Makes later work of the queue wait.
+    /// Creates a host signal and makes later work of the queue wait for it.
     pub fn new(queue: &Arc<RawQueue>) -> Result<HostSignal> {
         let (latch, outcome) = (Arc::<Latch>::default(), Arc::<Outcome>::default());
         let mut host_signal = HostSignal { latch, outcome, settled: false, queue: queue.clone() };
-        // First, so that no event behind the host signal misses it.
+        // Before the wait, so that every event after the wait has it.
         queue.host_signals.push(host_signal.outcome.clone());
         queue.hold(&host_signal.latch).inspect_err(|_| host_signal.settle(true))?;
         Ok(host_signal)

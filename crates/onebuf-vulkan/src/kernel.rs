@@ -18,7 +18,7 @@ use onebuf_hal::{
 use onebuf_sys::vulkan::vk;
 use std::{collections::BTreeMap, ffi::CString};
 
-/// A pipeline that is destroyed once. Batches that run it keep it.
+/// A pipeline, destroyed once. Batches that run it keep it.
 #[derive(Debug)]
 pub(super) struct RawKernel {
     context: Arc<Context>,
@@ -41,7 +41,7 @@ impl RawKernel {
     ) -> Result<RawKernel> {
         let group = module.entries.iter().find(|known| known.name == entry);
         let group = group.map_or([1; 3], |entry| entry.group.map(|n| n as usize));
-        // What is not made yet is null, and dropping it does nothing.
+        // Handles not created yet are null, and `Drop` skips them.
         let mut kernel = RawKernel {
             context,
             name: name.to_owned(),
@@ -62,7 +62,7 @@ impl RawKernel {
         Error::invalid(format!("kernel `{}`: {why}", self.name))
     }
 
-    /// Whether its arguments can be bound.
+    /// Checks that its arguments can be bound.
     fn check(&self, module: &Module) -> Result<()> {
         let caps = &self.context.driver.info.caps;
         let limits = &self.context.driver.limits;
@@ -75,7 +75,9 @@ impl RawKernel {
         if let Some(place) = self.bindings.keys().find(|place| **place as usize >= self.parameters)
         {
             let takes = self.parameters;
-            return Err(self.wrong(format!("it has a binding {place}, and {takes} arguments")));
+            return Err(self.wrong(format!(
+                "binding {place} has no argument: the signature declares {takes} arguments"
+            )));
         }
         let storages = self.bindings.values().filter(|takes| **takes == Takes::Storage).count();
         let most = limits.storages.min(MOST_STORAGES as usize);
@@ -86,7 +88,9 @@ impl RawKernel {
         let fits = self.group.iter().zip(caps.max_group_sizes).all(|(n, most)| *n <= most);
         if items > caps.max_group_size || !fits {
             let (group, most) = (self.group, caps.max_group_size);
-            return Err(self.wrong(format!("groups of {group:?}, and the device has {most}")));
+            return Err(
+                self.wrong(format!("groups of {group:?}, but the device allows {most} work-items"))
+            );
         }
         Ok(())
     }
@@ -115,23 +119,23 @@ impl RawKernel {
         let Context { driver, table, .. } = &*self.context;
         let entry = CString::new(entry).map_err(|_| self.wrong("a zero in its name".to_owned()))?;
         let info = vk::ShaderModuleCreateInfo::default().code(&module.words);
-        // SAFETY: a live device; a module that was walked through from end to end.
+        // SAFETY: a live device; a module whose every instruction was checked to be inside it.
         let shader = driver.check(unsafe { table.create_shader_module(&info) })?;
         let stage = vk::PipelineShaderStageCreateInfo::default()
             .stage(vk::ShaderStageFlags::COMPUTE)
             .module(shader)
             .name(&entry);
         let info = vk::ComputePipelineCreateInfo::default().stage(stage).layout(self.layout);
-        // SAFETY: a live module that has this entry, and a layout of the bindings that it has.
+        // SAFETY: a live module that has this entry point, and a layout of its bindings.
         let make = || unsafe { table.create_compute_pipeline(&info) };
         let made = driver.post.watch("vkCreateComputePipelines", make);
-        // SAFETY: made above; a pipeline does not need it any more.
+        // SAFETY: created above; the pipeline no longer needs it.
         unsafe { table.destroy_shader_module(shader) };
         self.pipeline = driver.check(made)?;
         Ok(())
     }
 
-    /// The buffers of a launch by binding, after everything about them was checked.
+    /// Checks the buffers of a launch, and returns them by binding.
     fn buffers<'a>(
         &self,
         args: Args<'a, Queue>,
@@ -142,7 +146,7 @@ impl RawKernel {
             let TypedArg::Memory(memory, _, bytes) = arg? else { continue };
             let binding = memory.binding(bytes);
             match self.bindings.get(&place) {
-                // It does not use this argument.
+                // The shader does not use this argument.
                 None => continue,
                 Some(Takes::Storage) => {}
                 Some(_) => {
@@ -159,14 +163,14 @@ impl RawKernel {
         Ok(buffers)
     }
 
-    /// Whether the values have the one place that there is for them, and nothing has none.
+    /// Checks that a block of values is at the first value's binding, that no buffer's binding gets a value, and that they fit.
     fn check_values(&self, args: &[Arg<'_>], values: Option<&Values>) -> Result<()> {
         let place = values.map(|values| values.binding);
         for (binding, takes) in &self.bindings {
             let is_value = matches!(args.get(*binding as usize), Some(Arg::Bytes(_)));
             if *takes == Takes::Values && Some(*binding) != place {
                 return Err(self.wrong(format!(
-                    "binding {binding} is a block of values, which has to be that of the first value"
+                    "binding {binding} is a block of values, but the first value is another argument"
                 )));
             }
             if *takes == Takes::Storage && is_value {
@@ -195,7 +199,7 @@ fn descriptor(takes: Takes) -> vk::DescriptorType {
 impl Drop for RawKernel {
     fn drop(&mut self) {
         let table = &self.context.table;
-        // SAFETY: made by `new`, destroyed once; what was not made is null, and no batch runs it.
+        // SAFETY: created by `new`, destroyed once; handles that were not created are null, and no batch runs it.
         unsafe {
             if self.pipeline != vk::Pipeline::null() {
                 table.destroy_pipeline(self.pipeline);
@@ -210,7 +214,7 @@ impl Drop for RawKernel {
     }
 }
 
-/// A kernel.
+/// A compute kernel.
 #[derive(Debug)]
 pub struct Kernel {
     pub(super) raw: Arc<RawKernel>,
@@ -235,7 +239,7 @@ impl hal::Kernel for Kernel {
 /// Enqueues a kernel.
 ///
 /// # Safety
-/// The kernel stays inside the memories given and does to each only what its access says.
+/// The kernel stays inside the given memories and accesses each only as its access permits.
 pub(super) unsafe fn launch(
     queue: &Queue,
     kernel: &Kernel,
@@ -262,7 +266,7 @@ pub(super) unsafe fn launch(
     Ok(Some(Event::new(raw.clone(), value, ticks)))
 }
 
-/// A launch that was checked.
+/// A checked launch.
 struct Launch<'a> {
     kernel: &'a Arc<RawKernel>,
     groups: [u32; 3],
@@ -304,7 +308,7 @@ impl Launch<'_> {
         Ok(ticks)
     }
 
-    /// Whether the batch has room for it.
+    /// Whether the batch has room for the launch.
     fn fits(&self, context: &Context, batch: &Batch, timed: bool) -> bool {
         let bytes = self.values.as_ref().map_or(0, |values| values.bytes.len());
         batch.sets < MOST_SETS
@@ -313,12 +317,12 @@ impl Launch<'_> {
             && !(timed && batch.is_timed())
     }
 
-    /// Where its values go in the batch's arena.
+    /// The offset of its values in the batch's arena.
     fn place(&self, context: &Context, batch: &Batch) -> usize {
         batch.arena_used.next_multiple_of(context.driver.limits.uniform_align)
     }
 
-    /// A set with every buffer and the values.
+    /// Creates a descriptor set with all buffers and the values.
     fn bind(&self, context: &Context, batch: &mut Batch) -> Result<vk::DescriptorSet> {
         let place = self.place(context, batch);
         let Context { driver, table, .. } = context;
@@ -329,7 +333,7 @@ impl Launch<'_> {
         let info = vk::DescriptorSetAllocateInfo::default()
             .descriptor_pool(slot.descriptors)
             .set_layouts(&layouts);
-        // SAFETY: a live pool, which has room: `fits` counts.
+        // SAFETY: a live pool with room: `fits` has checked it.
         let sets = driver.check(unsafe { table.allocate_descriptor_sets(&info) })?;
         let set = sets.first().copied().unwrap_or_default();
         let values = self

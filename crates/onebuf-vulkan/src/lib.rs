@@ -1,7 +1,7 @@
 //! Vulkan: compute shaders on buffers, and memory that every other API of the chip can import.
 //!
 //! Each onebuf queue has its own timeline. Commands are recorded into a batch; the batch is submitted on request, and
-//! keeps what it uses alive until it is done.
+//! keeps the objects that it uses alive until it is done.
 //!
 //! | file | what |
 //! |---|---|
@@ -11,17 +11,17 @@
 //! | `block`, `duplicate` | one allocation: created, imported, exported, freed; descriptors that a driver did not take over |
 //! | `memory` | memory and its regions |
 //! | `foreign` | foreign logical devices and buffers |
-//! | `timeline`, `batch`, `work`, `queue` | progress of a queue, commands with what they use, submission |
-//! | `event`, `host_signal`, `transfer` | waiting, being held back, copies |
+//! | `timeline`, `batch`, `work`, `queue` | progress of a queue, commands with the objects they use, submission |
+//! | `event`, `host_signal`, `transfer` | waiting, holding work back, copies |
 //! | `semaphore` | semaphores for other APIs |
-//! | `glsl`, `spirv`, `program` | compiling text to a module, reading a module, its kernels |
+//! | `glsl`, `spirv`, `program` | compiling text to a module, parsing a module, its kernels |
 //! | `kernel` | pipelines, and launching them |
-//! | `conv` | conversion of all numbers that have another meaning elsewhere |
+//! | `conv` | conversion of status codes, versions and PCI addresses |
 //!
 //! # Safety
 //!
 //! Every handle is owned by exactly one struct, which keeps its device alive and destroys it once; so a reachable
-//! handle is alive. What the driver may still be using is kept by the batch that uses it, which is freed when the
+//! handle is alive. The batch that uses an object keeps it while the driver may be using it; the batch is freed when the
 //! timeline has reached its value.
 
 mod backend;
@@ -50,7 +50,7 @@ mod work;
 pub use backend::VulkanBackend;
 pub use discover::{Loader, discover};
 
-/// Tests of parsers measure what they allocate.
+/// Counts allocations, which the tests of parsers measure.
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 #[global_allocator]
 static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::meter::Counting;

@@ -1,9 +1,9 @@
-//! Memory: the chip's own, mapped memory, host pages, memory that others can import and theirs that was
-//! imported; and parts of these.
+//! Memory: device-local memory, mapped memory, imported host pages, exportable and imported memory, and regions of
+//! these.
 //!
-//! None of it has an access state to change. Each batch of commands makes what it wrote visible to the host at
-//! its end; and of memory that others see by a descriptor it takes the ownership at its first use and gives
-//! it back at its end, so that between two batches it is always theirs.
+//! No memory has an access state to change. Each batch makes its writes visible to the host at its end. A batch acquires
+//! ownership of memory shared by a descriptor at its first use and releases it at its end, so that external users own the
+//! memory between two batches.
 
 use super::{
     VulkanBackend,
@@ -25,30 +25,29 @@ use std::{
     ptr::NonNull,
 };
 
-/// Memory that the driver made, freed when the last of its holders goes: batches that use it are among
-/// them.
+/// One allocation or import, freed when its last holder is dropped. Batches that use it are among the holders.
 pub(super) struct Inner {
     context: Arc<Context>,
     block: Option<Block>,
     pub buffer: vk::Buffer,
-    /// Where in the buffer the bytes begin.
+    /// The offset of the bytes in the buffer.
     start: usize,
-    /// Where the host sees them.
+    /// The host address of the bytes.
     host: Option<HostAddress>,
     bytes: usize,
     align: usize,
     memory_kind: MemoryKind,
-    /// Others see it by a descriptor.
+    /// Whether others access it by a descriptor.
     pub is_external: bool,
-    /// What keeps the pages that it was made of.
+    /// The imported host pages, with their owner.
     pages: Option<HostRange>,
 }
 
-/// A device's memory, or a part of it.
+/// A device's memory, or a region of it.
 #[derive(Debug)]
 pub struct Memory {
     pub(super) inner: Arc<Inner>,
-    /// Where a part begins; none for the whole.
+    /// The offset of a region; `None` for the whole.
     part: Option<usize>,
     pub domain: Domain,
     bytes: usize,
@@ -56,7 +55,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// New memory in one of the device's memory kinds.
+    /// Allocates memory of one of the device's memory kinds.
     pub(super) fn allocate(
         context: Arc<Context>,
         spec: &AllocSpec,
@@ -76,7 +75,7 @@ impl Memory {
         match (contents, memory.inner.host) {
             (None, _) => {}
             (Some(contents), Some(HostAddress(at))) => {
-                // SAFETY: new memory of `bytes`, which nobody else knows of.
+                // SAFETY: new memory of `bytes`, which has no other user yet.
                 unsafe {
                     at.copy_from(NonNull::from(contents).cast(), contents.len().min(spec.bytes));
                 }
@@ -86,7 +85,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Somebody else's host pages.
+    /// Imports foreign host pages.
     pub(super) fn import(
         context: Arc<Context>,
         range: &HostRange,
@@ -112,7 +111,7 @@ impl Memory {
         Ok(Memory::whole(inner, access))
     }
 
-    /// Memory of another API or process.
+    /// Imports memory of another API or process.
     pub(super) fn import_fd(
         context: Arc<Context>,
         range: &FdRange,
@@ -124,7 +123,7 @@ impl Memory {
         Ok(Memory::whole(Inner::of(context, block, 0, &spec), access))
     }
 
-    /// Memory of somebody else's, from that byte of the block's buffer on.
+    /// Foreign memory, from byte `start` of the block's buffer.
     pub(super) fn lent(
         context: Arc<Context>,
         block: Block,
@@ -145,17 +144,17 @@ impl Memory {
         &self.inner.context
     }
 
-    /// Where it begins in the native buffer.
+    /// Its offset in the native buffer.
     pub fn at(&self) -> u64 {
         (self.inner.start + self.part.unwrap_or(0)) as u64
     }
 
-    /// Where in the native buffer that byte of it lies.
+    /// The offset of one of its bytes in the native buffer.
     pub fn byte(&self, offset: usize) -> u64 {
         self.at() + offset as u64
     }
 
-    /// What a shader is given of it: the first so many bytes, in whole words.
+    /// The descriptor of its first `bytes` bytes for a shader, in whole words.
     pub fn binding(&self, bytes: usize) -> vk::DescriptorBufferInfo {
         let end = self.inner.block.as_ref().map_or(0, |block| block.bytes);
         let words = (bytes.next_multiple_of(4) as u64).min(end - self.at());
@@ -168,7 +167,7 @@ fn imported(bytes: usize, memory_kind: MemoryKind) -> AllocSpec {
     AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None }
 }
 
-/// Allocates; once more where what finished work still holds may be what is lacking.
+/// Allocates. If memory runs out, frees what finished work still holds and tries again.
 fn with_room<T>(
     context: &Context,
     bytes: usize,
@@ -184,7 +183,7 @@ fn with_room<T>(
     made.map_err(|trouble| trouble.error(&context.driver, bytes))
 }
 
-// SAFETY: a block stays mapped at one address until `Inner` is freed; batches that use it keep that.
+// SAFETY: a block stays mapped at one address until `Inner` is freed; batches that use it keep `Inner`.
 unsafe impl TypedMemory for Memory {
     type Types = VulkanBackend;
 
@@ -242,9 +241,9 @@ unsafe impl TypedMemory for Memory {
         let fd = context.driver.check(block.export(&context.table))?;
         if fd < 0 {
             let what = format!("an export of memory of {}", context.driver.info.name);
-            return Err(Error::unsupported(what, "a driver that gives a descriptor back"));
+            return Err(Error::unsupported(what, "a driver that returns a descriptor"));
         }
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor that has no other owner.
         let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
         let allocation_bytes = block.allocation_bytes as usize;
         let (offset, memory_type) = (block.offset as usize + self.inner.start, block.kind);
@@ -294,7 +293,7 @@ impl Drop for Inner {
         if let Some(block) = self.block.take() {
             block.free(&self.context.table);
         }
-        // Let go of first: then the pages may go.
+        // After the block: the driver used the pages until now.
         drop(self.pages.take());
     }
 }

@@ -1,4 +1,4 @@
-//! Programs: a SPIR-V module, or GLSL that becomes one for each kernel.
+//! Programs: a SPIR-V module, or GLSL that is compiled to one for each kernel.
 
 use super::{
     device::{Context, Driver},
@@ -9,23 +9,23 @@ use super::{
 use onebuf_hal::{self as hal, Error, Result, Source, locks::Arc};
 use onebuf_sys::vulkan::vk;
 
-/// A program whose modules were looked at. Pipelines are made of them when a kernel is asked for.
+/// A program of checked modules. A kernel's pipeline is created when the kernel is looked up.
 #[derive(Debug)]
 pub struct Program {
     context: Arc<Context>,
     modules: Vec<KernelModule>,
 }
 
-/// One module, and which kernel it is.
+/// One module, and the kernel that it belongs to.
 #[derive(Debug)]
 struct KernelModule {
-    /// Of a shader's text; none for a module whose entries have names.
+    /// The name of a shader given as text; `None` for a module with named entry points.
     kernel: Option<String>,
     module: Module,
 }
 
 impl Program {
-    /// Makes a program of the first form that the device takes, on the calling thread.
+    /// Builds a program from the first form of the source that the device accepts, on the calling thread.
     pub(super) fn build(context: Arc<Context>, source: &Source) -> Result<Program> {
         let driver = &context.driver;
         let newest = newest_spirv(driver.limits.api);
@@ -35,7 +35,7 @@ impl Program {
                     Module::of_bytes(bytes, newest).map_err(|why| refused(driver, &why))?;
                 vec![KernelModule { kernel: None, module }]
             }
-            None if source.shaders.is_empty() => return Err(no_memory_kind(driver, source)),
+            None if source.shaders.is_empty() => return Err(no_usable_source(driver, source)),
             None => {
                 let shaders = source.shaders.iter().map(|shader| {
                     let words = glsl::compile(driver, &shader.name, &shader.text)?;
@@ -48,7 +48,7 @@ impl Program {
         Ok(Program { context, modules })
     }
 
-    /// The module that has the kernel, and the entry's name there.
+    /// Finds the module that has the kernel, and the name of its entry point.
     fn find(&self, kernel: &str) -> Option<(&Module, &str)> {
         let mut forms = self.modules.iter();
         forms.find_map(|form| match &form.kernel {
@@ -66,7 +66,7 @@ impl Program {
     }
 }
 
-/// The newest minor version of the language that a version of the API takes.
+/// The newest minor version of SPIR-V that a version of the API accepts.
 fn newest_spirv(api: u32) -> u32 {
     if api >= vk::API_VERSION_1_3 { 6 } else { 5 }
 }
@@ -75,9 +75,9 @@ fn refused(driver: &Driver, why: &str) -> Error {
     Error::Build { device: driver.info.name.clone(), log: format!("no SPIR-V module: {why}") }
 }
 
-fn no_memory_kind(driver: &Driver, source: &Source) -> Error {
+fn no_usable_source(driver: &Driver, source: &Source) -> Error {
     let (device, has) = (&driver.info.name, source.forms());
-    let what = format!("the program on {device}, of which the source has {has},");
+    let what = format!("a program for {device} from a source that has {has}");
     Error::unsupported(what, "its kernels in GLSL, or a SPIR-V module of compute shaders")
 }
 

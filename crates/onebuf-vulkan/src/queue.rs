@@ -1,4 +1,4 @@
-//! Queues, as the rest of the library knows them.
+//! The backend's queue type, over the queue of `work`.
 
 pub(super) use super::work::{RawQueue, State};
 
@@ -19,7 +19,7 @@ use onebuf_hal::{
 };
 use onebuf_sys::vulkan::vk;
 
-/// A queue.
+/// A Vulkan queue.
 #[derive(Debug)]
 pub struct Queue {
     pub(super) raw: Arc<RawQueue>,
@@ -35,7 +35,7 @@ impl Queue {
     }
 }
 
-// SAFETY: a timeline orders its batches, and each keeps what it uses until it has ended.
+// SAFETY: a timeline orders its batches, and each batch keeps the objects that it uses until it has ended.
 unsafe impl TypedQueue for Queue {
     type Types = VulkanBackend;
 
@@ -133,8 +133,8 @@ unsafe impl TypedQueue for Queue {
         unsafe { kernel::launch(self, kernel, grid, args, after, wants_event) }
     }
 
-    /// What was recorded is submitted first: who gets this gives the native queue work of their own. Several of our
-    /// queues may share it, and Vulkan wants it to be used by one thread at a time.
+    /// Returns the native queue. Submits recorded work first, because the caller may submit its own. Several of onebuf's queues
+    /// may share the native queue, and Vulkan allows only one thread at a time to use it.
     fn raw(&self) -> usize {
         if let Err(why) = self.flush() {
             tracing::warn!(device = %self.raw.driver().info.name, "{why}");

@@ -7,7 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 const FD: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
 
-/// A semaphore that is destroyed once.
+/// A semaphore, destroyed once.
 #[derive(Debug)]
 pub struct Semaphore {
     context: Arc<Context>,
@@ -15,7 +15,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// A new one, not signalled, and its descriptor.
+    /// Creates an unsignalled semaphore and its descriptor.
     pub(super) fn shared(context: Arc<Context>) -> Result<(Semaphore, OwnedFd)> {
         if !context.driver.info.caps.exports_semaphores {
             let what = format!("a semaphore of {} that others import", context.driver.info.name);
@@ -23,14 +23,14 @@ impl Semaphore {
         }
         let mut export = vk::ExportSemaphoreCreateInfo::default().handle_types(FD);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut export);
-        // SAFETY: a live device that exports such.
+        // SAFETY: a live device that exports semaphores.
         let raw = context.driver.check(unsafe { context.table.create_semaphore(&info) })?;
         let own = Semaphore { context, raw };
         let fd = own.export()?;
         Ok((own, fd))
     }
 
-    /// One for this device alone.
+    /// Creates a semaphore for this device alone.
     #[cfg(all(test, feature = "glsl", not(onebuf_shuttle)))]
     pub(super) fn plain(context: Arc<Context>) -> Result<Semaphore> {
         let info = vk::SemaphoreCreateInfo::default();
@@ -42,9 +42,9 @@ impl Semaphore {
     fn export(&self) -> Result<OwnedFd> {
         let info = vk::SemaphoreGetFdInfoKHR::default().semaphore(self.raw).handle_type(FD);
         let Context { driver, table, .. } = &*self.context;
-        // SAFETY: a live semaphore that was made for this.
+        // SAFETY: a live semaphore that was created as exportable.
         let fd = driver.check(unsafe { table.semaphore_fd(&info) })?;
-        // SAFETY: new, and ours.
+        // SAFETY: a new descriptor that has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
@@ -57,18 +57,18 @@ impl hal::Semaphore for Semaphore {
 
 impl Drop for Semaphore {
     fn drop(&mut self) {
-        // SAFETY: made by `shared`, destroyed once; no work of this device uses it.
+        // SAFETY: created here, destroyed once; no work of this device uses it.
         unsafe { self.context.table.destroy_semaphore(self.raw) };
     }
 }
 
-/// Whether the driver makes semaphores that others import by an opaque descriptor.
+/// Whether the driver creates semaphores that others can import by an opaque descriptor.
 pub(super) fn is_exportable(properties: &vk::ExternalSemaphoreProperties<'_>) -> bool {
     let features = properties.external_semaphore_features;
     features.contains(vk::ExternalSemaphoreFeatureFlags::EXPORTABLE)
 }
 
-/// What to ask the driver about them.
+/// The query for the properties of such semaphores.
 pub(super) fn question() -> vk::PhysicalDeviceExternalSemaphoreInfo<'static> {
     vk::PhysicalDeviceExternalSemaphoreInfo::default().handle_type(FD)
 }

@@ -1,13 +1,13 @@
-//! Reads a SPIR-V module: its entry points, their group sizes, its bindings.
+//! Parses a SPIR-V module: its entry points, their group sizes, its bindings.
 //!
-//! Drivers trust the module, so it is checked here first: every instruction is inside of the module, and it contains
+//! Drivers trust the module, so it is checked here first: every instruction is inside the module, and it contains
 //! everything that is needed to launch a kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 const MAGIC: u32 = 0x0723_0203;
 const HEADER_WORDS: usize = 5;
-/// The most ids that a module may have, by the specification.
+/// The largest id bound of a module, by the specification.
 const MOST_IDS: u32 = 0x003F_FFFF;
 
 const OP_MEMORY_MODEL: u16 = 14;
@@ -35,14 +35,14 @@ const DECORATION_BINDING: u32 = 33;
 const DECORATION_SET: u32 = 34;
 const BUILT_IN_GROUP_SIZE: u32 = 25;
 
-/// What a binding takes.
+/// The kind of argument of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
     /// A buffer.
     Storage,
     /// A block of values.
     Values,
-    /// An image or the like.
+    /// An image or another kind of resource.
     Other,
 }
 
@@ -50,23 +50,23 @@ pub(super) enum Takes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub name: String,
-    /// Work-items of a group per dimension.
+    /// Work-items of a group in each dimension.
     pub group: [u32; 3],
 }
 
-/// A module that was looked at.
+/// A parsed and checked module.
 #[derive(Debug)]
 pub(super) struct Module {
     pub words: Vec<u32>,
     pub entries: Vec<Entry>,
-    /// What each binding of set 0 takes.
+    /// The kind of each binding of set 0.
     pub bindings: BTreeMap<u32, Takes>,
-    /// Whether there are bindings of other sets.
+    /// Whether other sets have bindings.
     pub other_sets: bool,
 }
 
 impl Module {
-    /// Of bytes in either byte order; `newest` is the newest minor version of the language.
+    /// Parses bytes in either byte order; `newest` is the newest minor version that the device accepts.
     pub fn of_bytes(bytes: &[u8], newest: u32) -> Result<Module, String> {
         let words = bytes
             .chunks_exact(4)
@@ -80,14 +80,14 @@ impl Module {
 
     pub fn new(words: Vec<u32>, newest: u32) -> Result<Module, String> {
         let [MAGIC, version, _, bound, 0] = words[..HEADER_WORDS.min(words.len())] else {
-            return Err("it has not the header of a SPIR-V module".to_owned());
+            return Err("it does not have the header of a SPIR-V module".to_owned());
         };
         if version >> 16 != 1 || version >> 8 & 0xff > newest {
             let (major, minor) = (version >> 16, version >> 8 & 0xff);
             return Err(format!("SPIR-V {major}.{minor}, and the device takes up to 1.{newest}"));
         }
         if bound == 0 || bound > MOST_IDS {
-            return Err(format!("it says that it has {bound} ids"));
+            return Err(format!("invalid id bound {bound}"));
         }
         let mut walk = Walk::default();
         let last = walk.all(&words[HEADER_WORDS..], bound)?;
@@ -96,7 +96,7 @@ impl Module {
         Ok(Module { words, entries, bindings, other_sets })
     }
 
-    /// The entry of that name; or the only one, where that is called as shaders' are.
+    /// The entry point of that name, or the only one if its name is `main`.
     pub fn entry(&self, kernel: &str) -> Option<&Entry> {
         let named = self.entries.iter().find(|entry| entry.name == kernel);
         named.or(match &self.entries[..] {
@@ -106,20 +106,20 @@ impl Module {
     }
 }
 
-/// What was met on the way through a module, by id.
+/// The parts of a module that matter here, by id.
 #[derive(Default)]
 struct Walk {
     capabilities: BTreeSet<u32>,
     memory_models: usize,
     entries: Vec<(u32, String)>,
     sizes: BTreeMap<u32, [u32; 3]>,
-    /// The composite that is the size of every entry's group.
+    /// The composite that is the group size of every entry point.
     group_size: Option<u32>,
     numbers: BTreeMap<u32, u32>,
     composites: BTreeMap<u32, [u32; 3]>,
-    /// What a pointer's type points to.
+    /// The type that a pointer type points to.
     pointers: BTreeMap<u32, u32>,
-    /// Pointer type and class of a variable.
+    /// Pointer type and storage class of a variable.
     variables: BTreeMap<u32, (u32, u32)>,
     places: BTreeMap<u32, u32>,
     sets: BTreeMap<u32, u32>,
@@ -127,7 +127,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Every instruction; the code of the last.
+    /// Processes every instruction, and returns the opcode of the last.
     fn all(&mut self, mut words: &[u32], bound: u32) -> Result<u16, String> {
         let (mut last, all) = (0, words.len());
         while let Some(first) = words.first() {
@@ -183,7 +183,7 @@ impl Walk {
         }
     }
 
-    /// An instruction without an id of its own.
+    /// Processes an instruction that has no result or target id.
     fn plain(&mut self, code: u16, operands: &[u32]) {
         match (code, operands) {
             (OP_CAPABILITY, [one]) => drop(self.capabilities.insert(*one)),
@@ -238,7 +238,7 @@ impl Walk {
         self.entries.iter().map(entry).collect()
     }
 
-    /// Those of set 0, and whether there are others.
+    /// The bindings of set 0, and whether other sets have any.
     fn bindings(&self) -> (BTreeMap<u32, Takes>, bool) {
         let mut found = BTreeMap::new();
         for (id, (kind, class)) in &self.variables {
@@ -262,7 +262,7 @@ impl Walk {
     }
 }
 
-/// A text that ends with a zero, four letters to a word.
+/// Parses a zero-terminated text, four bytes to a word.
 fn literal(words: &[u32]) -> Result<String, String> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let end = bytes.iter().position(|byte| *byte == 0);

@@ -13,9 +13,9 @@ use std::time::Duration;
 pub(super) struct Timeline {
     pub context: Arc<Context>,
     pub raw: vk::Semaphore,
-    /// What the work that the driver was given will raise it to.
+    /// The value after all submitted work.
     submitted: AtomicU64,
-    /// What it is known to have come to.
+    /// The highest value that has been observed.
     reached: AtomicU64,
 }
 
@@ -30,7 +30,7 @@ impl Timeline {
         Ok(Timeline { context, raw, submitted, reached })
     }
 
-    /// Whether the driver has work that comes so far.
+    /// Whether the driver has the work up to this value.
     pub fn is_submitted(&self, value: u64) -> bool {
         self.submitted.load(Ordering::Acquire) >= value
     }
@@ -39,7 +39,7 @@ impl Timeline {
         self.submitted.store(value, Ordering::Release);
     }
 
-    /// Whether it has come so far.
+    /// Whether the timeline has reached this value.
     pub fn has_reached(&self, value: u64) -> Result<bool> {
         if self.reached.load(Ordering::Acquire) >= value {
             return Ok(true);
@@ -51,7 +51,7 @@ impl Timeline {
         Ok(now >= value)
     }
 
-    /// Waits until it has come so far; false when time runs out.
+    /// Waits until the timeline has reached this value; returns false at the timeout.
     pub fn wait(&self, value: u64, timeout: Duration) -> Result<bool> {
         if self.has_reached(value)? {
             return Ok(true);
@@ -60,7 +60,7 @@ impl Timeline {
         let info = vk::SemaphoreWaitInfo::default().semaphores(&raw).values(&values);
         let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX).min(i64::MAX as u64);
         let Context { driver, table, .. } = &*self.context;
-        // SAFETY: a live semaphore of this device; waiting for what is not submitted yet is allowed.
+        // SAFETY: a live semaphore of this device; waiting for a value that is not submitted yet is allowed.
         match unsafe { table.wait_semaphores(&info, ns) } {
             Err(refused) if refused.status == vk::Result::TIMEOUT => Ok(false),
             waited => {
@@ -74,7 +74,7 @@ impl Timeline {
 
 impl Drop for Timeline {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once; batches that use it keep it until they are done.
+        // SAFETY: created by `new`, destroyed once; batches that use it keep it until they are done.
         unsafe { self.context.table.destroy_semaphore(self.raw) };
     }
 }

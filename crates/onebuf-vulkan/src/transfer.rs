@@ -1,9 +1,8 @@
-//! Requested copies: reads, writes, fills, and between two memories of one device.
+//! Requested copies: reads, writes, fills, and copies between two memories of one device.
 //!
-//! The driver never accesses the caller's memory: bytes go through mapped memory of onebuf. They are copied there right
-//! before the batch is submitted, which may be long after the call if it waits for a host signal; and from there when
-//! the batch is found to be done.
-//! Ranges have been checked, and are not empty.
+//! The driver never accesses the caller's memory: bytes go through onebuf's mapped staging memory. For a write they are copied
+//! there right before the batch is submitted, which may be long after the call if it waits for a host signal. For a read
+//! they are copied from there when a thread finds that the batch is done. Ranges have been checked and are not empty.
 
 use super::{
     batch::Carry,
@@ -15,14 +14,14 @@ use super::{
 use onebuf_hal::{self as hal, Error, Result, locks::Arc};
 use onebuf_sys::vulkan::vk;
 
-/// Bytes that go through staging memory at a time; and how often that may be had at once.
+/// The size of one piece of a copy through staging memory, and how many pieces may be pending at once.
 const PIECE_BYTES: usize = 16 << 20;
 const PIECES: usize = 2;
-/// The least that patterns of odd lengths are written with; the rest is copied from there.
+/// Patterns that the driver cannot fill are written up to this size, then copied repeatedly.
 const SEED_BYTES: usize = 4096;
 
 /// # Safety
-/// `into` is valid for writes of `bytes`, and not used otherwise, until the event completes.
+/// `into` is valid for writes of `bytes`, and not otherwise used, until the event completes.
 pub(super) unsafe fn read(
     queue: &Arc<RawQueue>,
     from: &Memory,
@@ -35,7 +34,7 @@ pub(super) unsafe fn read(
         through_staging(queue, from, len, |block, staged, context| {
             let Block { buffer, .. } = *block;
             copy_now(context, (from.inner.buffer, source), (buffer, 0), len);
-            // SAFETY: inside what the caller gave.
+            // SAFETY: inside the caller's memory.
             (None, Some(Carry { from: staged, to: unsafe { into.add(at) }, bytes: len }))
         })
     })
@@ -56,23 +55,23 @@ pub(super) unsafe fn write(
         through_staging(queue, to, len, |block, staged, context| {
             let Block { buffer, .. } = *block;
             copy_now(context, (buffer, 0), (to.inner.buffer, target), len);
-            // SAFETY: inside what the caller gave.
+            // SAFETY: inside the caller's memory.
             (Some(Carry { from: unsafe { from.add(at) }, to: staged, bytes: len }), None)
         })
     })
 }
 
-/// Writes new memory and waits for it. Nothing holds a new queue back, so the contents have been read when
-/// the call returns, whatever becomes of the wait.
+/// Writes new memory and waits for it. Nothing holds a new queue back, so the contents have been read when the call
+/// returns, even if the wait fails.
 pub(super) fn write_now(to: &Memory, contents: &[u8]) -> Result<()> {
     let queue = Queue::new(to.context().clone(), false)?;
     let bytes = contents.len().min(hal::Memory::bytes(to));
-    // SAFETY: read before the submission, which is part of the call.
+    // SAFETY: the contents are read before the submission, which is part of the call.
     let event = unsafe { write(&queue.raw, to, 0, contents.as_ptr(), bytes)? };
     hal::Event::wait(&event, to.context().driver.post.limit())
 }
 
-/// What another queue was to bring into memory that may be written from now, where this queue waits for it.
+/// Waits until other queues' reads that this queue waits for have reached the caller's memory, which a write may read.
 fn let_land(queue: &RawQueue) -> Result<()> {
     let unlanded = std::mem::take(&mut queue.lock().unlanded);
     for (other, value) in unlanded {
@@ -88,7 +87,7 @@ fn let_land(queue: &RawQueue) -> Result<()> {
     Ok(())
 }
 
-/// A copy in as many pieces as it takes; the event of the last is behind all of them.
+/// Copies in pieces. The event of the last piece is after all of them.
 fn in_pieces(
     queue: &Arc<RawQueue>,
     bytes: usize,
@@ -102,7 +101,7 @@ fn in_pieces(
         match turn.and_then(|()| copy(at, PIECE_BYTES.min(bytes - at))) {
             Ok(event) => events.push(event),
             Err(why) => {
-                // The caller has no event to keep their memory for.
+                // The caller gets no event, so its memory may be freed now.
                 queue.forget_callers(events.first().map_or(u64::MAX, |event| event.value));
                 return Err(why);
             }
@@ -111,13 +110,13 @@ fn in_pieces(
     events.pop().map_or_else(|| queue.mark(), Ok)
 }
 
-/// What a copy needs to be recorded.
+/// The queue and command buffer that a copy is recorded into.
 struct Recording<'a> {
     queue: &'a RawQueue,
     commands: vk::CommandBuffer,
 }
 
-/// A batch of one copy between memory and staging memory, with what moves between that and the caller's.
+/// Submits a batch of one copy between memory and staging memory, with the copy between that and the caller's memory.
 fn through_staging(
     queue: &Arc<RawQueue>,
     memory: &Memory,
@@ -143,14 +142,14 @@ fn through_staging(
     queue.flush_own(&mut state)
 }
 
-/// Staging memory, and where the host sees it.
+/// Staging memory, and its host address.
 fn stage(queue: &RawQueue, state: &mut State, bytes: usize) -> Result<(Block, *mut u8)> {
     let block = queue.stage(state, bytes)?;
     match block.host {
         Some(HostAddress(at)) => Ok((block, at.as_ptr())),
         None => {
             block.free(&queue.context().table);
-            Err(Error::unsupported("staging memory", "a driver that maps what it says it maps"))
+            Err(Error::unsupported("staging memory", "a driver that maps host-visible memory"))
         }
     }
 }
@@ -167,8 +166,8 @@ fn copy_now(
     unsafe { queue.context().table.raw().cmd_copy_buffer(*commands, from, to, &regions) };
 }
 
-/// Repeats a pattern: by the driver's own fill where that takes it, else one piece is written and then
-/// doubled.
+/// Fills with a pattern: by the driver's fill if it is one repeated word, otherwise by writing one piece and doubling
+/// it.
 pub(super) fn fill(
     queue: &Arc<RawQueue>,
     memory: &Memory,
@@ -189,7 +188,7 @@ pub(super) fn fill(
     }
 }
 
-/// The word that looks the same when repeated.
+/// The word whose repetition equals the repeated pattern, if there is one.
 fn as_word(pattern: &[u8]) -> Option<u32> {
     let word = [0, 1, 2, 3].map(|i| pattern[i % pattern.len()]);
     let same = (0..4 * pattern.len()).all(|i| pattern[i % pattern.len()] == word[i % 4]);
@@ -213,11 +212,11 @@ fn fill_by_doubling(
     Ok(())
 }
 
-/// A write of bytes that are ours at once.
+/// Writes bytes, which are copied to staging memory at once.
 fn seeded(queue: &Arc<RawQueue>, memory: &Memory, offset: usize, seed: &[u8]) -> Result<()> {
     let target = memory.byte(offset);
     let event = through_staging(queue, memory, seed.len(), |block, staged, recording| {
-        // SAFETY: new staging memory of as many bytes, which no batch uses yet.
+        // SAFETY: staging memory of at least this many bytes, which no batch uses yet.
         unsafe { staged.copy_from_nonoverlapping(seed.as_ptr(), seed.len()) };
         copy_now(recording, (block.buffer, 0), (memory.inner.buffer, target), seed.len());
         (None, None)
@@ -225,7 +224,7 @@ fn seeded(queue: &Arc<RawQueue>, memory: &Memory, offset: usize, seed: &[u8]) ->
     event.map(drop)
 }
 
-/// Copies inside the device.
+/// Copies between two memories of the device.
 pub(super) fn copy(
     queue: &Arc<RawQueue>,
     (from, from_offset): (&Memory, usize),
@@ -239,7 +238,7 @@ pub(super) fn copy(
     })
 }
 
-/// One more command of the batch that is being recorded.
+/// Adds a command to the batch being recorded.
 fn record(
     queue: &Arc<RawQueue>,
     uses: &[&Memory],

@@ -18,46 +18,46 @@ use onebuf_hal::{
 use onebuf_sys::vulkan::vk;
 use std::{collections::VecDeque, fmt, sync::Weak, time::Duration};
 
-/// How long the end of a queue waits for its work.
+/// How long dropping a queue waits for its work.
 const FREE_WAIT: Duration = Duration::from_secs(10);
-/// So many commands are given to the driver before anybody asks.
+/// After this many commands a batch is submitted without a request.
 const MOST_COMMANDS: u32 = 32;
-/// Staging memory that is kept for the next copy.
+/// The number of staging blocks kept for later copies.
 const KEPT_STAGING: usize = 4;
 
-/// What a queue was given so far.
+/// The recorded and submitted work of a queue.
 #[derive(Default)]
 pub(super) struct State {
-    /// Being recorded.
+    /// The batch being recorded.
     pub open: Option<Batch>,
-    /// Recorded, and held back or refused so far.
+    /// Recorded batches that are held back, or that the driver has refused so far.
     backlog: VecDeque<Batch>,
-    /// Given to the driver, in order.
+    /// Submitted batches, in order.
     flying: VecDeque<Batch>,
-    /// What the next batch waits for.
+    /// Points of other queues that the next batch waits for.
     after: Vec<(Arc<Timeline>, u64)>,
     latches: Vec<Arc<Latch>>,
     takes: Vec<vk::Semaphore>,
-    /// Reads of other queues that this one waits for: their bytes come when somebody looks.
+    /// Reads of other queues that this queue waits for. Their bytes are copied to the caller only when a thread checks.
     pub unlanded: Vec<(Weak<RawQueue>, u64)>,
-    /// The value of the newest batch that was recorded.
+    /// The value of the newest recorded batch.
     newest: u64,
     idle: Vec<Slot>,
     staging: Vec<Block>,
 }
 
 impl State {
-    /// The value of the newest batch that was recorded.
+    /// The value of the newest recorded batch.
     pub fn newest(&self) -> u64 {
         self.newest
     }
 
-    /// Whether what comes next has anything to wait for.
+    /// Whether the next batch has anything to wait for.
     fn waits(&self) -> bool {
         !(self.after.is_empty() && self.latches.is_empty() && self.takes.is_empty())
     }
 
-    /// A batch will not be given to the driver: what it waited for, the next one waits for.
+    /// Removes the newest batch, which will not be submitted. The next batch waits for what it waited for.
     fn take_back(&mut self, batch: &mut Batch) {
         self.newest -= 1;
         self.after.append(&mut batch.after);
@@ -66,14 +66,14 @@ impl State {
     }
 }
 
-/// A queue of work. Events and host signals keep it.
+/// A queue of work. Events and host signals keep it alive.
 pub(super) struct RawQueue {
     pub timeline: Arc<Timeline>,
-    /// Which native queue.
+    /// The index of the native queue.
     pub lane: usize,
     pool: vk::CommandPool,
     pub profiling: bool,
-    /// What later work waits for.
+    /// The host signals that later work waits for.
     pub host_signals: HostSignals,
     state: Mutex<State>,
 }
@@ -108,7 +108,7 @@ impl RawQueue {
         lock(&self.state)
     }
 
-    /// The batch that is being recorded, or a new one.
+    /// The batch being recorded, or a new one.
     pub fn open<'s>(&self, state: &'s mut State) -> Result<&'s mut Batch> {
         if state.open.is_none() {
             let context = self.context();
@@ -127,11 +127,11 @@ impl RawQueue {
         state.open.as_mut().ok_or_else(|| Error::invalid("no batch is being recorded"))
     }
 
-    /// Ends what is being recorded. Its work is lost where the driver cannot: whoever asked is told.
+    /// Ends the batch being recorded. If the driver fails, its work is lost, and the caller gets the error.
     fn end(&self, state: &mut State) -> Result<()> {
         let Some(mut batch) = state.open.take() else { return Ok(()) };
         if let Err(why) = batch.end(self.context()) {
-            // Its commands cannot be used any more: they go with their pool.
+            // Its command buffer cannot be used any longer, and is freed with the pool.
             batch.slot.take().into_iter().for_each(|slot| slot.free(self.context()));
             self.recycle(state, &mut batch);
             return Err(why);
@@ -149,7 +149,7 @@ impl RawQueue {
         state.backlog.push_back(batch);
     }
 
-    /// Gives the driver what nothing holds back. What it refuses is kept, and tried again by the next call.
+    /// Submits every batch that nothing holds back. A batch that the driver refuses stays, and the next call tries it again.
     fn submit(&self, state: &mut State) -> Result<()> {
         while let Some(batch) = state.backlog.front().filter(|batch| batch.is_ready()) {
             self.submit_one(batch)?;
@@ -160,7 +160,7 @@ impl RawQueue {
     }
 
     fn submit_one(&self, batch: &Batch) -> Result<()> {
-        // A binary semaphore has no value: what stands in its place is not looked at.
+        // A binary semaphore has no value: the driver ignores this one.
         let binary = |all: &[vk::Semaphore]| all.iter().map(|one| (*one, 0)).collect::<Vec<_>>();
         let after = batch.after.iter().map(|(timeline, value)| (timeline.raw, *value));
         let (semaphores, values): (Vec<_>, Vec<_>) = after.chain(binary(&batch.takes)).unzip();
@@ -180,28 +180,28 @@ impl RawQueue {
         batch.load();
         let Context { driver, table, .. } = &**self.context();
         driver.check(self.context().lane(self.lane, |queue| {
-            // SAFETY: commands that were recorded and are not under way, live semaphores, and no other thread
-            // gives this queue work meanwhile.
+            // SAFETY: commands that were recorded and are not pending, live semaphores, and no other thread
+            // submits to this queue meanwhile.
             driver.post.watch("vkQueueSubmit", || unsafe {
                 table.queue_submit(queue, &[work], vk::Fence::null())
             })
         }))
     }
 
-    /// Ends what is being recorded and gives the driver what it can.
+    /// Ends the batch being recorded, and submits what it can.
     pub fn flush(&self, state: &mut State) -> Result<()> {
         self.end(state)?;
         self.submit(state)
     }
 
-    /// The same when there is enough for a batch.
+    /// Flushes if the batch being recorded is full.
     pub fn flush_if_full(&self, state: &mut State) -> Result<()> {
         let full = state.open.as_ref().is_some_and(|batch| batch.commands >= MOST_COMMANDS);
         if full { self.flush(state) } else { Ok(()) }
     }
 
-    /// A batch of the one thing that was recorded since the last `flush`: where it is refused it is taken back, as the
-    /// caller's memory is only theirs to give while we say so.
+    /// Submits the one command recorded since the last `flush`. If the driver refuses it, the batch is removed, because the
+    /// caller's memory is valid only until the error is returned.
     pub fn flush_own(self: &Arc<Self>, state: &mut State) -> Result<Event> {
         self.end(state)?;
         let value = state.newest;
@@ -217,18 +217,18 @@ impl RawQueue {
         }
     }
 
-    /// Submits what a host signal held back; whether that was anything.
+    /// Submits batches that a host signal held back. Returns whether there were any.
     pub fn pump(&self) -> bool {
         let mut state = self.lock();
         let before = state.backlog.len();
         if let Err(why) = self.submit(&mut state) {
-            // It stays, and whoever asks this queue next is told.
+            // The batch stays, and the next caller of this queue gets the error.
             tracing::warn!(device = %self.driver().info.name, "{why}");
         }
         state.backlog.len() < before
     }
 
-    /// An event behind everything so far.
+    /// Returns an event after all work so far.
     pub fn mark(self: &Arc<Self>) -> Result<Event> {
         let mut state = self.lock();
         self.end(&mut state)?;
@@ -241,7 +241,7 @@ impl RawQueue {
         Ok(Event::new(self.clone(), value, None))
     }
 
-    /// Makes later work wait for that of another queue.
+    /// Makes later work wait for an event of another queue.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         event.check_host_signals()?;
         if std::ptr::eq(&*event.queue, self) || event.is_reached()? {
@@ -266,8 +266,8 @@ impl RawQueue {
         Ok(())
     }
 
-    /// Signals a semaphore behind everything so far. Refused while that is held back here: nobody else could tell whether the
-    /// signal is on its way.
+    /// Signals a semaphore after all work so far. Refused while that work is held back here, because other APIs could not know
+    /// whether the signal is pending.
     pub fn signal(&self, semaphore: vk::Semaphore) -> Result<()> {
         let mut state = self.lock();
         self.flush(&mut state)?;
@@ -281,7 +281,7 @@ impl RawQueue {
         )))
     }
 
-    /// Makes later work wait on a semaphore whose signal is on its way.
+    /// Makes later work wait for a semaphore whose signal is pending.
     pub fn take(&self, semaphore: vk::Semaphore) -> Result<()> {
         let mut state = self.lock();
         self.flush(&mut state)?;
@@ -289,7 +289,7 @@ impl RawQueue {
         Ok(())
     }
 
-    /// The call that these batches are of failed: the caller's memory is not ours any more.
+    /// Drops the copies of batches from `since` on, because their call failed and the caller's memory is no longer valid.
     pub fn forget_callers(&self, since: u64) {
         let mut state = self.lock();
         let State { flying, backlog, .. } = &mut *state;
@@ -299,14 +299,14 @@ impl RawQueue {
         }
     }
 
-    /// Whether bytes are still to come to a caller's memory from work up to there.
+    /// Whether work up to `value` still has to copy bytes to a caller's memory.
     fn lands_before(&self, value: u64) -> bool {
         let state = self.lock();
         let batches = state.flying.iter().chain(&state.backlog);
         batches.into_iter().any(|batch| batch.value <= value && !batch.landings.is_empty())
     }
 
-    /// Lets go of what finished batches used, after their bytes have landed.
+    /// Completes finished batches: copies their bytes to the callers, then releases what they used.
     pub fn sweep(&self) {
         let mut done = Vec::new();
         let mut state = self.lock();
@@ -315,17 +315,17 @@ impl RawQueue {
                 break;
             }
             let Some(mut batch) = state.flying.pop_front() else { break };
-            // Under the lock: nobody is told before the bytes are there.
+            // Under the lock, so that no thread sees the batch as done before its bytes are copied.
             batch.land(self.context());
             self.recycle(&mut state, &mut batch);
             done.push(batch);
         }
         drop(state);
-        // Not under the lock: what goes here may be anything that memory was imported from.
+        // Not under the lock: this may drop the owner of any imported memory.
         drop(done);
     }
 
-    /// Takes back what can be used again.
+    /// Keeps the slot and the staging memory for reuse.
     fn recycle(&self, state: &mut State, batch: &mut Batch) {
         state.idle.extend(batch.slot.take());
         for block in batch.staging.drain(..) {
@@ -336,27 +336,27 @@ impl RawQueue {
         }
     }
 
-    /// Mapped memory of ours for so many bytes, which goes with the batch that is being recorded.
+    /// Returns mapped staging memory of at least `bytes`, for the batch being recorded.
     pub fn stage(&self, state: &mut State, bytes: usize) -> Result<Block> {
         let fits = state.staging.iter().position(|block| block.bytes >= bytes as u64);
         if let Some(kept) = fits {
             return Ok(state.staging.swap_remove(kept));
         }
         let Context { driver, table, .. } = &**self.context();
-        // All but one are too small; the next copy is likely as large as this one.
+        // All kept blocks are too small, and the next copy is probably as large as this one.
         state.staging.drain(..).for_each(|block| block.free(table));
         let made = Block::new(table, driver, bytes, BlockKind::Mapped(HostAccess::ReadWrite));
         made.map_err(|trouble| trouble.error(driver, bytes))
     }
 
-    /// What the driver refused is tried again by whoever wants its end, whichever queue it is held back by.
+    /// Retries submission on every queue of the device if the driver does not have the work up to `value` yet.
     pub fn urge(&self, value: u64) {
         if !self.timeline.is_submitted(value) {
             self.context().pump();
         }
     }
 
-    /// Waits for work up to there, and for its bytes.
+    /// Waits for work up to `value`, and for its copies. Returns false at the timeout.
     pub fn wait(&self, value: u64, timeout: Duration) -> Result<bool> {
         self.urge(value);
         let reached = self.timeline.wait(value, timeout)?;
@@ -366,12 +366,12 @@ impl RawQueue {
         Ok(reached)
     }
 
-    /// Gives the driver all that there is and waits for it; whether it came to its end.
+    /// Submits all work and waits for it. Returns whether it has ended.
     fn drain(&self, state: &mut State) -> bool {
         let given = self.flush(state).or_else(|_| self.flush(state));
         let known = given.is_ok() && state.backlog.is_empty();
         let last = state.flying.back().map_or(0, |batch| batch.value);
-        // Asked again, as a leak is worse than a question.
+        // Retried after an error, because giving up leaks the queue.
         let waited = self.timeline.wait(last, FREE_WAIT);
         let ended = match waited.or_else(|_| self.timeline.wait(last, FREE_WAIT)) {
             Ok(reached) => reached,
@@ -394,14 +394,14 @@ impl Drop for RawQueue {
         }
         let context = self.context().clone();
         let State { open, backlog, flying, mut idle, mut staging, .. } = state;
-        // Nobody is left who could be told that bytes have landed.
+        // The bytes of reads are not copied: there is no event left to report them.
         for mut batch in open.into_iter().chain(backlog).chain(flying) {
             idle.extend(batch.slot.take());
             staging.append(&mut batch.staging);
         }
         idle.into_iter().for_each(|slot| slot.free(&context));
         staging.into_iter().for_each(|block| block.free(&context.table));
-        // SAFETY: made by `new`, destroyed once, with no command under way.
+        // SAFETY: created by `new`, destroyed once, with no command pending.
         unsafe { context.table.destroy_command_pool(self.pool) };
     }
 }

@@ -1,6 +1,6 @@
-//! The library's front: the list of backends, and each API's foreign objects on a hub.
+//! The list of backends, and the entry points that discover devices with it.
 //!
-//! This is the only module above `hal` that names backends.
+//! Only this module and `foreign` name backends.
 //!
 //! # Safety
 //! The listed backends belong to this project and fulfil the contract of [`Backend`].

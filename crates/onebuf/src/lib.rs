@@ -1,31 +1,30 @@
 //! One buffer, every compute API.
 //!
 //! A program allocates a [`Buffer`] once and uses it from CPU code, OpenCL (every platform on the machine), CUDA,
-//! HIP, OpenGL and Vulkan. No bytes are copied where the machine allows it; the right fence is waited on without being
-//! asked; and both can be proven: the [`Ledger`] counts every byte moved, the [`doctor`] tries every
-//! route.
+//! HIP, OpenGL and Vulkan. No bytes are copied where the machine allows it. The library waits for the right fence
+//! automatically. Both can be verified: the [`Ledger`] counts every byte moved, and the [`doctor`] tests every route.
 //!
 //! ```text
 //!   hub ── device ── queue ─┐
 //!    │                      ├─ view: "this queue reads (or writes) this buffer now"
-//!    └──── buffer ──────────┘        taken: release → fence → acquire.   dropped: position noted.
+//!    └──── buffer ──────────┘        taken: release → fence → acquire.   dropped: queue point recorded.
 //!            │
-//!          plan: where it is allocated, by which route each device sees it, by which sync_method they sync
+//!          plan: home, memory kind, and a route and a sync method for each device
 //! ```
 //!
-//! # Twenty lines
+//! # Example
 //!
 //! ```
 //! use onebuf::{Access, Signature, Source, args};
 //!
 //! # fn main() -> onebuf::Result<()> {
-//! let hub = onebuf::discover()?;                       // a missing API is a fact, not an error
+//! let hub = onebuf::discover()?;                       // a missing API is not an error
 //! let host = hub.host();
 //! let signal = hub.buffer::<f32>(1024).shared_with([&host]).build()?;
-//! signal.write(&vec![1.0; 1024])?;                     // counted as asked for
+//! signal.write(&vec![1.0; 1024])?;                     // counted as a requested copy
 //!
 //! let twice = Source::opencl_c("kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }")
-//!     .with_native("twice", |args| {                   // the same for the CPU
+//!     .with_native("twice", |args| {                   // the same kernel for the CPU
 //!         args.slice_mut::<f32>(0)?.iter_mut().for_each(|x| *x *= 2.0);
 //!         Ok(())
 //!     });
@@ -46,18 +45,18 @@
 //! Replace `hub.host()` by `hub.device("opencl:0")?` and nothing else changes; name several devices in
 //! `shared_with`, and they take turns on the same bytes.
 //!
-//! # Does, does not
+//! # Scope
 //!
 //! Linux; buffers, not images; the host, OpenCL 1.1 to 3.1, CUDA, HIP, OpenGL (through EGL) and Vulkan (1.2 and
 //! newer), each found at run time. A route is used when an experiment on this machine has proven it, or when the API's
-//! contract guarantees it; see [`doctor`]. Copies that nobody asked for are counted, and refused under
-//! [`CopyPolicy::Forbid`].
+//! contract guarantees it; see [`doctor`]. Implied copies are counted, and refused under [`CopyPolicy::Forbid`].
 //!
 //! # Where to read on
 //!
-//! [`Hub`], [`BufferBuilder`] and [`Queue::launch`] are the way in; [`Buffer::sub_buffer`] for regions,
-//! [`Device::queue_with`] for other queues, [`Pool`] for buffers that come again, [`pipeline`] for frames that come without pause, [`peer`] for two processes, [`trace`] for what happened when. [`plan::plan`] chooses, as a pure
-//! function of a [`topology::Topology`]. [`fake`] has a device that exists only for tests.
+//! [`Hub`], [`BufferBuilder`] and [`Queue::launch`] are the way in. See [`Buffer::sub_buffer`] for regions,
+//! [`Device::queue_with`] for other kinds of queue, [`Pool`] for buffers that are created repeatedly, [`pipeline`] for
+//! continuous streams of frames, [`peer`] for two processes, and [`trace`] for recorded events. [`plan::plan`] chooses routes
+//! as a pure function of a [`topology::Topology`]. [`fake`] has a device for tests.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What failed is told, once, to whoever waits; what was refused changed nothing.
+//! A failure is reported once, to a caller that waits for the work. A refused call changes nothing.
 #![cfg(not(onebuf_shuttle))]
 
 use onebuf::{
@@ -45,7 +45,7 @@ fn a_launchs_own_fence_tells_of_its_failure_whatever_was_waited_for_since() {
         let view = buffer.write_on(&queue).unwrap();
         let fence = queue.launch_fenced(&bad(&device), [1], args![view]).unwrap();
         fence.wait(SOON).unwrap_err();
-        // From here on the queue is free of it.
+        // The queue has reported the failure, and can be used again.
         queue.finish().unwrap();
         fence.wait(SOON).unwrap_err();
         fence.is_done().unwrap_err();
@@ -69,7 +69,7 @@ fn asking_how_busy_queues_are_takes_no_failure_away() {
     let queues = device.queues(1, QueueSpec::default()).unwrap();
     let queue = queues.round_robin();
     queue.launch(&bad(&device), [1], args![buffer.write_on(&queue).unwrap()]).unwrap();
-    // One of these comes after the work has failed, on all but the slowest machine.
+    // At least one of these calls comes after the work has failed, on all but the slowest machines.
     for _ in 0..50 {
         queues.least_busy();
         std::thread::yield_now();
@@ -78,7 +78,7 @@ fn asking_how_busy_queues_are_takes_no_failure_away() {
     queues.finish().unwrap();
 }
 
-/// Two fakes with a copy each; the newest contents, all twos, are on the second.
+/// Two fake devices with separate replicas. The second one has the newest contents, all twos.
 fn staged(probe: &Arc<Probe>) -> (Kernel, Queue, Buffer<u32>) {
     let first = FakeConfig { probe: Some(probe.clone()), ..FakeConfig::default() };
     let hub = hub_of([first, FakeConfig::default()]);
@@ -138,7 +138,7 @@ fn memory_of_the_callers_is_one_buffers() {
     let hub = hub_of([FakeConfig::default()]);
     let page = Arc::new(Page([7; 1024]));
     let pointer = NonNull::from(&page.0).cast::<u32>();
-    // SAFETY: nobody looks at the page but through buffers, which keep it.
+    // SAFETY: the page is accessed only through buffers, which keep it alive.
     let builder = || unsafe { hub.buffer::<u32>(1024).host_memory(pointer, page.clone()) };
     let first = builder();
     first.clone().build().unwrap_err();
@@ -153,7 +153,7 @@ fn a_host_that_must_keep_away_does_not_copy_either() {
     let device = hub.device("fake:0").unwrap();
     let builder = hub.buffer::<u32>(64).shared_with([&device]).init(vec![7; 64]);
     let hidden = builder.clone().host_access(HostAccess::None).build().unwrap();
-    // Inside the device it needs no host; one that overlaps by much goes through it, and must not.
+    // A move inside the device needs no host. A move with a large overlap goes through the host, which has no access.
     hidden.copy_from(32, &hidden, ..32).unwrap();
     assert!(matches!(hidden.copy_from(1, &hidden, ..63), Err(Error::InvalidArgument(_))));
     let read_only = builder.host_access(HostAccess::Read);

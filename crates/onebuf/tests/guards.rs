@@ -1,11 +1,11 @@
-//! What several guards at once may and may not do, on a device that keeps its memory apart.
+//! What several concurrent guards may and may not do, on a device with separate memory.
 
 use onebuf::{
     Access, Buffer, CopyPolicy, Error, Hub, Kernel, MemoryKind, Queue, Result, RouteKind,
     Signature, Source, args,
     doctor::Verdicts,
     fake::{Delay, FakeConfig, Sharing},
-    topology::{State, Verdict},
+    topology::{Verdict, VerdictState},
 };
 use std::{
     future::Future,
@@ -30,7 +30,7 @@ fn add_one(queue: &Queue) -> Kernel {
         Ok(())
     });
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
-    // SAFETY: it touches the elements it is given, and no others.
+    // SAFETY: the kernel accesses only the elements it is given.
     unsafe { queue.device().program(&source).unwrap().kernel("add_one", signature).unwrap() }
 }
 
@@ -102,7 +102,7 @@ fn a_fence_tells_of_its_own_work_and_not_of_later_work() {
     let mut fence = pin!(queue.fence());
     assert!(fence.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
 
-    // Later work, marked by somebody else's question, must not take the fence along.
+    // Later work must not delay the fence, even if another fence has requested an event behind it.
     for _ in 0..20 {
         launch(&buffer, &queue, &kernel).unwrap();
     }
@@ -138,8 +138,11 @@ fn a_refuted_map_is_not_used() {
     let nodes = hub.topology().nodes().to_vec();
     let mut verdicts = Verdicts::default();
     for kind in [RouteKind::HostPointer, RouteKind::SvmPointer] {
-        let verdict =
-            Verdict { state: State::Refuted, why: "for a test".into(), ..Default::default() };
+        let verdict = Verdict {
+            state: VerdictState::Refuted,
+            why: "for a test".into(),
+            ..Default::default()
+        };
         verdicts.insert(&nodes[1], &nodes[0], kind, verdict);
     }
     let builder = onebuf::builder()
@@ -153,7 +156,7 @@ fn a_refuted_map_is_not_used() {
         hub.buffer::<u32>(64).shared_with([&device]).memory_kind(memory_kind).build().unwrap();
     buffer.map_mut().unwrap().fill(3);
     assert_eq!(buffer.to_vec().unwrap(), [3; 64]);
-    // Down and up again: a copy each way, counted.
+    // One counted copy in each direction.
     assert_eq!(hub.ledger().implied_bytes(), 2 * 64 * 4);
 }
 

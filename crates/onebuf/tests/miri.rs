@@ -1,5 +1,5 @@
-//! What has no foreign calls, through the public types: run by miri, which finds undefined behaviour,
-//! and as a plain test everywhere. Sizes are tiny, since miri is slow.
+//! Code without foreign calls, through the public types: run by miri, which detects undefined behaviour,
+//! and as a plain test elsewhere. Sizes are tiny, since miri is slow.
 #![cfg(not(onebuf_shuttle))]
 
 use onebuf::{
@@ -19,7 +19,7 @@ fn hub(fakes: &[Sharing]) -> Hub {
     fakes.iter().map(fake).fold(builder, |builder, fake| builder.fake(fake)).build().unwrap()
 }
 
-/// A kernel of one buffer of words, on a queue of its own.
+/// A kernel with one buffer of words, and a queue for it.
 fn kernel(
     hub: &Hub,
     device: &str,
@@ -131,7 +131,7 @@ fn patiently<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
     }
 }
 
-/// Small values are kept in place and large ones on the heap; neither need be aligned on the way.
+/// Small values are stored inline and large ones on the heap. Neither need be aligned.
 #[test]
 fn arguments_arrive_as_they_were_given() {
     let hub = hub(&[]);

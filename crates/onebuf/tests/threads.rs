@@ -1,5 +1,4 @@
-//! What may move between threads, and what they may share: the facts, and `docs/threads.md` held
-//! against them.
+//! The types that can move between threads or be shared by them, and the check that `docs/threads.md` agrees.
 #![cfg(not(onebuf_shuttle))]
 
 use onebuf::{
@@ -13,7 +12,7 @@ use onebuf::{
 };
 use std::{collections::BTreeMap, fs, path::Path};
 
-/// Whether a type has an auto trait. An inherent constant, where there is one, hides the trait's.
+/// Whether a type has an auto trait. The inherent constant, if it applies, hides the trait's.
 macro_rules! is {
     ($type:ty: $bound:ident) => {{
         #[allow(dead_code)]
@@ -31,7 +30,7 @@ macro_rules! is {
     }};
 }
 
-/// Each type by the name it has in the table, and whether it is `Send` and `Sync`.
+/// Each type by its name in the table, and whether it is `Send` and `Sync`.
 macro_rules! facts {
     ($($name:literal: $type:ty),* $(,)?) => {
         [$(($name, is!($type: Send), is!($type: Sync))),*]
@@ -71,7 +70,7 @@ const FACTS: [(&str, bool, bool); 30] = facts! {
     "Error": Error,
 };
 
-/// These can be relied on: a change here breaks callers.
+/// Callers rely on these: a change here is a breaking change.
 #[test]
 fn everything_but_a_kernels_arguments_is_send_and_sync() {
     for (name, send, sync) in FACTS {
@@ -84,13 +83,13 @@ fn everything_but_a_kernels_arguments_is_send_and_sync() {
     }
 }
 
-/// An element type decides for its buffer: one that is neither makes a buffer that is neither.
+/// Buffers inherit the element type's `Send` and `Sync`.
 #[test]
 fn elements_decide_for_their_buffers() {
     #[derive(Clone, Copy)]
     #[repr(transparent)]
     struct Rooted(#[allow(dead_code)] u32, std::marker::PhantomData<*const ()>);
-    // SAFETY: a number beside nothing; all bits are valid.
+    // SAFETY: a number and a zero-sized marker; all bits are valid.
     unsafe impl onebuf::bytemuck::Zeroable for Rooted {}
     // SAFETY: as above; no padding.
     unsafe impl onebuf::bytemuck::Pod for Rooted {}

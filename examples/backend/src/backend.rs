@@ -1,4 +1,4 @@
-//! The search for devices: there is always one, and nothing is loaded.
+//! Device discovery: there is always one device, and no library is loaded.
 
 #![allow(unsafe_code)] // See the head of `lib.rs`.
 
@@ -6,11 +6,11 @@ use crate::{API, device::ToyDevice, event::ToyEvent, memory::ToyMemory, program,
 use onebuf_hal::{Api, Backend, Discovered, Search, Unavailable, typed};
 use std::sync::Arc;
 
-/// One device in software.
+/// A backend with one software device.
 #[derive(Clone, Copy, Debug)]
 pub struct ToyBackend;
 
-// SAFETY: bytes stay while a command holds them, and an event is complete when its work is over.
+// SAFETY: commands keep their bytes alive, and an event completes only after its work has ended.
 unsafe impl Backend for ToyBackend {
     fn api(&self) -> Api {
         API
@@ -22,7 +22,7 @@ unsafe impl Backend for ToyBackend {
     }
 }
 
-/// The types of this backend's objects: `onebuf_hal::dynamic` turns them into the objects that the core uses.
+/// Names the types of this backend; `onebuf_hal::dynamic` wraps them in the object-safe traits that the core uses.
 impl typed::ApiTypes for ToyBackend {
     type Device = ToyDevice;
     type Memory = ToyMemory;

@@ -1,4 +1,4 @@
-//! What the device can do, as data, and where its memory, queues and programs come from. Arguments were checked before.
+//! The device: its capabilities as data, and its memory, queues and programs. Callers have checked the arguments.
 
 #![allow(unsafe_code)] // See the head of `lib.rs`.
 
@@ -11,11 +11,11 @@ use onebuf_hal::{
 };
 use std::sync::Arc;
 
-/// A device in software.
+/// A software device.
 #[derive(Debug)]
 pub struct ToyDevice(Arc<Facts>);
 
-/// What its memory and queues know of it.
+/// The device's data, shared with its memory and queues.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub info: DeviceInfo,
@@ -35,7 +35,7 @@ impl ToyDevice {
             physical: PhysicalId::default(),
             memory_bytes: 1 << 30,
             extensions: Vec::new(),
-            // The planner believes what is said here; what is not said is not there.
+            // The planner relies on these values; a capability that is not listed is treated as missing.
             caps: Caps {
                 memory_kinds: vec![MemoryKind::Device],
                 imports_host_pages: true,
@@ -52,7 +52,7 @@ impl ToyDevice {
     }
 }
 
-// SAFETY: memory is as long as was asked for, and imported pages keep their owner.
+// SAFETY: memory has the requested size, and imported pages keep their owner alive.
 unsafe impl TypedDevice for ToyDevice {
     type Types = ToyBackend;
 

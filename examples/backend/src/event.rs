@@ -1,4 +1,4 @@
-//! Points in a queue.
+//! Events: points in a queue that can be waited for.
 
 #![allow(unsafe_code)] // See the head of `lib.rs`.
 
@@ -7,14 +7,14 @@ use onebuf_hal::{Callback, Domain, Error, Event, Profile, Result, locks::lock};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Something that its queue completes once and that many wait for.
+/// An event that its queue completes once and any number of threads can wait for.
 #[derive(Clone, Debug)]
 pub struct ToyEvent {
     domain: Domain,
     end: Arc<(Mutex<Option<End>>, Condvar)>,
 }
 
-/// How its work ended, and when that ran where the queue was opened for profiling.
+/// The result of the event's work, and its times if the queue was opened for profiling.
 type End = (Result<()>, Option<Profile>);
 
 impl ToyEvent {
@@ -28,7 +28,7 @@ impl ToyEvent {
     }
 }
 
-// SAFETY: it is completed once, when its work and everything before it is over.
+// SAFETY: the event is completed once, after its work and all earlier work of the queue has ended.
 unsafe impl Event for ToyEvent {
     fn domain(&self) -> Domain {
         self.domain

@@ -1,5 +1,5 @@
-//! A complete backend: a device in software, with memory of its own and a thread for each queue. It is the template for new
-//! backends; CONTRIBUTING.md walks through it file by file.
+//! A complete backend: a software device with its own memory and one thread for each queue. It is the template for new
+//! backends; CONTRIBUTING.md explains it file by file.
 //!
 //! ```
 //! // SAFETY: the backend keeps to the contract of `onebuf_hal::Backend`.
@@ -12,10 +12,10 @@
 //! ```
 //!
 //! # Safety
-//! Memory is as long as was asked for, and is there while its owner lives, which each memory and each command holds. A command
-//! stays in a range that was checked when it was made. An event is completed once, when its work and everything before it is over.
-//! Nobody else uses the bytes in conflict meanwhile, and the host's memory of `read` and `write` stays: by the contracts of
-//! `onebuf_hal`, both are the caller's part.
+//! Memory has the requested size and exists while its owner lives; each memory and each command holds the owner. A command
+//! stays within a range that was checked when it was created. An event is completed once, after its work and all earlier work
+//! has ended. By the contracts of `onebuf_hal`, the caller prevents conflicting use of the bytes, and keeps the host memory of
+//! `read` and `write` alive, until then.
 
 #![deny(unsafe_code)]
 
@@ -31,5 +31,5 @@ pub use backend::ToyBackend;
 /// The name of this backend in device ids: `toy:0`.
 pub const API: onebuf_hal::Api = onebuf_hal::Api("toy");
 
-/// A cache line: where memory of this device begins, and regions of it.
+/// A cache line: the alignment of this device's memory and of its sub-buffers.
 const ALIGN_BYTES: usize = 64;

@@ -1,4 +1,4 @@
-//! Memory of the device, which the host does not see; and host pages, which kernels use where they lie.
+//! Device memory, which the host cannot access, and imported host pages, which kernels use in place.
 
 #![allow(unsafe_code)] // See the head of `lib.rs`.
 
@@ -13,20 +13,20 @@ use std::{ptr::NonNull, sync::Arc};
 #[repr(align(64))]
 struct Line([u8; ALIGN_BYTES]);
 
-/// A memory, or a part of one.
+/// A memory object, or a region of one.
 #[derive(Clone, Debug)]
 pub struct ToyMemory {
     device: Arc<Facts>,
-    /// The bytes and what keeps them. From now on only commands of queues touch them.
+    /// The bytes and their owner. Only commands of queues access them.
     range: HostRange,
-    /// `Device` for our own, `HostPages` for imported ones.
+    /// `Device` for allocated memory, `HostPages` for imported memory.
     kind: MemoryKind,
     access: Access,
     is_part: bool,
 }
 
 impl ToyMemory {
-    /// Fresh memory holds something, so that nobody relies on zeroes. None where there is not enough.
+    /// Allocates memory, filled with a pattern so that no caller relies on zeroes. `None` if there is not enough.
     pub(crate) fn allocate(device: &Arc<Facts>, spec: &AllocSpec, from: &[u8]) -> Option<Self> {
         let (count, mut lines) = (spec.bytes.div_ceil(ALIGN_BYTES), Vec::new());
         lines.try_reserve_exact(count).ok()?;
@@ -44,7 +44,7 @@ impl ToyMemory {
         Self { device, range, kind, access, is_part: false }
     }
 
-    /// Some of the bytes, for a command to keep.
+    /// Returns a region that a command can own.
     pub(crate) fn cut(&self, offset: usize, bytes: usize) -> Result<Self> {
         Ok(Self { range: self.range.part(offset, bytes)?, is_part: true, ..self.clone() })
     }
@@ -54,7 +54,7 @@ impl ToyMemory {
     }
 }
 
-// SAFETY: the range is there while its owner lives, which this holds.
+// SAFETY: the range is valid while its owner lives, and this value holds the owner.
 unsafe impl TypedMemory for ToyMemory {
     type Types = ToyBackend;
 
@@ -78,7 +78,7 @@ unsafe impl TypedMemory for ToyMemory {
         self.access
     }
 
-    /// Two memories may be of the same pages: all of the process's memory is one allocation.
+    /// Two memory objects may share pages, so all memory of the process counts as one allocation.
     fn part(&self) -> AllocationPart {
         let start = self.range.pointer.addr().get();
         AllocationPart { allocation: 0, start, is_region: self.is_part }

@@ -1,10 +1,10 @@
-//! Kernels: functions of this process, which `native` finds in a source. A driver's backend compiles a text of the source here, and
-//! has types of its own that implement `onebuf_hal::Program` and `onebuf_hal::Kernel`.
+//! Kernels: functions of this process, which `native` finds in a source. A backend for a driver compiles the source here and
+//! has its own types that implement `onebuf_hal::Program` and `onebuf_hal::Kernel`.
 
 use onebuf_hal::native::{NativeCode, NativeProgram};
 
 /// The native kernels of a source.
 pub type ToyProgram = NativeProgram;
 
-/// One of them.
+/// One native kernel.
 pub type ToyKernel = NativeCode;

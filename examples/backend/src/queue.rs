@@ -1,4 +1,4 @@
-//! A queue: each call sends a command that owns all it needs; one thread runs them in order.
+//! A queue: each call sends a command that owns everything it uses; one thread runs the commands in order.
 
 #![allow(unsafe_code)] // See the head of `lib.rs`.
 
@@ -13,13 +13,13 @@ use std::sync::{Arc, atomic::AtomicPtr, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a command waits for events of other queues.
+/// The longest time that a command waits for events of other queues.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// What a command does, on the queue's thread.
+/// The work of a command, run on the queue's thread.
 type Work = Box<dyn FnOnce() -> Result<()> + Send>;
 
-/// What the thread does next: waits for events, works, and completes an event.
+/// One command: the thread waits for `after`, does the work, and completes the event.
 struct Command {
     queued: Instant,
     after: Vec<Arc<dyn Event>>,
@@ -27,14 +27,14 @@ struct Command {
     event: ToyEvent,
 }
 
-/// An in-order queue with a thread of its own, which ends when the queue is dropped and its work is done.
+/// An in-order queue with its own thread, which ends after the queue is dropped and its work is done.
 #[derive(Debug)]
 pub struct ToyQueue {
     device: Arc<Facts>,
     commands: mpsc::Sender<Command>,
 }
 
-/// After a command that failed the queue is lost: everything behind it fails, too.
+/// The queue's thread. After a command fails, every later command fails too.
 fn run(commands: mpsc::Receiver<Command>, profiling: bool) {
     let clock = Instant::now();
     let ns = |at: Instant| at.saturating_duration_since(clock).as_nanos() as u64;
@@ -79,7 +79,7 @@ impl ToyQueue {
     }
 }
 
-/// What calls return: an event that tells of the work's end, or nothing.
+/// Results of calls: `Told` is the work's event, `Done` has no value.
 type Told = Result<ToyEvent>;
 type Done = Result<()>;
 
@@ -100,25 +100,25 @@ unsafe impl TypedQueue for ToyQueue {
     }
 
     fn wait_for(&self, events: Events<'_, Self>) -> Done {
-        events.iter().try_for_each(|event| event.map(drop))?; // of this domain, all of them
+        events.iter().try_for_each(|event| event.map(drop))?; // checks that all are of this domain
         self.send(events.untyped(), Box::new(|| Ok(()))).map(drop)
     }
 
     unsafe fn read(&self, from: &ToyMemory, offset: usize, into: *mut u8, bytes: usize) -> Told {
         let (from, into) = (from.cut(offset, bytes)?, AtomicPtr::new(into));
-        // SAFETY: the part has so many bytes, and the caller vouches for as many.
+        // SAFETY: the region has that many bytes, and the caller vouches for as many at `into`.
         self.transfer(move || unsafe { from.pointer().as_ptr().copy_to(into.into_inner(), bytes) })
     }
 
     unsafe fn write(&self, to: &ToyMemory, offset: usize, from: *const u8, bytes: usize) -> Told {
         let (to, from) = (to.cut(offset, bytes)?, AtomicPtr::new(from.cast_mut()));
-        // SAFETY: the part has so many bytes, and the caller vouches for as many.
+        // SAFETY: the region has that many bytes, and the caller vouches for as many at `from`.
         self.transfer(move || unsafe { to.pointer().as_ptr().copy_from(from.into_inner(), bytes) })
     }
 
     unsafe fn fill(&self, memory: &ToyMemory, offset: usize, bytes: usize, pattern: &[u8]) -> Done {
         let (to, pattern) = (memory.cut(offset, bytes)?, pattern.to_vec());
-        // SAFETY: the part has so many bytes, and the pattern is the command's own.
+        // SAFETY: the region has that many bytes, and the command owns the pattern.
         self.transfer(move || unsafe { native::fill(to.pointer(), bytes, &pattern) }).map(drop)
     }
 
@@ -129,7 +129,7 @@ unsafe impl TypedQueue for ToyQueue {
         bytes: usize,
     ) -> Done {
         let (from, to) = (from.0.cut(from.1, bytes)?, to.0.cut(to.1, bytes)?);
-        // SAFETY: both parts have so many bytes.
+        // SAFETY: both regions have that many bytes.
         self.transfer(move || unsafe { to.pointer().copy_from(from.pointer(), bytes) }).map(drop)
     }
 
@@ -144,7 +144,7 @@ unsafe impl TypedQueue for ToyQueue {
         kernel.check(grid)?;
         let args = args.iter().map(|arg| OwnedArg::new(arg?));
         let (code, grid, args) = (kernel.clone(), *grid, args.collect::<Result<Vec<_>>>()?);
-        // SAFETY: `args` keeps the memory, of which the caller holds views as the accesses say.
+        // SAFETY: `args` keeps the memory alive, and the caller holds views of it with the declared access.
         let work = move || unsafe {
             code.run(&grid, &args.iter().map(OwnedArg::native).collect::<Vec<_>>())
         };
@@ -152,7 +152,7 @@ unsafe impl TypedQueue for ToyQueue {
     }
 }
 
-/// A kernel's argument as a command keeps it; of memory, whether it is written.
+/// A kernel argument that a command owns; for memory, whether the kernel writes it.
 enum OwnedArg {
     Memory(ToyMemory, bool),
     Bytes(Box<[u8]>),

@@ -1,10 +1,10 @@
-//! The conformance suite on the toy alone, on the host alone, and on both pairs of them.
+//! Runs the conformance suite on the toy alone, on the host alone, and on both ordered pairs.
 
 use onebuf::HubBuilder;
 use onebuf_conformance::{Options, note, run};
 use onebuf_toy::ToyBackend;
 
-/// The host and the toy. No verdicts: nothing was tried yet.
+/// A hub with the host and the toy, without verdicts.
 fn hub() -> HubBuilder {
     let builder = onebuf::builder().only(["host"]).verdicts(Default::default());
     // SAFETY: the backend keeps to the contract of `onebuf_hal::Backend`.

@@ -1,7 +1,7 @@
-//! The control of the suite: a device that does one thing wrong is found out, and named.
+//! Tests the suite itself: it must detect a device with one defect, and name it.
 //!
 //! # Safety
-//! The toy with one call changed. No lie here lets commands use bytes that are not theirs.
+//! Each device is the toy with one call changed. No defect makes a command access bytes outside its ranges.
 
 use onebuf::HubBuilder;
 use onebuf_conformance::{Options, note, run};
@@ -23,20 +23,20 @@ use std::{
 
 const PAGE: usize = 4096;
 
-/// What the device does wrong.
+/// The device's defect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Lie {
-    /// A write of several pages leaves the last one out.
+    /// A write of several pages omits the last one.
     LastPage,
     /// Every tenth kernel does not run.
     LostLaunch,
-    /// A copy begins a word too late.
+    /// A copy starts one word too late.
     ShiftedCopy,
-    /// A fill has another first byte.
+    /// A fill writes a different first byte.
     OtherPattern,
-    /// A queue does not wait for another's event.
+    /// A queue does not wait for another queue's event.
     NoWait,
-    /// Nothing: the control of the control.
+    /// No defect: the suite must pass.
     None,
 }
 
@@ -49,7 +49,7 @@ struct LyingDevice(Arc<dyn Device>, Lie);
 #[derive(Debug)]
 struct LyingQueue(Arc<dyn Queue>, Lie, AtomicU32);
 
-// SAFETY: the toy keeps to the contract, and lies only leave work out.
+// SAFETY: the toy meets the contract, and the defects only omit work.
 unsafe impl Backend for Liar {
     fn api(&self) -> Api {
         API
@@ -62,7 +62,7 @@ unsafe impl Backend for Liar {
     }
 }
 
-/// Methods that only pass the call on to the toy.
+/// Defines methods that forward the call to the toy.
 macro_rules! passed_on {
     ($(fn $name:ident(&self $(, $arg:ident: $type:ty)*) $(-> $out:ty)?;)*) => {
         $(fn $name(&self $(, $arg: $type)*) $(-> $out)? {
@@ -106,7 +106,7 @@ unsafe impl Device for LyingDevice {
     }
 }
 
-// SAFETY: the toy keeps to the contract, and lies only leave work out.
+// SAFETY: the toy meets the contract, and the defects only omit work.
 unsafe impl Queue for LyingQueue {
     passed_on! {
         fn domain(&self) -> Domain;
@@ -140,7 +140,7 @@ unsafe impl Queue for LyingQueue {
         into: *mut u8,
         bytes: usize,
     ) -> Result<Arc<dyn Event>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { self.0.read(from, offset, into, bytes) }
     }
 
@@ -152,7 +152,7 @@ unsafe impl Queue for LyingQueue {
         bytes: usize,
     ) -> Result<Arc<dyn Event>> {
         let lost = if self.1 == Lie::LastPage && bytes > PAGE { PAGE } else { 0 };
-        // SAFETY: the caller's promise, for fewer bytes.
+        // SAFETY: the caller's guarantee, for fewer bytes.
         unsafe { self.0.write(to, offset, from, bytes - lost) }
     }
 
@@ -186,7 +186,7 @@ unsafe impl Queue for LyingQueue {
         if self.1 == Lie::LostLaunch && number % 10 == 9 {
             return if wants_event { self.mark().map(Some) } else { Ok(None) };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { self.0.launch(kernel, grid, args, after, wants_event) }
     }
 }
@@ -197,7 +197,7 @@ fn hub(lie: Lie) -> HubBuilder {
     unsafe { builder.backend(Box::new(Liar(lie))) }
 }
 
-/// The cases that find out such a liar; those that take turns would race without waits.
+/// The failures of the cases that detect this defect. Without waits, cases in which devices take turns would race.
 fn failures(lie: Lie) -> Vec<String> {
     let filter = match lie {
         Lie::NoWait => vec!["a_queue_waits_for_a_fence_of_its_own_context".into()],
@@ -218,7 +218,7 @@ fn every_lie_is_found_out() {
         (Lie::NoWait, "queues::a_queue_waits_for_a_fence_of_its_own_context", "did not wait"),
     ];
     for (lie, case, why) in found {
-        // A missing wait shows only where the other queue works at once, which a busy machine may prevent.
+        // A missing wait is visible only if the other queue starts immediately, which may fail on a busy machine.
         let failures = (0..20).map(|_| failures(lie)).find(|failures| !failures.is_empty());
         let failures = failures.unwrap_or_default();
         note(&format!("{lie:?}: {} checks failed", failures.len()));

@@ -1,4 +1,4 @@
-//! Wrong arguments are refused with the errors that every backend has for them.
+//! Wrong arguments return the same errors as in every backend.
 
 use onebuf_hal::{Backend, Device, Domain, Search, Source, testing::misuse};
 use onebuf_toy::ToyBackend;
@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-/// A number that no other device here has.
+/// Returns a number that no other device of this test has.
 fn next_domain() -> Domain {
     static NEXT: AtomicU64 = AtomicU64::new(1 << 32);
     Domain(NEXT.fetch_add(1, Ordering::Relaxed))

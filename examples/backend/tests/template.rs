@@ -1,4 +1,4 @@
-//! The toy is what CONTRIBUTING.md says it is: small, and with the files that every backend has.
+//! The toy is as CONTRIBUTING.md describes it: small, and with the same files as every backend.
 
 use std::{fs, path::Path};
 

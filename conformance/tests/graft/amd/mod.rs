@@ -1,5 +1,5 @@
-//! OpenCL kernels in HIP's streams: AMD's code objects, which are made here by hand and, where there is one, by a real
-//! compiler. No AMD GPU has seen any of this; a stub of HIP fills arguments as AMD's runtime does.
+//! OpenCL kernels in HIP's streams: AMD code objects, made by hand and, if available, by a real compiler. This has never
+//! run on an AMD GPU; a stub of HIP fills arguments as AMD's runtime does.
 
 mod object;
 mod path;
@@ -12,7 +12,7 @@ use std::{fs, process::Command};
 
 const TARGET: &str = "gfx90a:sramecc+:xnack-";
 
-/// What a kernel of a version is told behind its own arguments: where each lies, and how long it is.
+/// The hidden arguments of a kernel of that version: offset and size of each.
 fn hidden(version: u8, at: u64) -> Vec<Part> {
     let offsets = |at: u64| {
         let each = ["x", "y", "z"].into_iter().zip(0..);
@@ -36,7 +36,7 @@ fn hidden(version: u8, at: u64) -> Vec<Part> {
     all
 }
 
-/// A kernel with arguments of every kind, two of them local memory beside its own.
+/// A kernel with arguments of every kind; two are local memory, in addition to static local memory.
 fn parts(version: u8) -> Part {
     let mut arguments = vec![
         buffer("global", 0),
@@ -49,7 +49,7 @@ fn parts(version: u8) -> Part {
     kernel("parts", 296, 40, arguments)
 }
 
-/// A kernel that is told of its launch, and nothing else.
+/// A kernel with hidden arguments only, besides its buffer.
 fn told(version: u8) -> Part {
     let arguments = [vec![buffer("global", 0)], hidden(version, 8)].concat();
     kernel("told", 264, 0, arguments)
@@ -59,7 +59,7 @@ fn whole(version: u8) -> Vec<u8> {
     file(version, &described(version, TARGET, vec![parts(version), told(version)]))
 }
 
-/// The comments before an image, and the object behind them.
+/// The comments before an image, and the code object after them.
 fn image(object: &[u8]) -> (String, Vec<u8>) {
     let image = rewrite_code_object(object).unwrap();
     let at = image.windows(4).position(|bytes| bytes == b"\x7fELF").expect("an object");
@@ -107,7 +107,7 @@ fn groups_and_targets_are_kept() {
     );
 }
 
-/// Never a panic, nothing read that is not there, and what is accepted has its old length and nothing left to fill wrongly.
+/// Never a panic or a read out of bounds. An accepted object keeps its length and has no hidden arguments left.
 #[test]
 fn broken_objects_are_refused_or_rewritten_whole() {
     const ROUNDS: usize = 4000;
@@ -137,7 +137,7 @@ fn broken_objects_are_refused_or_rewritten_whole() {
     );
 }
 
-/// Index functions as AMD's library has them, which a compiler alone has not.
+/// The index functions of AMD's device library, which a compiler alone does not have.
 const TEXT: &str = "
 typedef unsigned long size_t;
 #if VERSION < 5
@@ -159,7 +159,7 @@ __attribute__((reqd_work_group_size(64, 2, 1))) kernel void fixed(global int *x)
     x[__builtin_amdgcn_workitem_id_x()] = 7;
 }";
 
-/// A compiler that makes code objects, with its linker; skipped where there is none.
+/// Compiles and links a code object; skipped without a compiler.
 fn compiled(version: u8) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let [text, object] = ["text.cl", "object"].map(|name| folder.path().join(name));

@@ -1,6 +1,6 @@
-//! Code objects as tests want them: the file and its description, put together by hand.
+//! Code objects for tests: file and metadata, built by hand.
 
-/// A part of a description.
+/// A value of the metadata.
 #[derive(Clone)]
 pub enum Part {
     Number(u64),
@@ -22,7 +22,7 @@ impl From<&str> for Part {
 }
 
 impl Part {
-    /// As MessagePack, each in its shortest form.
+    /// Writes MessagePack, each value in its shortest form.
     fn write(&self, to: &mut Vec<u8>) {
         match self {
             Part::Number(small @ 0..0x80) => to.push(*small as u8),
@@ -48,7 +48,7 @@ impl Part {
         }
     }
 
-    /// The entry of that name, whatever it was before.
+    /// Sets the entry with that name.
     pub fn with(mut self, name: &'static str, value: impl Into<Part>) -> Part {
         if let Part::Map(map) = &mut self {
             map.retain(|(key, _)| *key != name);
@@ -85,7 +85,7 @@ pub fn local(offset: u64, align: u64) -> Part {
         .with(".pointee_align", align)
 }
 
-/// A kernel that has so many bytes of arguments, and of local memory.
+/// A kernel with `bytes` bytes of arguments and `local` bytes of local memory.
 pub fn kernel(name: &str, bytes: u64, local: u64, arguments: Vec<Part>) -> Part {
     Part::Map(vec![
         (".name", name.into()),
@@ -97,7 +97,7 @@ pub fn kernel(name: &str, bytes: u64, local: u64, arguments: Vec<Part>) -> Part 
     ])
 }
 
-/// What an object of a version says of its kernels.
+/// The metadata of an object of that version.
 pub fn described(version: u8, target: &str, kernels: Vec<Part>) -> Part {
     let minor = Part::from(u64::from(version) - 3);
     let map = vec![
@@ -108,10 +108,10 @@ pub fn described(version: u8, target: &str, kernels: Vec<Part>) -> Part {
     Part::Map(map)
 }
 
-/// Where the notes begin in the file.
+/// The offset of the notes in the file.
 pub const NOTES_AT: usize = 64 + 56;
 
-/// The file around a description: a header, one segment and one section, both of notes.
+/// The file with this metadata: a header, one segment and one section, both of notes.
 pub fn file(version: u8, description: &Part) -> Vec<u8> {
     let mut metadata = Vec::new();
     description.write(&mut metadata);

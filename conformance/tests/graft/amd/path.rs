@@ -1,4 +1,4 @@
-//! From OpenCL's program to a launch on HIP, by stubs of both: what HIP is given, to the letter.
+//! From an OpenCL program to a launch on HIP, with stubs of both: exactly what HIP receives.
 
 use super::{image, whole};
 use onebuf::{
@@ -8,7 +8,7 @@ use onebuf::{
 use onebuf_conformance::{class_a::ClassA, play};
 use std::{env, fs};
 
-/// The stubs read their parts when they are loaded, so each test is played in a process of its own.
+/// Runs a test in a separate process, because the stubs read their mode when they are loaded.
 fn played(test: &str, version: u8, more: &[(&str, &str)]) {
     let folder = tempfile::tempdir().unwrap();
     let [binary, loaded] = ["binary", "loaded"].map(|name| folder.path().join(name));
@@ -40,14 +40,14 @@ fn hub() -> Hub {
     builder.verdicts(Default::default()).build().unwrap()
 }
 
-/// The program natively, and on which device it is to run.
+/// The native program, and the device to graft it to.
 fn native(hub: &Hub) -> (Program, Device) {
     let text = "kernel void parts(global float *x) { }";
     let program = hub.device("opencl:0").unwrap().program(&Source::opencl_c(text)).unwrap();
     (program, hub.device("hip:0").unwrap())
 }
 
-/// What the stub's kernel stored: the bytes of its arguments, and of its group's local memory.
+/// What the stub's kernel stored: the size of its local memory and the bytes of its arguments.
 struct Seen {
     local_bytes: u32,
     arguments: Vec<u8>,
@@ -120,7 +120,7 @@ fn version_5() {
             && seen.number(24, 8) != 0
             && seen.number(0, 8) != seen.number(24, 8)
     );
-    // Behind 40 bytes of the kernel's own: 100 bytes aligned to 16, 20 aligned to 64.
+    // After 40 bytes of static local memory: 100 bytes aligned to 16, 20 aligned to 64.
     assert_eq!([seen.number(20, 4), seen.number(32, 4)], [48, 192]);
     assert_eq!(seen.local_bytes, 192 + 32);
     assert_eq!(seen.numbers(40, 4), [2, 2, 1], "groups");
@@ -134,13 +134,13 @@ fn version_5() {
     let twice = program.graft(&hip).unwrap();
     assert_eq!(twice.origin(), Origin::Memory);
     let app = ClassA::all().into_iter().next().expect("a program of somebody else's");
-    // SAFETY: the application's, and alive.
+    // SAFETY: the program is the application's, and alive.
     let foreign = unsafe { hub.graft_foreign(app.program.raw(), &hip) }.unwrap();
     assert_eq!(told(&foreign, plane()).unwrap().numbers(48, 8), [7, 9, 0]);
     let kept = hip.program(&Source::binary(grafted.binary().unwrap())).unwrap();
     assert_eq!(told(&kept, plane()).unwrap().number(72, 2), 2, "image and packing do not part");
 
-    // The control: the runtime left to itself says other things.
+    // The control: without the rewriting, the runtime fills in other values.
     let plain = hip.program(&Source::binary(whole(5))).unwrap();
     let seen = told(&plain, Grid::from([64, 4]).local([32, 2])).unwrap();
     assert_eq!((seen.numbers(48, 8), seen.number(72, 2)), ([0, 0, 0], 3));
@@ -148,15 +148,15 @@ fn version_5() {
     refusals(&grafted, &hub);
 }
 
-/// Launches that do not fit what the object says of itself.
+/// Launches that do not match the object's metadata.
 fn refusals(grafted: &Program, hub: &Hub) {
     let large = parts(grafted, plane(), [96 << 10, 20]).err().map(|error| error.to_string());
     assert!(large.as_ref().is_some_and(|why| why.contains("beside 40 of its own")), "{large:?}");
-    // SAFETY: refused.
+    // SAFETY: the kernel is refused, so never launched.
     let wrong =
         unsafe { grafted.kernel("parts", Signature::new().buffer::<u32>(Access::ReadWrite)) };
     assert!(wrong.unwrap_err().to_string().contains("takes 5 arguments, 1 given"));
-    // SAFETY: refused.
+    // SAFETY: the kernel is refused, so never launched.
     let none = unsafe { grafted.kernel("none", Signature::new()) };
     assert!(none.unwrap_err().to_string().contains("no kernel `none`"));
     let (cl, hip) = (hub.device("opencl:0").unwrap(), hub.device("hip:0").unwrap());
@@ -173,7 +173,7 @@ fn version_4() {
     match told(&grafted, plane()).err() {
         Some(Error::Unsupported { what, needs }) => {
             assert!(
-                what.contains("told of 3 dimensions, over 2") && needs.contains("[n, 1, 1]"),
+                what.contains("sees 3 dimensions, on a grid of 2") && needs.contains("[n, 1, 1]"),
                 "{what}: {needs}"
             );
         }

@@ -1,4 +1,4 @@
-//! Objects that are not grafted, each with its reason.
+//! Code objects that are not grafted, each with its reason.
 
 use super::{Part, TARGET, argument, buffer, described, file, kernel, local, whole};
 use onebuf::{Error, graft::rewrite_code_object};
@@ -59,9 +59,9 @@ fn descriptions_that_do_not_hold_together() {
     let plain = || kernel("k", 8, 0, vec![value(0, 8)]);
     refuses(&of_kernel(plain().with(".symbol", "j.kd")), "not its name and `.kd`");
     refuses(&of_kernel(plain().with(".name", "k k")), "a kernel of the name \"k k\"");
-    refuses(&of_kernel(plain().with(".kind", "init")), "runs by itself");
+    refuses(&of_kernel(plain().with(".kind", "init")), "runs automatically");
     refuses(&of_kernel(plain().with(".device_enqueue_symbol", "x")), "enqueued by other kernels");
-    refuses(&of_kernel(plain().with(".reqd_workgroup_size", 4)), "group size that is none");
+    refuses(&of_kernel(plain().with(".reqd_workgroup_size", 4)), "requires an invalid group size");
     refuses(&of_kernel(plain().with(".new", 1)), "kernel `k` has `.new`, which is not known");
     refuses(&with(vec![value(0, 8).with(".new", 1)]), "`.new` in its argument 0");
     let other = described(5, TARGET, vec![plain()]).with("amdhsa.new", 1);

@@ -40,7 +40,7 @@ macro_rules! functions {
             fn find(library: &Loaded) -> Result<Self> {
                 Ok(Self { $($name: {
                     let at = address(library, $symbol)?;
-                    // SAFETY: the function of that name has this prototype, by clFFT's header.
+                    // SAFETY: clFFT's header declares this prototype for the function of that name.
                     unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> i32>(at) }
                 },)* })
             }
@@ -85,7 +85,7 @@ impl Library {
         };
         let table = Table::find(&found.map_err(missing)?)?;
         let mut data = SetupData::default();
-        // SAFETY: three numbers to write, and the structure that they are a part of.
+        // SAFETY: three numbers to be written, and the structure that contains them.
         unsafe {
             let version = (table.get_version)(&mut data.major, &mut data.minor, &mut data.patch);
             check("clfftGetVersion", version)?;
@@ -97,7 +97,7 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // SAFETY: it was set up, and its plans are gone. A benchmark has no use for a refusal.
+        // SAFETY: the library was set up, and its plans are destroyed. A benchmark ignores errors here.
         let _ = unsafe { (self.0.teardown)() };
     }
 }
@@ -118,7 +118,7 @@ pub struct RawClFft {
 }
 
 impl RawClFft {
-    /// This many transforms of this length, one after another.
+    /// Plans this many transforms of this length, stored one after another.
     ///
     /// # Safety
     /// As for [`RawQueue::new`]; `mem` is a live `cl_mem` of the queue's context with room for all samples, and nothing
@@ -142,7 +142,7 @@ impl RawClFft {
 
     fn bake(&mut self, length: usize, batch: usize) -> Result<()> {
         let Self { plan, on: RawQueue { context, queue, .. }, library: Library(table), .. } = self;
-        // SAFETY: a live context and a queue of it; one length for one dimension.
+        // SAFETY: the context is live, and the queue belongs to it; one length for one dimension.
         unsafe {
             let made = (table.create_plan)(plan, *context, ONE_DIMENSION, &length);
             check("clfftCreateDefaultPlan", made)?;
@@ -165,7 +165,7 @@ impl RawClFft {
 
     fn enqueue(&self, event: *mut ClEvent) -> Result<()> {
         let Self { plan, mem, on: RawQueue { queue, .. }, library: Library(table) } = self;
-        // SAFETY: a queue and memory of the plan's context, and memory for all of its points.
+        // SAFETY: the queue and the memory belong to the plan's context, and the memory holds all points.
         let status = unsafe {
             (table.enqueue)(*plan, FORWARD, 1, queue, 0, null(), event, mem, null(), ClMem::NULL)
         };
@@ -185,7 +185,7 @@ impl RawClFft {
 
 impl Drop for RawClFft {
     fn drop(&mut self) {
-        // SAFETY: a plan that was made here, if any, and is no longer used; the library is torn down after it.
+        // SAFETY: the plan was created here, if at all, and is no longer used; the library is torn down after it.
         let _ = unsafe { (self.library.0.destroy)(&mut self.plan) };
     }
 }

@@ -47,8 +47,8 @@ impl RawCuda {
         let ordinal = ordinal.ok_or_else(|| Error::unsupported("raw CUDA", "a CUDA queue"))?;
         let text = CString::new(TOUCH_PTX).map_err(|_| Error::invalid("PTX with a zero in it"))?;
         let refused = |refused| driver(&cu, refused);
-        // SAFETY: the driver is initialised, since onebuf found the device; the text ends in zero; the primary context
-        // is the one that onebuf uses, so the stream is of it.
+        // SAFETY: the driver is initialised, because onebuf found the device; the text is NUL-terminated; the stream belongs to
+        // the primary context, which onebuf uses.
         let (device, module, function) = unsafe {
             let device = cu.device(ordinal).map_err(refused)?;
             let context: CuContext = cu.retain_primary(device).map_err(refused)?;
@@ -71,8 +71,8 @@ impl RawCuda {
         let mut parameters = [(&raw mut at).cast::<c_void>(), (&raw mut add).cast()];
         let Self { cu, function, stream, .. } = self;
         let items = ITEMS as u32;
-        // SAFETY: two parameters of the kernel's types; one thread touches the memory, which is this stream's by
-        // `new`'s contract.
+        // SAFETY: two parameters of the kernel's types; one thread accesses the memory, which only this stream uses by `new`'s
+        // contract.
         unsafe {
             let parameters = parameters.as_mut_ptr();
             cu.launch(*function, 1, 1, 1, items, 1, 1, 0, *stream, parameters, null_mut())
@@ -80,7 +80,7 @@ impl RawCuda {
         .map_err(|refused| driver(cu, refused))
     }
 
-    /// One launch, and waits as onebuf does, with a timeout.
+    /// Launches once and polls the stream until it is empty.
     ///
     /// # Errors
     /// The driver's errors.
@@ -93,7 +93,7 @@ impl RawCuda {
     pub(super) fn drain(&self) -> Result<()> {
         let Self { cu, stream, .. } = self;
         loop {
-            // SAFETY: a live stream.
+            // SAFETY: the stream is live.
             match unsafe { cu.stream_query(*stream) } {
                 Err(refused) if refused.status == CuStatus::NOT_READY => std::hint::spin_loop(),
                 done => return done.map_err(|refused| driver(cu, refused)),

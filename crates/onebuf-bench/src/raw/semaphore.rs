@@ -20,7 +20,7 @@ use std::{
 
 const FD: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
 
-/// Two queues and the semaphores that join them, in both directions, as each API knows them.
+/// Two queues and the semaphores that join them in both directions, as handles of each API.
 pub struct RawSemaphores<'r> {
     cl: &'r RawLaunch,
     cuda: &'r RawCuda,
@@ -31,17 +31,17 @@ pub struct RawSemaphores<'r> {
     _maker: Maker,
 }
 
-/// One semaphore, as both APIs know it.
+/// One semaphore, as handles of both APIs.
 type Joint = (ClSemaphore, ExternalSemaphore);
 
 impl<'r> RawSemaphores<'r> {
-    /// Creates them on that chip.
+    /// Creates the semaphores on that chip.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if a driver has no such semaphores; the drivers' errors.
     pub fn new(cl: &'r RawLaunch, cuda: &'r RawCuda, chip: PhysicalId) -> Result<Self> {
         let (maker, external) = (Maker::on(chip)?, cl.external()?);
-        // SAFETY: an existing platform; a plan with semaphores means that it declares the extension.
+        // SAFETY: the platform exists; a plan with semaphores means that it declares the extension.
         let calls = unsafe { cl.on.cl.extensions(cl.platform()?, &["cl_khr_semaphore"]) };
         if !calls.has_semaphores() {
             return Err(Error::unsupported("raw semaphores", "a platform with cl_khr_semaphore"));
@@ -63,14 +63,14 @@ impl<'r> RawSemaphores<'r> {
         let (queue, no) = (self.cl.on.queue, null_mut());
         self.cl.borrowed(&self.external)?;
         let semaphore = &raw const self.to_cuda.0;
-        // SAFETY: a live queue, and a semaphore of its context; the flush lets it come.
+        // SAFETY: the queue is live, and the semaphore belongs to its context; the flush below submits the signal.
         unsafe { self.calls.enqueue_signal_semaphores(queue, 1, semaphore, null(), 0, null(), no) }
             .map_err(driver("clEnqueueSignalSemaphoresKHR"))?;
-        // SAFETY: a live queue.
+        // SAFETY: the queue is live.
         unsafe { self.cl.on.cl.flush(queue) }.map_err(driver("clFlush"))?;
         self.cuda.between(self.to_cuda.1, self.to_cl.1)?;
         let semaphore = &raw const self.to_cl.0;
-        // SAFETY: as above; its signal was enqueued.
+        // SAFETY: as above; the semaphore's signal was enqueued.
         unsafe { self.calls.enqueue_wait_semaphores(queue, 1, semaphore, null(), 0, null(), no) }
             .map_err(driver("clEnqueueWaitSemaphoresKHR"))
     }
@@ -80,7 +80,7 @@ impl<'r> RawSemaphores<'r> {
     /// # Errors
     /// The drivers' errors.
     pub fn drain(&self) -> Result<()> {
-        // SAFETY: a live queue.
+        // SAFETY: the queue is live.
         unsafe { self.cl.on.cl.finish(self.cl.on.queue) }.map_err(driver("clFinish"))?;
         self.cuda.drain()
     }
@@ -89,8 +89,8 @@ impl<'r> RawSemaphores<'r> {
 impl Drop for RawSemaphores<'_> {
     fn drop(&mut self) {
         for (cl, cuda) in [self.to_cuda, self.to_cl] {
-            // SAFETY: imported here, released once each; CUDA's context is current, and both queues were drained. A
-            // benchmark has no use for a refusal.
+            // SAFETY: each was imported here and is released once; CUDA's context is current, and both queues were drained. A
+            // benchmark ignores errors here.
             unsafe {
                 let _ = self.calls.release_semaphore(cl);
                 let _ = self.cuda.cu.destroy_semaphore(cuda);
@@ -107,7 +107,7 @@ fn import_cl(raw: &RawLaunch, calls: &OpenClExt, fd: OwnedFd) -> Result<ClSemaph
         fd.as_raw_fd() as u64,
         0,
     ];
-    // SAFETY: a live context of one device; the list ends with 0.
+    // SAFETY: the context is live and has one device; the list ends with 0.
     let made = unsafe { calls.create_semaphore(raw.on.context, list.as_ptr()) };
     let made = made.map_err(driver("clCreateSemaphoreWithPropertiesKHR"))?;
     let _ = fd.into_raw_fd();
@@ -120,7 +120,7 @@ fn import_cuda(raw: &RawCuda, fd: OwnedFd) -> Result<ExternalSemaphore> {
         fd: AlignedFd(fd.as_raw_fd()),
         ..ExternalSemaphoreDesc::default()
     };
-    // SAFETY: an open descriptor; the context is current.
+    // SAFETY: the descriptor is open, and the context is current.
     let made = unsafe { raw.cu.import_semaphore(&raw const desc) };
     let made = made.map_err(|refused| cuda::driver(&raw.cu, refused))?;
     let _ = fd.into_raw_fd();
@@ -128,14 +128,14 @@ fn import_cuda(raw: &RawCuda, fd: OwnedFd) -> Result<ExternalSemaphore> {
 }
 
 impl RawCuda {
-    /// A launch between a wait and a signal.
+    /// Launches the kernel between a wait and a signal.
     pub(super) fn between(
         &self,
         before: ExternalSemaphore,
         after: ExternalSemaphore,
     ) -> Result<()> {
         let (params, refused) = (SemaphoreParams::default(), |r| cuda::driver(&self.cu, r));
-        // SAFETY: a live stream of the current context, and a semaphore of it, which was signalled before.
+        // SAFETY: the stream is live and belongs to the current context, as the semaphore does, whose signal was enqueued before.
         unsafe { self.cu.wait_semaphores(&raw const before, &raw const params, 1, self.stream) }
             .map_err(refused)?;
         self.touch()?;
@@ -160,9 +160,10 @@ impl Maker {
         })?;
         let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_2);
         let info = vk::InstanceCreateInfo::default().application_info(&application);
-        // SAFETY: a complete description.
+        // SAFETY: the description is complete.
         let instance = unsafe { vulkan.create_instance(&info) }.map_err(refused)?;
-        // SAFETY: a live instance, and one of its devices; what was made goes where the device cannot be.
+        // SAFETY: the instance is live, and the device is one of its devices; the instance is destroyed if no device can be
+        // created.
         unsafe {
             let physical = instance.physical_devices().map_err(refused)?;
             let physical = physical.into_iter().find(|one| uuid(&instance, *one) == chip.uuid);
@@ -185,7 +186,7 @@ impl Maker {
     fn semaphore(&self) -> Result<OwnedFd> {
         let mut export = vk::ExportSemaphoreCreateInfo::default().handle_types(FD);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut export);
-        // SAFETY: a live device that exports such; the descriptor is new, and ours.
+        // SAFETY: the device is live and exports such semaphores; the descriptor is new, and owned by this process.
         unsafe {
             let semaphore = self.device.create_semaphore(&info).map_err(refused)?;
             let info = vk::SemaphoreGetFdInfoKHR::default().semaphore(semaphore).handle_type(FD);
@@ -197,18 +198,18 @@ impl Maker {
 }
 
 /// # Safety
-/// A device of that instance.
+/// `physical` is a device of the instance.
 unsafe fn uuid(instance: &Instance, physical: vk::PhysicalDevice) -> Option<[u8; 16]> {
     let mut ids = vk::PhysicalDeviceIDProperties::default();
     let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut ids);
-    // SAFETY: guaranteed by the caller; there is room for both answers.
+    // SAFETY: guaranteed by the caller; both structures have room for the answers.
     unsafe { instance.raw().get_physical_device_properties2(physical, &mut properties) };
     Some(ids.device_uuid)
 }
 
 impl Drop for Maker {
     fn drop(&mut self) {
-        // SAFETY: made by `on`, destroyed once; its semaphores are gone.
+        // SAFETY: created by `on`, destroyed once; its semaphores are already destroyed.
         unsafe {
             self.device.destroy();
             self.instance.destroy();

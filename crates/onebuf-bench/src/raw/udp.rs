@@ -15,13 +15,13 @@ const BATCH: usize = 64;
 /// Timeout for a packet.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A socket, and room for the packets of a frame.
+/// A socket, and memory for the packets of a frame.
 pub struct RawUdp {
     socket: UdpSocket,
     /// The memory behind the I/O vectors below.
     heads: Vec<u8>,
     frame: Vec<u8>,
-    /// Where each packet goes: its header, if that is separate, and the rest.
+    /// The memory of each packet: its header, if that is separate, and the rest.
     places: Vec<[libc::iovec; 2]>,
     messages: Vec<libc::mmsghdr>,
 }
@@ -55,7 +55,7 @@ impl RawUdp {
             self.places.push([place(&mut self.heads, packet, head), rest]);
         }
         for places in &mut self.places {
-            // SAFETY: numbers and pointers, for which zero is valid.
+            // SAFETY: the structure has only numbers and pointers, for which zero is valid.
             let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
             let places = if head > 0 { &mut places[..] } else { &mut places[1..] };
             message.msg_hdr.msg_iov = places.as_mut_ptr();
@@ -86,7 +86,7 @@ impl RawUdp {
     }
 }
 
-/// As onebuf's source does: beyond the system's limit if permitted.
+/// Requests a receive buffer beyond the system's limit if permitted, as onebuf's source does.
 fn ask_for_room(socket: &UdpSocket, room: usize) {
     let room = room as libc::c_int;
     for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {

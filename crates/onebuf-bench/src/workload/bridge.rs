@@ -34,7 +34,7 @@ fn first_two(bench: &Bench) -> Vec<Device> {
     platforms(&bench.hub).into_iter().take(2).collect()
 }
 
-/// Memory of one device alone.
+/// Allocates memory of one device alone.
 fn on(bench: &Bench, device: &Device) -> Result<Buffer<u8>> {
     let memory_kinds = &device.info().caps.memory_kinds;
     let memory_kind = if memory_kinds.contains(&MemoryKind::Device) {
@@ -54,12 +54,12 @@ fn on(bench: &Bench, device: &Device) -> Result<Buffer<u8>> {
 fn aliased(bench: &Bench, device: &Device) -> Result<Row, Stop> {
     let host = bench.hub.host();
     let pages = bench.hub.buffer::<u8>(bench.bytes).shared_with([&host]).build()?;
-    // Written, so that its pages are allocated.
+    // Written first, so that its pages are allocated.
     pages.fill(3)?;
     let target = on(bench, device)?;
     // SAFETY: the hub loaded OpenCL by its default name.
     let raw = unsafe { RawWrite::new(&device.queue()?, bench.bytes)? };
-    // Both from the same pages: the page size matters more than who copies.
+    // Both sides read the same pages: the page size matters more than the code that copies.
     let by_hand = || timed(|| raw.write(&pages.map()?));
     let found = compare(bench.effort, || timed(|| cross(&pages, &target)), by_hand)?;
     check(&target, 3)?;
@@ -94,7 +94,7 @@ fn timed(copy: impl FnOnce() -> Result<()>) -> Result<f64> {
     Ok(clock.elapsed().as_nanos() as f64)
 }
 
-/// Whether the measured operation gave the right result.
+/// Checks that the measured operation gave the right result.
 fn check(buffer: &Buffer<u8>, value: u8) -> Result<()> {
     match buffer.to_vec()?.iter().all(|&byte| byte == value) {
         true => Ok(()),

@@ -16,7 +16,7 @@ use onebuf::{Device, Result, RouteKind};
 /// Rounds in one measurement.
 const BATCH: u64 = 8;
 
-/// A case for every chip that both see.
+/// A case for every chip that both APIs support.
 pub fn cases(bench: &Bench) -> Vec<Case> {
     let is_cuda = |pair: &[Device; 2]| pair[1].info().api.0 == "cuda";
     one_chip(&bench.hub).into_iter().filter(is_cuda).map(case).collect()

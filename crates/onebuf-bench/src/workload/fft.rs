@@ -45,14 +45,15 @@ pub const CUFFT: Workload = Workload {
     cases: |bench| cases(bench, CUFFT.name, chips(bench), NO_CHIP.into(), run_cufft),
 };
 
-/// The sizes.
+/// The length of a transform, and their number.
 #[derive(Clone, Copy)]
 struct Batch {
     length: usize,
     count: usize,
 }
 
-/// The devices that compile kernels, and those that run them; or why there are none.
+/// A case for each length and each pair of devices, of which the first compiles the kernels and the second runs them; an absent
+/// case for `none` if there is no pair.
 fn cases(
     bench: &Bench,
     name: &'static str,
@@ -102,7 +103,8 @@ impl Batch {
         builder.memory_kind(MemoryKind::Device).init(self.samples()).build()
     }
 
-    /// A wrong result makes the measurement void. Leaves zeroes, because repeated transforms must stay finite.
+    /// Checks the result, because a wrong result makes the measurement void. Leaves zeroes, because repeated transforms must stay
+    /// finite.
     fn check(&self, found: &Buffer<Complex32>, whose: &str) -> Result<()> {
         let double = |x: Complex32| Complex64::new(x.re.into(), x.im.into());
         let mut wanted: Vec<Complex64> = self.samples().into_iter().map(double).collect();
@@ -161,8 +163,8 @@ fn run_clfft(bench: &Bench, [_, device]: &[Device; 2], batch: Batch) -> Result<R
     let theirs = batch.buffer(device)?;
     let queue = device.queue()?;
     let mem = theirs.write_on(&queue)?.cl_mem()?;
-    // SAFETY: the hub loaded OpenCL by its default name. The memory is of this queue's context and holds the batch; only
-    // clFFT uses it, but for what is read and written here between two waits.
+    // SAFETY: the hub loaded OpenCL by its default name. The memory belongs to this queue's context and holds the batch. Besides
+    // clFFT, only the code below uses it, between two waits.
     let raw = unsafe { RawClFft::new(&queue, mem, batch.length, batch.count) };
     let raw = raw.map_err(refused)?;
     raw.turn().map_err(refused)?;

@@ -25,7 +25,7 @@ const QUICK_DEPTHS: [usize; 1] = [4];
 const FRAMES: u64 = 32;
 const QUICK_FRAMES: u64 = 8;
 
-/// Minimum measured time of a row, at four frames per block.
+/// Maximum number of bytes that a row measures, at four frames per block.
 const VOLUME: usize = 4 << 30;
 
 /// Memory of a row, in frames: three on devices, and the reference on the host.
@@ -207,7 +207,7 @@ fn run_ring(bench: &Bench, pair: &[Device; 2], rival: Rival, slots: usize) -> Re
 
 type Ring<'r> = pipeline::Pipeline<'r, Frame>;
 
-/// Sends zeroes through all stages. The sink waits for the last number of a frame.
+/// A pipeline that sends zeroes through all stages. The sink waits for the last number of a frame.
 fn ring<'r>(way: &'r Way<'_>, slots: usize, frames: u64) -> Result<Ring<'r>> {
     let (run, shape) = (&way.pipeline, way.pipeline.shape());
     let product = run.setup.product();

@@ -37,7 +37,7 @@ fn case(pair: [Device; 2]) -> Case {
 }
 
 fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
-    // Declared routes are enough: a benchmark compares, and `onebuf doctor` proves.
+    // Declared routes are sufficient: a benchmark compares, and `onebuf doctor` proves.
     let builder = bench.hub.buffer::<u32>(bench.bytes.div_ceil(4)).shared_with(pair);
     let builder = builder.trust_declared(true);
     let shared = builder.clone().allocate_on(&bench.hub.host()).route(RouteKind::HostPointer);
@@ -53,13 +53,13 @@ fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
         check(buffer, sides[0].added().wrapping_add(sides[1].added()))?;
     }
     let row = found.row("", Unit::Us).remark(remark);
-    // A hundred times as fast if nothing is copied, at a size where copying is slow.
+    // The goal: a hundred times as fast without a copy, at a size where copying is slow.
     let cpus = pair.iter().all(|device| device.info().kind == DeviceKind::Cpu);
     Ok(if cpus && bench.bytes >= BAR_BYTES { row.bar(Bar::RatioAtMost(0.01)) } else { row })
 }
 
-/// There and back; nanoseconds per hand-over. A tiny kernel runs at each end and is waited for, because some drivers
-/// move nothing before a kernel runs. The time of the same kernel without a hand-over is subtracted.
+/// Hands over in both directions; returns nanoseconds per hand-over. A tiny kernel runs at each end and is waited for, because
+/// some drivers move nothing before a kernel runs. The time of the same kernel without a hand-over is subtracted.
 fn round(sides: &[Side; 2], buffer: &Buffer<u32>) -> Result<f64> {
     let mut sum = 0.0;
     for side in sides {
@@ -76,7 +76,7 @@ fn turn(side: &Side, buffer: &Buffer<u32>) -> Result<f64> {
     Ok(clock.elapsed().as_nanos() as f64)
 }
 
-/// Whether experiments have proven the shared route; or why there is none.
+/// States whether experiments have proven the shared route, or why there is none.
 fn remark(
     bench: &Bench,
     pair: &[Device; 2],

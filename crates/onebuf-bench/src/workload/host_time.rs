@@ -65,8 +65,8 @@ fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
         let spent = try_timed(BATCH, enqueue)?;
         drain().map(|()| spent.as_nanos() as f64 / BATCH as f64)
     };
-    // From after one OpenCL kernel to after the next. onebuf would not wait for work that is known to be done, but the
-    // raw calls signal and wait each time.
+    // Measured from the end of one OpenCL kernel to the end of the next. onebuf would not wait for work that is known to be done,
+    // but the raw calls signal and wait each time.
     let round = || sides.iter().rev().try_for_each(|side| side.touch(&ours));
     let drain = || sides.iter().try_for_each(|side| side.queue.finish());
     let onebuf = || sides[0].touch(&ours).and_then(|()| batch(&round, &drain));

@@ -38,7 +38,7 @@ void main() {
     for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * 64u) x[i] += uvec4(1u);
 }
 ";
-/// The same in PTX.
+/// The kernel in PTX.
 const PTX: &str = ".version 6.0
 .target sm_50
 .address_size 64
@@ -80,7 +80,7 @@ pub const BETWEEN: Workload = Workload {
     cases: between,
 };
 
-/// Exporter and importer, with the importer's API.
+/// The exporting and the importing device of each pair, and the two APIs.
 fn pairs(hub: &Hub) -> Vec<([Device; 2], [&'static str; 2])> {
     let topology = hub.topology();
     let by_fd = topology
@@ -148,18 +148,18 @@ fn kernel(device: &Device) -> Result<Kernel> {
     };
     let signature = Signature::new().buffer::<Four>(Access::ReadWrite).value::<u32>().require(fits);
     let source = Source::opencl_c(TEXT).with_glsl("step", SHADER).with_ptx(PTX);
-    // SAFETY: it accesses elements below n, and `fits` checks that there are as many.
+    // SAFETY: the kernel accesses elements below n, and `fits` checks that there are as many.
     unsafe { device.program(&source)?.kernel("step", signature) }
 }
 
-/// Whether its kernels are shaders.
+/// Whether the queue's kernels are shaders.
 fn is_shader(queue: &Queue) -> bool {
     ["gl", "vulkan"].contains(&queue.device().info().api.0)
 }
 
 struct ImportedSide {
     buffer: Buffer<Four>,
-    /// In one measurement.
+    /// Launches in one measurement.
     launches: u32,
     steps: Cell<u32>,
 }
@@ -179,11 +179,11 @@ impl ImportedSide {
         Ok(clock.elapsed().as_nanos() as f64 / f64::from(self.launches))
     }
 
-    /// Whether every launch changed every element: buffers start as zeroes.
+    /// Checks that every launch changed every element: buffers start as zeroes.
     fn check(&self) -> Result<()> {
         match self.buffer.to_vec()?.iter().all(|four| *four == [self.steps.get(); 4]) {
             true => Ok(()),
-            false => Err(Error::invalid("the kernel that was measured did not step everywhere")),
+            false => Err(Error::invalid("the measured kernel did not change every element")),
         }
     }
 }

@@ -35,14 +35,14 @@ pub const WITH_TAKEN: Workload = Workload {
 
 fn run(bench: &Bench, device: &Device, held: bool) -> Result<Row, Stop> {
     let side = Side::new(device)?;
-    // A `cl_mem`, for the raw call.
+    // Memory that has a `cl_mem`, for the raw call.
     let builder = bench.hub.buffer::<u32>(1024).shared_with([device]);
     let builder = builder.memory_kind(MemoryKind::MappedDevice);
     builder.plan().map_err(|error| Stop::Absent(error.to_string()))?;
     let buffer = builder.build()?;
     let mem = buffer.write_on(&side.queue)?.cl_mem()?;
-    // SAFETY: the hub loaded OpenCL by its default name, and the memory is of this queue's context. Only
-    // the launches below use it, all on this queue, which is finished after each batch.
+    // SAFETY: the hub loaded OpenCL by its default name, and the memory belongs to this queue's context. Only the launches below
+    // use it, all on this queue, which is finished after each batch.
     let raw = unsafe { RawLaunch::new(&side.queue, mem)? };
     let batch = |launch: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
         let spent = try_timed(BATCH, launch)?;

@@ -106,7 +106,7 @@ pub(super) fn round(pipeline: &Pipeline, frames: &[Frame]) -> Result<f64> {
     Ok(clock.elapsed().as_nanos() as f64 / frames.len() as f64)
 }
 
-/// A wrong result makes the measurement void. Leaves zeroes.
+/// Checks the result, because a wrong result makes the measurement void. Leaves zeroes.
 pub(super) fn check(pipeline: &Pipeline, frames: &[Frame]) -> Result<()> {
     let samples: Vec<Complex32> = (0..pipeline.shape().samples())
         .map(|i| Complex32::new((i * 7 % 23) as f32 - 11.0, (i * 5 % 19) as f32 - 9.0))

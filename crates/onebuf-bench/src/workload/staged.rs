@@ -37,7 +37,8 @@ fn run(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
     Ok(row.remark(format!("{} and {}", pair[0], pair[1])))
 }
 
-/// There and back; nanoseconds per hand-over. Both sides write, so that the other's copy is always outdated.
+/// Hands over in both directions; returns nanoseconds per hand-over. Both sides write, so that the other's copy is always
+/// outdated.
 fn round(queues: &[Queue; 2], buffer: &Buffer<u8>) -> Result<f64> {
     let clock = Instant::now();
     for queue in queues.iter().rev() {

@@ -116,7 +116,7 @@ impl Turns {
             side.touch(&self.buffer)?;
             used.extend(self.buffer.fence().map(|fence| fence.sync_method()));
         }
-        // Methods inside of one API say nothing about the pair.
+        // Methods within one API do not describe the pair.
         used.retain(|sync_method| SYNC_METHODS.contains(sync_method));
         Ok(used)
     }
@@ -125,7 +125,7 @@ impl Turns {
         self.sides.iter().try_for_each(|side| side.touch(&self.buffer))
     }
 
-    /// This many hand-overs, and the wait for the last.
+    /// Makes this many hand-overs, and waits for the last.
     fn many(&self, times: u64) -> Result<Duration> {
         let rounds = times.div_ceil(2);
         let spent = try_timed(1, || -> Result<()> {

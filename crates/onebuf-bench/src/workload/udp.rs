@@ -64,7 +64,7 @@ impl OurReceiver {
         Ok(Self { udp, sender, slot })
     }
 
-    /// One frame; nanoseconds of receiving it.
+    /// Sends and receives one frame; returns the nanoseconds of receiving it.
     fn round(&mut self, frame: &[u8]) -> Result<f64> {
         self.sender.take(frame, 0)?;
         let clock = Instant::now();
@@ -79,7 +79,7 @@ impl OurReceiver {
         }
     }
 
-    /// Losses at a speed, as text.
+    /// Streams at a speed, and returns the losses as text.
     fn stream(self, frame: &[u8], bytes_per_s: f64) -> Result<String> {
         let Self { mut udp, sender, slot } = self;
         let (sender, meter) = (sender.rate(bytes_per_s)?, udp.meter());
@@ -133,7 +133,7 @@ fn run(bench: &Bench, name: &'static str, apart: bool) -> Result<Row, Stop> {
     let mut plain = Plain::open(&frame, apart)?;
     let found = compare(bench.effort, || ours.round(&frame), || plain.round(&frame))?;
     if ours.slot.map()?[..] != frame[..] {
-        return Err(Error::invalid("a frame came whole, and wrong").into());
+        return Err(Error::invalid("a frame was complete but its contents are wrong").into());
     }
     let speed = frame.len() as f64 * 1e9 / found.ours_ns;
     let row = found.row(name, Unit::GbPerS(frame.len() as u64)).bar(Bar::RatioAtLeast(0.95));

@@ -38,10 +38,10 @@ pub const WITHOUT_USE: Workload = Workload {
 fn run(bench: &Bench, device: &Device, used: bool) -> Result<Row, Stop> {
     let context: ForeignContext = bench.hub.second_context(device)?;
     let side = Side::new(&context.device())?;
-    // SAFETY: the hub loaded OpenCL by its default name, and that is the queue's context. The memory is used by what follows alone, one after
-    // the other: dropping a wrap waits for its work, and so does `RawWrap::used`.
+    // SAFETY: the hub loaded OpenCL by its default name, and `context` is the queue's. Only the code below uses the memory, one
+    // user after the other: dropping a wrap waits for its work, and so does `RawWrap::used`.
     let raw = unsafe { RawWrap::new(&side.queue, context.raw())? };
-    // SAFETY: alive, and not used by anything else.
+    // SAFETY: the memory is live, and nothing else uses it.
     let wrap = || -> Result<Buffer<u32>> { unsafe { bench.hub.wrap_buffer(raw.mem()) }.build() };
     let ours: &dyn Fn() -> Result<()> =
         if used { &|| side.touch(&wrap()?) } else { &|| wrap().map(drop) };

@@ -1,4 +1,4 @@
-// What the test programs have in common.
+// Helpers shared by the test programs.
 
 #ifndef CHECK_H
 #define CHECK_H
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// The call ends so, or the program does.
+// Exits with a message unless the call returns the wanted status.
 #define ENDS(want, call) ends(want, call, #call, __LINE__)
 #define OK(call) ENDS(ONEBUF_OK, call)
 #define TRUE(what) ((what) ? (void)0 : fail(#what, __LINE__))
@@ -31,7 +31,7 @@ static inline int32_t native_add(void *user, const onebuf_native_call *call) {
     uint32_t *x = (uint32_t *)call->args[0].data;
     uint32_t n = *(const uint32_t *)call->args[1].data;
     for (size_t i = 0; i < call->global[0]; i++) x[call->offset[0] + i] += n;
-    return n == 13 ? 13 : 0; // an unlucky number fails
+    return n == 13 ? 13 : 0; // one argument value fails, to test errors of native kernels
 }
 
 static inline onebuf_program build_add(onebuf_device device, int *calls) {

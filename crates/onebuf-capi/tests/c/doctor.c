@@ -1,10 +1,10 @@
-// A program that is its own helper: `doctor FOLDER` keeps its verdicts there.
+// A program that is its own helper: `doctor FOLDER` stores its verdicts there.
 
 #include "check.h"
 #include <string.h>
 
 int main(int argc, char **argv) {
-    OK(onebuf_doctor_helper_main()); // first thing: as a helper it does not return
+    OK(onebuf_doctor_helper_main()); // must come first: a helper process does not return from it
     if (argc != 2) fail("usage: doctor FOLDER", __LINE__);
     onebuf_hub hub;
     onebuf_hub_options looks = ONEBUF_OPTIONS(onebuf_hub_options);
@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
     puts(text);
     OK(onebuf_string_free(json));
 
-    // What was found is remembered.
+    // Stored verdicts are used: the second run makes no experiment.
     OK(onebuf_doctor_run(hub, &options, &json));
     TRUE(strstr(onebuf_string_data(json), "\"experiments\":0") != NULL);
     OK(onebuf_string_free(json));

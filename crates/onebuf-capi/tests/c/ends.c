@@ -1,4 +1,4 @@
-// Sources and sinks of the library's own: `ends FOLDER [DEVICE]`. Frames go through memory, files and the network.
+// The library's own sources and sinks: `ends FOLDER [DEVICE]`. Frames go through memory, files and the network.
 
 #include "check.h"
 #include <arpa/inet.h>
@@ -30,7 +30,7 @@ static onebuf_status add(void *user, const onebuf_frame *frame) {
     return onebuf_queue_launch(frame->queue, kernel, &grid, args, 2, NULL);
 }
 
-// Through the second buffer of each slot; the stage adds 7 to every element.
+// The pipeline uses the second buffer of each slot; the stage adds 7 to every element.
 static onebuf_status make(onebuf_source source, onebuf_sink sink, onebuf_pipeline *pipeline) {
     onebuf_buffer_options shape = ONEBUF_OPTIONS(onebuf_buffer_options);
     shape.devices = &device;
@@ -75,17 +75,17 @@ static onebuf_sink memory_sink(void) {
     return sink;
 }
 
-// Every element went through so many stages.
+// Checks that every element went through this many stages.
 static void check(uint32_t stages) {
     for (size_t i = 0; i < FRAMES * N; i++) TRUE(came[i] == sent[i] + 7 * stages);
-    TRUE(memcmp(came, sent, sizeof sent) != 0); // the control: something was done with them
+    TRUE(memcmp(came, sent, sizeof sent) != 0); // control: the stages changed the data
 }
 
 static void through_memory(void) {
     TRUE(run(memory_source(), memory_sink()) == FRAMES);
     check(1);
     onebuf_source source;
-    OK(onebuf_source_memory(sent, BYTES, FRAMES, &source)); // the first frame again and again
+    OK(onebuf_source_memory(sent, BYTES, FRAMES, &source)); // the first frame, repeated
     TRUE(run(source, memory_sink()) == FRAMES);
     for (size_t i = 0; i < FRAMES * N; i++) TRUE(came[i] == sent[i % N] + 7);
 }
@@ -139,8 +139,8 @@ static void computed(void) {
     OK(onebuf_pipeline_free(pipeline));
     OK(onebuf_source_free(source));
     OK(onebuf_sink_free(sink));
-    // A quarter of a turn per sample, the same on both channels, going on from frame to frame: 375 samples are 93 turns
-    // and three quarters.
+    // A quarter of a turn per sample, the same on both channels, continuous from frame to frame: 375 samples are 93 turns and
+    // three quarters.
     static const float TURNS[] = {2, 0, -2, 0, 2};
     for (size_t frame = 0; frame < 2; frame++) {
         for (size_t i = 0; i < N / 2; i++) {
@@ -152,7 +152,7 @@ static void computed(void) {
     }
 }
 
-// The other process, or machine.
+// Plays the sender, which is usually another process or machine.
 typedef struct {
     char to[64];
     bool over_tcp;
@@ -252,7 +252,7 @@ static void over_the_network(bool over_tcp) {
     OK(onebuf_sink_free(sink));
 }
 
-// What is wrong is said, and nothing is lost by it.
+// Wrong calls return errors, and leak nothing.
 static void mistakes(void) {
     onebuf_source source = memory_source(), other;
     onebuf_sink sink = memory_sink(), small;
@@ -264,7 +264,7 @@ static void mistakes(void) {
     ENDS(ONEBUF_BUSY, make(source, sink, &second));
     OK(onebuf_pipeline_free(pipeline));
     OK(onebuf_sink_memory(came, BYTES + 4, &small));
-    OK(make(source, small, &pipeline)); // the first pipeline is gone
+    OK(make(source, small, &pipeline)); // the first pipeline has released its claims
     OK(onebuf_sink_free(small));
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_pipeline_run(pipeline, NULL));
     TRUE(strstr(onebuf_last_error_message(), "sink at frame 1") && strstr(onebuf_last_error_message(), "4 that are left"));
@@ -297,7 +297,7 @@ static void mistakes(void) {
     OK(onebuf_source_tcp(&tcp, &other));
     OK(make(other, sink, &pipeline));
     OK(onebuf_source_free(other));
-    ENDS(ONEBUF_TIMEOUT, onebuf_pipeline_run(pipeline, NULL)); // nobody comes
+    ENDS(ONEBUF_TIMEOUT, onebuf_pipeline_run(pipeline, NULL)); // no sender connects
     OK(onebuf_pipeline_free(pipeline));
     OK(onebuf_source_free(source));
     OK(onebuf_sink_free(sink));

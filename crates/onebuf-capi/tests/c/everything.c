@@ -1,4 +1,4 @@
-// Every function once or more, on one device: `everything host`, `everything opencl`.
+// Calls every function at least once, on one device: `everything host`, `everything opencl`.
 
 #include "check.h"
 #include <string.h>
@@ -93,7 +93,7 @@ static void transfers(void) {
     const void *read;
     bool done;
     OK(onebuf_buffer_write_async(other, 0, data, BYTES, &transfer));
-    data[5] = 0; // ours again
+    data[5] = 0; // the data was copied, so the caller may change it
     OK(onebuf_transfer_wait(transfer, ONEBUF_DEFAULT_TIMEOUT));
     OK(onebuf_transfer_free(transfer));
     OK(onebuf_buffer_read_async(other, 16, 16, &transfer));
@@ -105,7 +105,7 @@ static void transfers(void) {
     TRUE(size == 16 && ((const uint32_t *)read)[1] == 5);
     OK(onebuf_transfer_free(transfer));
     OK(onebuf_buffer_read_async(other, 0, BYTES, &transfer));
-    OK(onebuf_transfer_free(transfer)); // under way, or not
+    OK(onebuf_transfer_free(transfer)); // may still be running
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_transfer_wait(transfer, 0));
     OK(onebuf_buffer_free(buffer));
     OK(onebuf_buffer_free(other));
@@ -118,7 +118,7 @@ static void maps(void) {
     OK(onebuf_buffer_map(buffer, ONEBUF_READ_WRITE, &data, &mapping));
     for (size_t i = 0; i < N; i++) ((uint32_t *)data)[i] = 3;
     ENDS(ONEBUF_BUSY, onebuf_buffer_read(buffer, 0, &(uint32_t){0}, 4));
-    OK(onebuf_buffer_free(buffer)); // the mapping keeps it
+    OK(onebuf_buffer_free(buffer)); // the mapping keeps the buffer alive
     ((uint32_t *)data)[N - 1] = 4;
     OK(onebuf_mapping_unmap(mapping));
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_mapping_unmap(mapping));
@@ -133,7 +133,7 @@ static void regions(onebuf_queue queue, onebuf_kernel kernel) {
     OK(onebuf_buffer_region(buffer, half, half, ONEBUF_READ_WRITE, &right));
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_region(right, 0, 4, ONEBUF_READ, &none));
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_region(buffer, 1, 4, ONEBUF_READ, &none));
-    OK(onebuf_buffer_free(buffer)); // its regions keep it
+    OK(onebuf_buffer_free(buffer)); // its regions keep it alive
     uint32_t n = 5;
     onebuf_arg args[] = {onebuf_arg_buffer(right, ONEBUF_READ_WRITE), ONEBUF_VALUE(n)};
     onebuf_grid grid = onebuf_grid_1d(N / 2);
@@ -147,7 +147,7 @@ static void regions(onebuf_queue queue, onebuf_kernel kernel) {
     TRUE(at(left, 0) == 5);
     onebuf_fence fence;
     OK(onebuf_buffer_fence(right, &fence));
-    OK(onebuf_fence_free(fence)); // of no work too
+    OK(onebuf_fence_free(fence)); // also without any work
     onebuf_mapping mapping;
     void *data;
     OK(onebuf_buffer_map(right, ONEBUF_READ, &data, &mapping));
@@ -184,7 +184,7 @@ static void views(onebuf_queue queue, onebuf_kernel kernel) {
     OK(onebuf_view_take(buffer, queue, ONEBUF_READ, &second));
     args[0] = onebuf_arg_view(view);
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_queue_launch(queue, kernel, &grid, args, 2, NULL));
-    OK(onebuf_buffer_free(buffer)); // the views keep it
+    OK(onebuf_buffer_free(buffer)); // the views keep it alive
     OK(onebuf_view_sync_method(view, &sync_method));
     OK(onebuf_view_free(view));
     OK(onebuf_view_free(second));
@@ -278,7 +278,7 @@ static void pools(void) {
     onebuf_pool_statistics statistics = ONEBUF_OPTIONS(onebuf_pool_statistics);
     OK(onebuf_pool_get_statistics(pool, &statistics));
     TRUE(statistics.hits == 2 && statistics.misses == 1 && statistics.freed == 1);
-    statistics.size = 16; // an older caller's, who knows of hits only
+    statistics.size = 16; // an older caller's structure, which ends after `hits`
     statistics.misses = 77;
     OK(onebuf_pool_get_statistics(pool, &statistics));
     TRUE(statistics.hits == 2 && statistics.misses == 77);
@@ -307,9 +307,9 @@ static void wishes(void) {
     TRUE(done == 0);
     OK(onebuf_buffer_free(buffer));
     for (int i = 0; i < 1000 && done == 0; i++) onebuf_hub_device_count(hub, &(size_t){0});
-    options.contents = memory; // not both
+    options.contents = memory; // not allowed together with `host_memory`
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_create(hub, BYTES, &options, &buffer));
-    TRUE(done >= 1); // told of the failure, at least
+    TRUE(done >= 1); // called at least for the failed creation
 
     options = on_device();
     options.contents = memory;
@@ -384,7 +384,7 @@ int main(int argc, char **argv) {
     OK(onebuf_kernel_free(kernel));
     OK(onebuf_queue_free(queue));
     OK(onebuf_hub_free(hub));
-    ENDS(ONEBUF_INVALID_HANDLE, onebuf_device_memory_bytes(device, &(uint64_t){0})); // went with its hub
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_device_memory_bytes(device, &(uint64_t){0})); // freed with its hub
     printf("everything works on %s\n", selector);
     return 0;
 }

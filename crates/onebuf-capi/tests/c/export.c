@@ -1,4 +1,4 @@
-// Descriptors and native handles from C, on a device that exports its memory: `export CUDA-LIBRARY` or `export HIP-LIBRARY hip`.
+// Descriptors and native handles in C, on a device that exports its memory: `export CUDA-LIBRARY` or `export HIP-LIBRARY hip`.
 
 #include "check.h"
 #include <fcntl.h>
@@ -40,13 +40,13 @@ static onebuf_buffer exportable(onebuf_hub hub, onebuf_device device) {
     return buffer;
 }
 
-// The same memory under two buffers: every page from both sides, and another memory as the control.
+// The same memory under two buffers: checks every page from both sides, with separate memory as the control.
 static void share(onebuf_hub hub, onebuf_device device, onebuf_fd_kind kind) {
     onebuf_buffer ours = exportable(hub, device), apart = exportable(hub, device);
     onebuf_exported out;
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_export(ours, 7, &out));
     TRUE(out.fd == -1);
-    ENDS(ONEBUF_UNSUPPORTED, onebuf_buffer_export(ours, !kind, &out)); // a sort that this API has not
+    ENDS(ONEBUF_UNSUPPORTED, onebuf_buffer_export(ours, !kind, &out)); // a kind that this API does not support
     onebuf_buffer part;
     OK(onebuf_buffer_region(ours, 0, 4096, ONEBUF_READ, &part));
     ENDS(ONEBUF_UNSUPPORTED, onebuf_buffer_export(part, kind, &out));
@@ -62,7 +62,7 @@ static void share(onebuf_hub hub, onebuf_device device, onebuf_fd_kind kind) {
     in.bytes = out.bytes;
     onebuf_buffer theirs;
     OK(onebuf_buffer_import(hub, device, &in, &theirs));
-    TRUE(is_open(out.fd)); // still ours
+    TRUE(is_open(out.fd)); // the descriptor stays the caller's
     static unsigned char pages[BYTES], seen[BYTES];
     for (size_t i = 0; i < BYTES; i++) pages[i] = (unsigned char)(i * 31 + i / 4096);
     OK(onebuf_buffer_write(ours, 0, pages, BYTES));
@@ -75,7 +75,7 @@ static void share(onebuf_hub hub, onebuf_device device, onebuf_fd_kind kind) {
     OK(onebuf_buffer_read(apart, 0, seen, BYTES));
     for (size_t page = 0; page < BYTES; page += 4096) TRUE(memcmp(pages + page, seen + page, 4096));
 
-    // What is wrong with an import is said, and the descriptor stays ours each time.
+    // Wrong imports return errors, and the descriptor stays the caller's each time.
     onebuf_buffer none;
     in.bytes = out.allocation_bytes + 1;
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_import(hub, device, &in, &none));
@@ -94,7 +94,7 @@ static void share(onebuf_hub hub, onebuf_device device, onebuf_fd_kind kind) {
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_import(hub, device, &in, &none));
     ENDS(ONEBUF_NULL_POINTER, onebuf_buffer_import(hub, device, &in, NULL));
 
-    // The descriptor keeps the memory when the buffer is gone.
+    // The descriptor keeps the memory allocated after the buffer is freed.
     OK(onebuf_buffer_free(ours));
     OK(onebuf_buffer_read(theirs, 0, seen, BYTES));
     TRUE(!memcmp(pages, seen, BYTES));
@@ -103,7 +103,7 @@ static void share(onebuf_hub hub, onebuf_device device, onebuf_fd_kind kind) {
     OK(onebuf_buffer_free(apart));
 }
 
-// For code that calls the API by itself.
+// Native handles, for code that calls the API itself.
 static void natives(onebuf_hub hub, onebuf_device device, bool hip) {
     onebuf_buffer buffer = exportable(hub, device);
     onebuf_queue queue;
@@ -121,13 +121,13 @@ static void natives(onebuf_hub hub, onebuf_device device, bool hip) {
     onebuf_exported out;
     ENDS(ONEBUF_OK, onebuf_view_free(view));
     OK(onebuf_view_take(buffer, queue, ONEBUF_READ_WRITE, &view));
-    ENDS(ONEBUF_BUSY, onebuf_buffer_export(buffer, hip, &out)); // somebody is at it
+    ENDS(ONEBUF_BUSY, onebuf_buffer_export(buffer, hip, &out)); // a view is held
     OK(onebuf_view_free(view));
     OK(onebuf_queue_free(queue));
     OK(onebuf_buffer_free(buffer));
 }
 
-// One pointer for host and kernels, where the hub may have such: its pages move, and are counted.
+// Managed memory: one pointer for host and kernels. Its pages move, and the ledger counts the moves.
 static void one_pointer(const char *library, bool hip) {
     onebuf_hub hub = discover(library, hip, true);
     onebuf_device devices[2];
@@ -174,7 +174,7 @@ int main(int argc, char **argv) {
     managed.device_count = 1;
     managed.memory_kind = ONEBUF_MEMORY_KIND_MANAGED;
     onebuf_buffer none;
-    ENDS(ONEBUF_UNSUPPORTED, onebuf_buffer_create(hub, BYTES, &managed, &none)); // without leave
+    ENDS(ONEBUF_UNSUPPORTED, onebuf_buffer_create(hub, BYTES, &managed, &none)); // managed memory was not enabled in the hub
     OK(onebuf_hub_free(hub));
     one_pointer(argv[1], hip);
     printf("descriptors work\n");

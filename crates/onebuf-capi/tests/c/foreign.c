@@ -1,5 +1,5 @@
-// `foreign`: class A makes context, queue and buffers by raw OpenCL calls on every device; onebuf uses them in
-// both orders. Every element is checked, and every reference count: before, after, and after calls that fail.
+// `foreign`: class A creates context, queue and buffers by raw OpenCL calls on every device; onebuf uses them before and after
+// class A does. Every element is checked, and every reference count: before, after, and after calls that fail.
 
 #define _POSIX_C_SOURCE 200809L
 #define CL_TARGET_OPENCL_VERSION 200
@@ -16,11 +16,11 @@ enum { N = 4096, BYTES = 4 * N, MOST = 16 };
 
 static onebuf_hub hub;
 static onebuf_context context;
-static onebuf_device device;        // of the context
-static onebuf_queue ours, theirs;   // onebuf's, and class A's
+static onebuf_device device;        // a device of the context
+static onebuf_queue ours, theirs;   // onebuf's queue, and class A's
 static uint32_t model[N], read_back[N];
 
-// Class A.
+// Class A, the owner of the foreign objects.
 typedef struct {
     cl_device_id device;
     cl_context context;
@@ -55,7 +55,8 @@ static void destroy(owner a) {
 
 static void pause_ms(void) { nanosleep(&(struct timespec){0, 1000000}, NULL); }
 
-// At rest: PoCL has every buffer hold the event that used it last, and so a queue. Here that is class A's own.
+// Reference counts while nothing runs. PoCL's buffers hold the event that used them last, and thereby a queue: reading makes that
+// class A's own queue.
 static counts count(const owner *a) {
     counts now;
     uint32_t word;
@@ -69,7 +70,7 @@ static counts count(const owner *a) {
     return now;
 }
 
-// Drivers let go of what commands used on threads of their own: waited for, but not for ever.
+// Drivers release the objects of completed commands on their own threads: waits for that, with a limit.
 #define EVENTUALLY(what)                                                                                          \
     do {                                                                                                          \
         bool is = false;                                                                                          \
@@ -77,7 +78,7 @@ static counts count(const owner *a) {
         if (!is) fail(#what, __LINE__);                                                                           \
     } while (0)
 
-// Counts that nothing is added to any more: the least of many.
+// Reference counts after drivers have released everything: the smallest of many.
 static counts rest(const owner *a) {
     counts least = count(a);
     for (int i = 0; i < 30; i++) {
@@ -104,7 +105,7 @@ static void restored(const owner *a, counts before, bool all, int line) {
     exit(1);
 }
 #define RESTORED(a, before) restored(a, before, true, __LINE__)
-// While a queue is wrapped, its last event lives, and some drivers' events hold queue and context.
+// While a queue is wrapped, its last event lives, and events of some drivers hold queue and context.
 #define MEMORY_RESTORED(a, before) restored(a, before, false, __LINE__)
 
 static void same(const uint32_t *found, int line) {
@@ -114,9 +115,9 @@ static void same(const uint32_t *found, int line) {
         exit(1);
     }
 }
-// What onebuf sees.
+// Checks the contents through onebuf.
 #define HOLDS(buffer) (OK(onebuf_buffer_read(buffer, 0, read_back, BYTES)), same(read_back, __LINE__))
-// What class A sees, with its own calls.
+// Checks the contents by class A's own calls.
 #define OWNER_HOLDS(a, mem) (CL(clEnqueueReadBuffer((a)->queue, mem, CL_TRUE, 0, BYTES, read_back, 0, NULL, NULL)), same(read_back, __LINE__))
 
 static void add_to_model(uint32_t n) {
@@ -138,7 +139,7 @@ static void build(void) {
     onebuf_program_free(program);
 }
 
-// Work of onebuf's: a kernel, and a mapping where the driver has no compiler.
+// Work of onebuf: a kernel, or a mapping if the driver has no compiler.
 static void add(onebuf_buffer buffer, uint32_t n) {
     if (has_kernels) {
         onebuf_grid grid = onebuf_grid_1d(N);
@@ -154,10 +155,10 @@ static void add(onebuf_buffer buffer, uint32_t n) {
     add_to_model(n);
 }
 
-// Work of class A's: other values all over, not waited for.
+// Work of class A: writes new values to all elements, without waiting.
 static uint32_t fresh[N];
 static void renew(const owner *a, uint32_t seed, cl_uint waits, const cl_event *wait, cl_event *event) {
-    CL(clFinish(a->queue)); // `fresh` is nobody's
+    CL(clFinish(a->queue)); // nothing uses `fresh` any more
     for (uint32_t i = 0; i < N; i++) model[i] = fresh[i] = (seed + i) * 2654435761u;
     CL(clEnqueueWriteBuffer(a->queue, a->mem, CL_FALSE, 0, BYTES, fresh, waits, wait, event));
     CL(clFlush(a->queue));
@@ -171,7 +172,7 @@ static void asked(const owner *a, onebuf_device known) {
     TRUE(info.access == ONEBUF_READ_WRITE && info.host_access == ONEBUF_HOST_READ_WRITE && info.map_count == 0);
     TRUE(!info.parent && info.offset == 0 && !info.host_pointer && info.uses_svm <= 0 && info.align_bytes > 0);
     TRUE(info.device.id == known.id && info.device_count == 1);
-    // A program that knows less of the structure gets less.
+    // A program built against an older structure gets only the fields that it knows.
     memset(&info, 0xff, sizeof info);
     info.size = 2 * sizeof(size_t);
     OK(onebuf_foreign_buffer_query(hub, a->mem, &info));
@@ -205,7 +206,7 @@ static void release(void *native, void *user) {
     released = native;
 }
 
-// Nothing is taken, and nothing kept, by a call that fails.
+// A call that fails neither takes nor keeps a reference.
 static void refused(const owner *a) {
     counts before = rest(a);
     onebuf_buffer buffer = {7};
@@ -259,7 +260,7 @@ static void refused(const owner *a) {
     ENDS(ONEBUF_UNAVAILABLE, onebuf_context_second(second, theirs, &wrapped));
     OK(onebuf_hub_free(second));
 
-    // While its owner has it mapped, nobody else can have it.
+    // While its owner has it mapped, the memory cannot be wrapped.
     cl_int status;
     void *mapped = clEnqueueMapBuffer(a->queue, a->mem, CL_TRUE, CL_MAP_READ, 0, BYTES, 0, NULL, NULL, &status);
     CL(status);
@@ -274,7 +275,7 @@ static void refused(const owner *a) {
 }
 
 static void both_orders(const owner *a) {
-    // The owner first: its queue, as a fence.
+    // The owner's work comes first; a fence of its queue orders onebuf after it.
     renew(a, 1, 0, NULL, NULL);
     onebuf_fence fence;
     OK(onebuf_queue_fence(theirs, &fence));
@@ -285,7 +286,7 @@ static void both_orders(const owner *a) {
     onebuf_buffer buffer, again;
     OK(onebuf_buffer_wrap(hub, a->mem, &options, &buffer));
     OK(onebuf_fence_free(fence));
-    // All wraps of one object are one state, with one reference.
+    // All wraps of one object share one state and one reference.
     OK(onebuf_buffer_wrap(hub, a->mem, NULL, &again));
     EVENTUALLY(count(a).mem == 2);
     bool foreign = false;
@@ -294,7 +295,7 @@ static void both_orders(const owner *a) {
     add(buffer, 1);
     HOLDS(buffer);
 
-    // onebuf first: its work, then a copy of the owner's behind it.
+    // onebuf's work comes first, then a copy by the owner.
     add(buffer, 2);
     onebuf_sync_method sync_method = 99;
     OK(onebuf_buffer_hand_to(buffer, theirs, &sync_method));
@@ -305,13 +306,13 @@ static void both_orders(const owner *a) {
     OK(onebuf_fence_free(fence));
     uint32_t kept[N];
     memcpy(kept, model, sizeof kept);
-    add(buffer, 4); // after the owner's read
+    add(buffer, 4); // ordered after the owner's read
     HOLDS(buffer);
     memcpy(model, kept, sizeof kept);
     OWNER_HOLDS(a, a->other);
     add_to_model(4);
 
-    // The owner again, by an event.
+    // The owner's work again, reported by an event.
     OK(onebuf_buffer_hand_to(buffer, theirs, NULL));
     cl_event event;
     renew(a, 5, 0, NULL, &event);
@@ -322,9 +323,9 @@ static void both_orders(const owner *a) {
     add(buffer, 8);
     HOLDS(buffer);
 
-    // onebuf's events, for a command of the owner's.
+    // Events of onebuf, for a command of the owner.
     add(buffer, 16);
-    OK(onebuf_buffer_hand_to(buffer, ours, NULL)); // unmapped, and flushed
+    OK(onebuf_buffer_hand_to(buffer, ours, NULL)); // unmaps and flushes
     OK(onebuf_queue_fence(ours, &fence));
     size_t events = 99, most = 0;
     OK(onebuf_fence_cl_events(fence, NULL, 0, &most));
@@ -339,7 +340,7 @@ static void both_orders(const owner *a) {
     for (size_t i = 0; i < events; i++) CL(clReleaseEvent(raw[i]));
     OWNER_HOLDS(a, a->other);
 
-    // Guards of one exclude guards of the other.
+    // Guards of one wrap exclude guards of the other.
     void *data;
     onebuf_mapping mapping;
     OK(onebuf_buffer_map(again, ONEBUF_READ, &data, &mapping));
@@ -353,7 +354,7 @@ static void both_orders(const owner *a) {
     OK(onebuf_buffer_free(buffer));
     add(again, 32);
 
-    // With the last handle the owner has it back, as it is.
+    // After the last handle is freed, the owner's memory holds the newest contents.
     OK(onebuf_buffer_free(again));
     OWNER_HOLDS(a, a->mem);
 }
@@ -386,7 +387,7 @@ static void user_events(const owner *a) {
     onebuf_buffer buffer;
     OK(onebuf_buffer_wrap(hub, a->mem, &options, &buffer));
     OK(onebuf_user_event_complete(event));
-    OK(onebuf_user_event_complete(event)); // again: nothing
+    OK(onebuf_user_event_complete(event)); // completing it twice has no effect
     OK(onebuf_fence_wait(fence, ONEBUF_DEFAULT_TIMEOUT));
     add(buffer, 3);
     HOLDS(buffer);
@@ -396,7 +397,7 @@ static void user_events(const owner *a) {
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_user_event_native(event, &native));
     OK(onebuf_fence_free(fence));
     OK(onebuf_fence_free(behind));
-    // One that nobody completes fails, and does not hang.
+    // An event that is freed before it is completed fails, and does not hang.
     OK(onebuf_user_event_create(context, &event));
     OK(onebuf_user_event_fence(event, &fence));
     OK(onebuf_user_event_free(event));
@@ -425,7 +426,7 @@ static void parts(const owner *a) {
     OK(onebuf_buffer_fill(half, 0, BYTES / 2, &value, 4));
     for (int i = N / 2; i < N; i++) model[i] = 77;
     HOLDS(whole);
-    // A region of ours in it, too.
+    // A region of onebuf in the wrapped memory.
     onebuf_buffer ours_of_it;
     OK(onebuf_buffer_region(whole, 0, BYTES / 2, ONEBUF_READ_WRITE, &ours_of_it));
     bool foreign;
@@ -436,7 +437,7 @@ static void parts(const owner *a) {
     for (int i = 0; i < N / 2; i++) model[i] = 78;
     void *none;
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_into_cl_mem(ours_of_it, device, &none));
-    ENDS(ONEBUF_BUSY, onebuf_buffer_into_cl_mem(whole, device, &none)); // it has a region
+    ENDS(ONEBUF_BUSY, onebuf_buffer_into_cl_mem(whole, device, &none)); // a region of it exists
     OK(onebuf_buffer_free(ours_of_it));
     add(whole, 1);
     HOLDS(whole);
@@ -454,7 +455,7 @@ static void owned(const owner *a) {
     OK(onebuf_buffer_wrap(hub, a->mem, &options, &buffer));
     OK(onebuf_buffer_wrap(hub, a->mem, NULL, &other));
     OK(onebuf_buffer_free(buffer));
-    TRUE(releases == 0); // still in use
+    TRUE(releases == 0); // another wrap is still in use
     add(other, 2);
     OK(onebuf_buffer_free(other));
     TRUE(releases == 1 && released == a->mem);
@@ -462,7 +463,7 @@ static void owned(const owner *a) {
     OWNER_HOLDS(a, a->mem);
 }
 
-// From the owner's memory to a buffer on every device of the hub, and back.
+// Copies from the owner's memory to a buffer on every device of the hub, and back.
 static void bridges(const owner *a) {
     size_t devices;
     onebuf_buffer theirs;
@@ -490,7 +491,7 @@ static void bridges(const owner *a) {
         OK(onebuf_bridge_to_host(theirs, 0, read_back, BYTES, &went));
         TRUE(went.bytes == BYTES);
         same(read_back, __LINE__);
-        OK(onebuf_bridge_copy(theirs, 0, theirs, 4, BYTES - 4, NULL)); // one buffer, overlapping
+        OK(onebuf_bridge_copy(theirs, 0, theirs, 4, BYTES - 4, NULL)); // within one buffer, overlapping
         memmove(model + 1, model, BYTES - 4);
         HOLDS(theirs);
         ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_bridge_copy(theirs, 4, far, 0, BYTES, NULL));
@@ -499,7 +500,7 @@ static void bridges(const owner *a) {
         ENDS(ONEBUF_NULL_POINTER, onebuf_bridge_copy_async(theirs, 0, far, 0, 4, NULL, NULL));
         ENDS(ONEBUF_NULL_POINTER, onebuf_bridge_from_host(NULL, far, 0, 4, NULL));
         ENDS(ONEBUF_INVALID_HANDLE, onebuf_bridge_to_host((onebuf_buffer){0}, 0, read_back, 4, NULL));
-        went.size = 1; // told before anything is copied
+        went.size = 1; // an invalid size is reported before anything is copied
         ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_bridge_copy(theirs, 0, far, 0, 4, &went));
         OK(onebuf_buffer_free(far));
     }
@@ -507,7 +508,7 @@ static void bridges(const owner *a) {
     OWNER_HOLDS(a, a->mem);
 }
 
-// A buffer of onebuf's becomes the owner's.
+// Ownership of a buffer of onebuf passes to class A.
 static void given_away(const owner *a) {
     onebuf_buffer_options builder = ONEBUF_OPTIONS(onebuf_buffer_options);
     builder.devices = &device;
@@ -525,7 +526,7 @@ static void given_away(const owner *a) {
     TRUE(!mem);
     OK(onebuf_view_free(view));
     ENDS(ONEBUF_NULL_POINTER, onebuf_buffer_into_cl_mem(buffer, device, NULL));
-    HOLDS(buffer); // still there
+    HOLDS(buffer); // the buffer still exists
     OK(onebuf_buffer_into_cl_mem(buffer, device, &mem));
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_buffer_free(buffer));
     OK(onebuf_queue_free(queue));
@@ -562,7 +563,7 @@ static void shared_addresses(const owner *a) {
     void *data;
     onebuf_mapping mapping;
     OK(onebuf_buffer_map(buffer, ONEBUF_READ, &data, &mapping));
-    TRUE(data == svm); // in place
+    TRUE(data == svm); // mapped in place
     same(data, __LINE__);
     OK(onebuf_mapping_unmap(mapping));
     TRUE(releases == 0);
@@ -595,7 +596,7 @@ static void try_device(cl_device_id raw) {
     onebuf_string id;
     OK(onebuf_device_id(device, &id));
     TRUE(strchr(onebuf_string_data(id), '@'));
-    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_hub_device(hub, onebuf_string_data(id), &on)); // it is the context's
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_hub_device(hub, onebuf_string_data(id), &on)); // it belongs to the context
     OK(onebuf_string_free(id));
 
     onebuf_queue elsewhere;
@@ -617,11 +618,11 @@ static void try_device(cl_device_id raw) {
         counts at_first = rest(&a);
         build();
         all[i](&a);
-        OK(onebuf_kernel_free(kernel)); // some drivers' kernels hold their arguments
+        OK(onebuf_kernel_free(kernel)); // kernels of some drivers hold their arguments
         MEMORY_RESTORED(&a, at_first);
     }
 
-    // Another context that onebuf made, with the same device.
+    // A second context, created by onebuf, with the same device.
     onebuf_context second;
     OK(onebuf_context_second(hub, known.device, &second));
     OK(onebuf_context_native(second, &native));
@@ -631,7 +632,7 @@ static void try_device(cl_device_id raw) {
     OK(onebuf_queue_free(theirs));
     OK(onebuf_queue_free(ours));
     OK(onebuf_context_free(context));
-    ENDS(ONEBUF_INVALID_HANDLE, onebuf_device_id(device, &id)); // it was the context's
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_device_id(device, &id)); // freed with the context
     RESTORED(&a, before);
     OK(onebuf_hub_free(hub));
     RESTORED(&a, before);

@@ -1,6 +1,6 @@
-// `fuzz SEED STEPS DEVICE`: calls in random order with random handles (living, freed, of other kinds, made
-// up), sizes, ranges, choices, strings and nulls. Every answer is a status, and never that of a bug; memory
-// that is promised for stays valid, since it is promised for; so do native handles, which live for good.
+// `fuzz SEED STEPS DEVICE`: calls in random order with random handles (live, freed, of other kinds, made up), sizes, ranges,
+// choices, strings and nulls. Every call returns a status, and never ONEBUF_PANIC. Pointers that the caller must guarantee stay
+// valid; so do native handles, which live until the process exits.
 
 #include "check.h"
 #include <pthread.h>
@@ -34,7 +34,7 @@ static bool note(onebuf_status status, int line) {
 }
 #define TRY(call) note(call, __LINE__)
 
-// Handles by kind, freed ones among them.
+// Handles by kind; some of them are freed.
 enum { STRING, HUB, DEVICE, QUEUE, BUFFER, MAPPING, VIEW, TRANSFER, FENCE, PROGRAM, KERNEL, POOL, CONTEXT, EVENT, LU,
        OFFER, PEER, PIPELINE, SOURCE, SINK };
 static uint64_t kept[KINDS][KEPT];
@@ -64,7 +64,7 @@ static size_t size(void) {
     default: return below(4) ? 4 * (size_t)below(256) : below(MOST + 1);
     }
 }
-// A buffer's size: small, or larger than any machine.
+// A buffer's size: small, zero, or larger than any memory.
 static size_t room(void) {
     return rarely() ? (below(2) ? 0 : SIZE_MAX / 2 + below(5)) : 4 + 4 * (size_t)below(MOST / 8);
 }
@@ -76,7 +76,7 @@ static const char *text(void) {
 }
 static void *data(void) { return rarely() ? NULL : area; }
 
-// Options as they come: of a right size, of a wrong one, with bytes behind that are none of ours.
+// Random options: with the right size, with a wrong size, or with unknown bytes after the structure.
 static union {
     size_t size;
     onebuf_hub_options hub;
@@ -131,7 +131,7 @@ static void hubs(void) {
         options.hub.program_cache = choice();
         options.hub.timeout_ms = 1000;
         size_options(sizeof options.hub);
-        // Looks for everything when it is left away: fine, and slow.
+        // Without options it discovers all APIs, which is slow.
         if (TRY(onebuf_hub_discover((void *)&options, rarely() ? NULL : &hub))) keep(HUB, hub.id);
         break;
     case 1:
@@ -155,7 +155,7 @@ static void hubs(void) {
         onebuf_string string = {0};
         blank();
         size_options(sizeof options.doctor);
-        options.doctor.cache_folder = "/dev/null/none"; // no helper: nothing is tried
+        options.doctor.cache_folder = "/dev/null/none"; // without a helper no experiment runs
         TRY(onebuf_doctor_run(old, given(), &string));
     }
     }
@@ -348,7 +348,7 @@ static void maths(void) {
     }
 }
 
-// Nothing here exports: what is asked, and what is given, is refused.
+// No device here exports memory, so exports and imports are refused.
 static void descriptors(void) {
     onebuf_exported out;
     onebuf_buffer made = {0};
@@ -385,7 +385,7 @@ static void fences(void) {
     }
 }
 
-// Writes what it may, and nothing else.
+// A native kernel: reads each argument, and writes only what it may write.
 static int32_t touch(void *user, const onebuf_native_call *call) {
     (void)user;
     for (size_t i = 0; i < call->arg_count; i++) {
@@ -396,7 +396,7 @@ static int32_t touch(void *user, const onebuf_native_call *call) {
     return below(9) == 0;
 }
 
-// Mostly what fits.
+// A kind of value that mostly matches the declaration.
 static onebuf_arg_kind value_kind(void) {
     return rarely() ? ONEBUF_ARG_FLOAT : below(2) ? ONEBUF_ARG_VALUE : ONEBUF_ARG_INTEGER;
 }
@@ -431,7 +431,7 @@ static void programs(void) {
     default: {
         onebuf_kernel kernel = {0};
         onebuf_param params[3];
-        // The promise: `add` takes a buffer and a value of four bytes. Anything else is refused, or harmless.
+        // The guarantee: `add` takes a buffer and a value of four bytes. Any other declaration is refused or harmless.
         for (int i = 0; i < 3; i++) {
             onebuf_param param = {rarely() ? (uint32_t)any() : i % 2 ? value_kind() : ONEBUF_ARG_BUFFER,
                                   rarely() ? 99 : ONEBUF_READ_WRITE, 4, below(3) ? 0 : size()};
@@ -462,7 +462,7 @@ static void launches(void) {
     if (rarely()) grid.global[below(3)] = size();
     if (rarely()) grid.local[below(3)] = size();
     if (rarely()) grid.offset[below(3)] = size();
-    // Work that would take for ever is no promise of the library's.
+    // Limits the size of launches: the library does not limit their duration.
     for (int i = 0; i < 3; i++) grid.global[i] = grid.global[i] > 4096 && grid.global[i] < SIZE_MAX / 2 ? 64 : grid.global[i];
     if (TRY(onebuf_queue_launch(PICK(onebuf_queue, QUEUE), PICK(onebuf_kernel, KERNEL), rarely() ? NULL : &grid,
                                 rarely() ? NULL : args, rarely() ? below(5) : 2, below(2) ? NULL : &fence)))
@@ -491,13 +491,13 @@ static void pools(void) {
     }
 }
 
-// Native handles: none without OpenCL.
+// Native handles; all null without OpenCL.
 enum { MEMS = 8 };
 static struct {
     void *context, *queue, *event, *mems[MEMS];
 } natives;
 
-// A context, a queue, an event and memory that are never given up.
+// Creates a context, a queue, an event and memory that are never released.
 static void make_natives(onebuf_hub hub, onebuf_device device) {
     onebuf_context context;
     onebuf_queue queue;
@@ -508,7 +508,7 @@ static void make_natives(onebuf_hub hub, onebuf_device device) {
     OK(onebuf_queue_create(device, NULL, &queue));
     OK(onebuf_queue_native(queue, &natives.queue));
     if (onebuf_user_event_create(context, &event) == ONEBUF_OK) {
-        OK(onebuf_user_event_complete(event)); // nobody waits for ever
+        OK(onebuf_user_event_complete(event)); // so that no work waits for it forever
         OK(onebuf_user_event_native(event, &natives.event));
     }
     onebuf_buffer_options builder = ONEBUF_OPTIONS(onebuf_buffer_options);
@@ -594,11 +594,12 @@ static void foreigners(void) {
         blank();
         size_options(sizeof options.queue_info);
         TRY(onebuf_foreign_queue_query(hub, rarely() ? NULL : natives.queue, given()));
-        TRY(onebuf_buffer_wrap_svm(context, NULL, size(), wrap_options(), &made)); // memory is promised for
+        TRY(onebuf_buffer_wrap_svm(context, NULL, size(), wrap_options(), &made)); // null: any other pointer must be valid
     }
 }
 
-// References that are never given back: a few events that live for good, and are not lost. Volatile, since nobody reads it.
+// References to a few events that are never released; the array keeps them reachable for leak checkers. Volatile, because nothing
+// reads it.
 static void *volatile held[8192];
 static size_t held_count;
 
@@ -609,7 +610,7 @@ static void events(void) {
     size_t count;
     switch (below(5)) {
     case 0:
-        // Completed at once: what waits for it waits for nobody.
+        // Completed at once, so that no work waits for it.
         if (!TRY(onebuf_user_event_create(PICK(onebuf_context, CONTEXT), rarely() ? NULL : &made))) break;
         TRY(onebuf_user_event_complete(made));
         keep(EVENT, made.id);
@@ -645,7 +646,7 @@ static void bridges(void) {
     }
 }
 
-// What a thread needs for the other end of an offer.
+// What the thread at the other end of an offer needs.
 typedef struct {
     onebuf_offer offer;
     onebuf_peer peer;
@@ -657,7 +658,7 @@ static void *open_door(void *user) {
     return NULL;
 }
 
-// Both ends of a visit, in this process. What it is attached to may not fit, or be gone.
+// Both ends of a visit, in this process. The offered buffer may not fit, or may be gone.
 static void visit(onebuf_offer offer, const char *name) {
     door d = {offer, {0}};
     pthread_t thread;
@@ -685,7 +686,7 @@ static void processes(void) {
     switch (below(9)) {
     case 0:
         if (below(2)) return;
-        // One of its own, mostly: what is offered can do less.
+        // Mostly a new buffer, because an offered buffer supports fewer calls.
         buffer = PICK(onebuf_buffer, BUFFER);
         if (!rarely() && TRY(onebuf_buffer_create(PICK(onebuf_hub, HUB), 4096, NULL, &buffer))) keep(BUFFER, buffer.id);
         blank();
@@ -722,7 +723,7 @@ static void processes(void) {
     }
 }
 
-// The functions of pipelines run on other threads: nothing random there.
+// Callbacks of pipelines run on other threads, so they use no random numbers.
 static onebuf_status fill(void *user, const onebuf_frame *frame, onebuf_filled *filled) {
     (void)user;
     if (frame->number % 3 == 1) *filled = ONEBUF_FILLED_INCOMPLETE;
@@ -735,7 +736,7 @@ static onebuf_status work(void *user, const onebuf_frame *frame) {
     (void)user;
     if (onebuf_buffer_size(frame->buffers[0], &bytes) != ONEBUF_OK || frame->number >= 6) {
         onebuf_set_error_message(frame->number % 2 ? "enough" : NULL);
-        return ONEBUF_INVALID_ARGUMENT; // also the end of sources that have none
+        return ONEBUF_INVALID_ARGUMENT; // also ends sources that are endless
     }
     return ONEBUF_OK;
 }
@@ -799,7 +800,7 @@ static void sources(void) {
 }
 
 static void sinks(void) {
-    static _Alignas(4096) char taken[AREA]; // not what sources read at the same time
+    static _Alignas(4096) char taken[AREA]; // separate from the memory that sources read at the same time
     onebuf_sink sink = PICK(onebuf_sink, SINK), made = {0};
     size_t shape[] = {side(), side()};
     onebuf_status status;
@@ -859,7 +860,7 @@ static void pipelines(void) {
         options.pipeline.batch = rarely() ? size() : below(2);
         options.pipeline.when_full = choice();
         options.pipeline.one_thread = below(2);
-        // A source without an end ends with the stages or the sink that has had enough.
+        // An endless source ends by an error of the stages or the sink.
         if (options.pipeline.feed.id && !options.pipeline.sink) options.pipeline.stage_count = 2;
         size_options(sizeof options.pipeline);
         if (TRY(onebuf_pipeline_create(PICK(onebuf_hub, HUB), given(), rarely() ? NULL : &made))) keep(PIPELINE, made.id);
@@ -896,7 +897,7 @@ static void begin(void) {
     }
     for (int i = 0; i < KEPT; i++) keep(HUB, hub.id), keep(DEVICE, device.id);
     make_natives(hub, device);
-    // A driver that is only a stub has no compiler.
+    // The stub driver has no compiler.
     onebuf_string platform;
     OK(onebuf_device_platform(device, &platform));
     bool compiles = !strstr(onebuf_string_data(platform), "stub");
@@ -911,7 +912,7 @@ static void begin(void) {
     keep(PROGRAM, program.id);
 }
 
-// Everything that was not overwritten in our lists; what is left then is the library's to forget.
+// Frees the objects whose handles were not overwritten in these lists; the library frees the others at exit.
 static void end(void) {
     for (int i = 0; i < KEPT; i++) {
         TRY(onebuf_pipeline_free((onebuf_pipeline){kept[PIPELINE][i]}));
@@ -944,7 +945,7 @@ int main(int argc, char **argv) {
                              guards, fences, programs, launches, launches, pools, foreigners, foreigners, events, bridges, maths, descriptors,
                              processes, sources, sinks, pipelines};
     for (unsigned long step = strtoul(argv[2], NULL, 10); step > 0; step--) {
-        if (step % 400 == 0) begin(); // what was freed for good makes room for new
+        if (step % 400 == 0) begin(); // replaces objects that were freed
         calls[below(sizeof calls / sizeof *calls)]();
     }
     end();

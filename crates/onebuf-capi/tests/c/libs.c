@@ -1,4 +1,4 @@
-// Products, transforms and systems from C, on the device named; and what is refused.
+// Matrix products, transforms and linear systems in C on the given device, and calls that are refused.
 
 #include "check.h"
 #include <math.h>
@@ -35,30 +35,30 @@ static void products(void) {
     const double two[] = {2, 0}, one[] = {1, 0}, i[] = {0, 1};
     gemm.alpha = two;
     gemm.beta = one;
-    gemm.op_a = ONEBUF_OP_TRANSPOSE; // 2 [1 2; 3 4] [5 7; 6 8] + what was there
+    gemm.op_a = ONEBUF_OP_TRANSPOSE; // 2 [1 2; 3 4] [5 7; 6 8] + previous contents
     OK(onebuf_gemm(queue, &gemm, x, y, z));
     holds(z, (float[]){23 + 34, 34 + 78, 31 + 46, 46 + 106}, 4);
 
-    ENDS(ONEBUF_BUSY, onebuf_gemm(queue, &gemm, x, y, x)); // the output is an input
+    ENDS(ONEBUF_BUSY, onebuf_gemm(queue, &gemm, x, y, x)); // the output is also an input
     gemm.alpha = i;
-    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_gemm(queue, &gemm, x, y, z)); // imaginary, of reals
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_gemm(queue, &gemm, x, y, z)); // an imaginary factor for real matrices
     gemm.alpha = NULL;
     gemm.k = 3;
-    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_gemm(queue, &gemm, x, y, z)); // more than there is
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_gemm(queue, &gemm, x, y, z)); // larger than the buffers
     gemm.k = 2;
     gemm.op_b = 3;
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_gemm(queue, &gemm, x, y, z));
     gemm.op_b = 0;
     gemm.number = 4;
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_gemm(queue, &gemm, x, y, z));
-    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_gemm(queue, NULL, x, y, z)); // nothing by nothing
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_gemm(queue, NULL, x, y, z)); // all sizes are zero
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_gemm(queue, &gemm, x, (onebuf_buffer){0}, z));
     OK(onebuf_buffer_free(x));
     OK(onebuf_buffer_free(y));
     OK(onebuf_buffer_free(z));
 }
 
-// A constant has one line, and comes back four times as large.
+// The spectrum of a constant has one line; back and forth multiplies by four.
 static void transforms(void) {
     const float ones[] = {1, 0, 1, 0, 1, 0, 1, 0}, zero[8] = {0};
     onebuf_buffer x = holding(ones, sizeof ones), y = holding(zero, sizeof zero);
@@ -72,14 +72,14 @@ static void transforms(void) {
     OK(onebuf_fft(queue, &fft, y, (onebuf_buffer){0}));
     holds(y, (float[]){4, 0, 4, 0, 4, 0, 4, 0}, 8);
     fft.batch = 2;
-    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_fft(queue, &fft, x, x)); // more than there is
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_fft(queue, &fft, x, x)); // larger than the buffer
     fft.number = ONEBUF_F32;
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_fft(queue, &fft, x, y));
     OK(onebuf_buffer_free(x));
     OK(onebuf_buffer_free(y));
 }
 
-// 2 a = 2, a + 4 b = 9.
+// Solves 2 a = 2, a + 4 b = 9.
 static void systems(void) {
     const float a[] = {2, 1, 0, 4}, b[] = {2, 9}, none[4] = {0};
     onebuf_buffer x = holding(a, sizeof a), y = holding(b, sizeof b), z = holding(none, sizeof none);

@@ -1,5 +1,4 @@
-// Implied copies that are warned of: `log DEVICE` lets them be written to standard error, `log DEVICE callback`
-// takes them.
+// Warnings about implied copies: `log DEVICE` writes them to standard error, `log DEVICE callback` receives them by a function.
 
 #include "check.h"
 #include <string.h>
@@ -18,7 +17,7 @@ static void take(void *user, onebuf_log_level level, const char *target, const c
     if (level != ONEBUF_LOG_WARN || strcmp(target, "onebuf::copies") != 0) taken->wrong++;
     if (!strstr(message, "an implied copy") || !strstr(message, "bytes=4096")) taken->wrong++;
     if (!strstr(message, taken->device) || !strstr(message, "host")) taken->wrong++;
-    // Not from here.
+    // Refused inside of the callback.
     if (onebuf_log_to(ONEBUF_LOG_WARN, take, user) != ONEBUF_BUSY) taken->wrong++;
 }
 
@@ -36,7 +35,7 @@ static void add_on(onebuf_device device, onebuf_buffer buffer, uint32_t n) {
     OK(onebuf_program_free(program));
 }
 
-// The device and the host in turn, by a staged copy.
+// The device and the host take turns, with staged copies between them.
 static void take_turns(onebuf_device device, onebuf_device host, onebuf_buffer buffer) {
     add_on(device, buffer, 1);
     add_on(host, buffer, 2);
@@ -66,7 +65,7 @@ int main(int argc, char **argv) {
         TRUE(taken.count > 0 && taken.wrong == 0);
         printf("%d taken\n", taken.count);
         taken.count = 0;
-        // Again to standard error.
+        // Messages go to standard error again.
         take_turns(devices[0], devices[1], buffer);
         TRUE(taken.count == 0);
     } else {

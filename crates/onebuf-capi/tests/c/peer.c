@@ -1,4 +1,4 @@
-// Two processes on one buffer. The children are made first, before there is a thread; each is let go by a byte.
+// Two processes share one buffer. The children are forked before any thread is started; each waits for a byte from its parent.
 
 #include "check.h"
 #include <signal.h>
@@ -56,7 +56,7 @@ static onebuf_buffer attach(onebuf_hub hub, onebuf_peer *peer) {
     return buffer;
 }
 
-// Takes its turns, and leaves.
+// Takes its turns and detaches normally.
 static void guest(void) {
     onebuf_hub hub = discover();
     onebuf_peer peer;
@@ -86,7 +86,7 @@ static void guest(void) {
     OK(onebuf_hub_free(hub));
 }
 
-// Asks for other elements.
+// Attaches with another element size.
 static void stranger(void) {
     onebuf_hub hub = discover();
     onebuf_attach_options options = attach_options();
@@ -98,7 +98,7 @@ static void stranger(void) {
     OK(onebuf_hub_free(hub));
 }
 
-// Dies in its turn.
+// Dies during its turn.
 static void victim(void) {
     onebuf_hub hub = discover();
     onebuf_peer peer;
@@ -186,7 +186,7 @@ int main(void) {
 
     let_go(good);
     OK(onebuf_offer_accept(offer, SOON, &peer));
-    ENDS(ONEBUF_BUSY, onebuf_offer_accept(offer, 1, &second)); // one at a time
+    ENDS(ONEBUF_BUSY, onebuf_offer_accept(offer, 1, &second)); // one peer at a time
     TRUE(info_of(peer).our_turn && info_of(peer).pid == (uint32_t)good.pid);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         write_all(buffer, 100 * round);
@@ -198,7 +198,7 @@ int main(void) {
     }
     OK(onebuf_peer_hand_over(peer));
     ENDS(ONEBUF_PEER_LOST, onebuf_peer_wait(peer, SOON));
-    TRUE(info_of(peer).left && info_of(peer).our_turn); // it said goodbye
+    TRUE(info_of(peer).left && info_of(peer).our_turn); // it detached normally
     OK(onebuf_peer_free(peer));
     TRUE(ended(good) == 0);
 
@@ -207,14 +207,14 @@ int main(void) {
     write_all(buffer, 1);
     OK(onebuf_peer_hand_over(peer));
     ENDS(ONEBUF_PEER_LOST, onebuf_peer_wait(peer, SOON));
-    TRUE(!info_of(peer).left); // it did not
-    TRUE(all_are(buffer, 7));  // what it had written
+    TRUE(!info_of(peer).left); // it died
+    TRUE(all_are(buffer, 7));  // what it had written before
     write_all(buffer, 9);
     TRUE(all_are(buffer, 9));
     int status = ended(dying);
     TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 
-    OK(onebuf_offer_free(offer)); // the visit goes on until it is freed, too
+    OK(onebuf_offer_free(offer)); // the visit lasts until its own handle is freed
     ENDS(ONEBUF_PEER_LOST, onebuf_peer_check(peer));
     OK(onebuf_peer_free(peer));
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_offer_accept(offer, 1, &peer));

@@ -1,4 +1,4 @@
-// Returns from main while the driver compiles what was launched, and frees nothing.
+// Returns from `main` while the driver compiles the launched kernels, and frees nothing.
 
 #include "check.h"
 #include <string.h>
@@ -6,7 +6,7 @@
 
 enum { N = 4096, TERMS = 16 };
 
-// No two processes have this text, so that no cache has it.
+// A text that is unique to this process, so that no cache contains it.
 static const char *busy(int kernel) {
     static char text[8192];
     int at = snprintf(text, sizeof text, "kernel void busy(global float *x) { float v = x[get_global_id(0)];\n");
@@ -17,7 +17,7 @@ static const char *busy(int kernel) {
     return text;
 }
 
-// Registered first, so it runs last: time for the driver's threads to meet what other handlers have taken away.
+// Registered first, so it runs last: gives the driver's threads time to use what other exit handlers have freed.
 static void linger(void) { sleep(1); }
 
 int main(int argc, char **argv) {

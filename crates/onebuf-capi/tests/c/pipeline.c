@@ -10,14 +10,14 @@ static onebuf_device device;
 static onebuf_kernel kernel;
 static bool is_host;
 
-// What the callbacks share; those of one run are never at it at the same time, but for `passed`, which is the sink's.
+// State shared by the callbacks. Only the sink writes `passed`; the callbacks of one run use no other field at the same time.
 typedef struct {
-    uint64_t frames;     // that the source gives
-    uint64_t fails_at;   // the stage, with a message of its own
-    uint64_t stops_at;   // the sink
+    uint64_t frames;     // number of frames of the source
+    uint64_t fails_at;   // the frame at which the stage fails, with its own message
+    uint64_t stops_at;   // the frame at which the sink stops the pipeline
     bool wrong_call;     // the sink makes a call that fails
     bool says_nothing;   // the stage fails without a message
-    uint64_t incomplete; // this frame is
+    uint64_t incomplete; // the number of the incomplete frame
     uint64_t passed, idle;
     onebuf_pipeline pipeline;
 } run;
@@ -57,7 +57,7 @@ static onebuf_status second(void *user, const onebuf_frame *frame) {
     return add(frame, 500000);
 }
 
-// Every element of every frame.
+// Checks every element of every frame.
 static onebuf_status sink(void *user, const onebuf_frame *frame) {
     run *r = user;
     static uint32_t data[N];
@@ -65,7 +65,7 @@ static onebuf_status sink(void *user, const onebuf_frame *frame) {
     if (r->wrong_call && frame->number == 5) return onebuf_buffer_read(frame->buffers[0], 0, data, BYTES + 1);
     OK(onebuf_buffer_read(frame->buffers[0], 0, data, BYTES));
     for (size_t i = 0; i < N; i++) TRUE(data[i] == frame->number + 501000);
-    TRUE(data[0] != frame->number); // the control: the stages did run
+    TRUE(data[0] != frame->number); // control: the stages did run
     OK(onebuf_buffer_read(frame->buffers[1], 4, &word, 4));
     TRUE(word == 7 * frame->number);
     if (frame->number == r->stops_at) OK(onebuf_pipeline_stop(r->pipeline));
@@ -122,7 +122,7 @@ static onebuf_pipeline make(run *r, onebuf_when_full when_full) {
     return r->pipeline;
 }
 
-// Fails with that status and a message that has these words; the slots can be used again.
+// Checks that the run fails with this status and with these words in its message, and that the slots stay usable.
 static void fails(run r, onebuf_status status, const char *at, const char *why) {
     onebuf_pipeline pipeline = make(&r, ONEBUF_WHEN_FULL_BLOCK);
     onebuf_pipeline_report report = ONEBUF_OPTIONS(onebuf_pipeline_report);

@@ -29,7 +29,7 @@ static bool all_are(const uint32_t *data, uint32_t first) {
     return true;
 }
 
-// Host and kernels by turns, every element.
+// Host and kernels take turns; every element is checked.
 static void turns(onebuf_queue queue, onebuf_kernel kernel) {
     onebuf_buffer buffer = fresh();
     void *data, *again;
@@ -45,7 +45,7 @@ static void turns(onebuf_queue queue, onebuf_kernel kernel) {
             OK(onebuf_buffer_to_device(buffer));
             OK(onebuf_buffer_to_device(buffer));
             add(queue, kernel, buffer, 10);
-        } else { // the launch itself says whose turn it is
+        } else { // the launch itself ends the host's turn
             uint32_t ten = 10;
             onebuf_arg turn[] = {onebuf_arg_turn(buffer, ONEBUF_READ_WRITE), ONEBUF_VALUE(ten)};
             OK(onebuf_queue_launch(queue, kernel, &grid, turn, 2, NULL));
@@ -53,18 +53,18 @@ static void turns(onebuf_queue queue, onebuf_kernel kernel) {
         OK(onebuf_buffer_wait_ns(buffer, ONEBUF_READ_WRITE, 60000000000ull));
         OK(onebuf_buffer_to_host(buffer, ONEBUF_READ, &again));
         TRUE(all_are(again, 10 * round));
-        // Reading turns into writing.
+        // A map for reading becomes one for reading and writing.
         OK(onebuf_buffer_to_host(buffer, ONEBUF_READ_WRITE, &data));
         ((uint32_t *)data)[N - 1] = 5;
         ((uint32_t *)data)[N - 1] = 10 * round + N - 1;
     }
-    OK(onebuf_buffer_free(buffer)); // and its map
+    OK(onebuf_buffer_free(buffer)); // also ends its map
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_buffer_to_host(buffer, ONEBUF_READ, &again));
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_buffer_to_device(buffer));
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_buffer_wait_ns(buffer, ONEBUF_READ, 1));
 }
 
-// With a map and without.
+// Stores and loads, with a standing map and without.
 static void stores(void) {
     onebuf_buffer buffer = fresh();
     uint32_t *data, word = 7, found = 0;
@@ -80,11 +80,11 @@ static void stores(void) {
         ENDS(ONEBUF_NULL_POINTER, onebuf_buffer_store(buffer, 0, NULL, 4));
         ENDS(ONEBUF_NULL_POINTER, onebuf_buffer_load(buffer, 0, NULL, 4));
     }
-    // A part of the buffer as the data of another, and beside itself.
+    // The data may lie in the buffer itself and overlap the target.
     OK(onebuf_buffer_store(buffer, 4, data, BYTES - 4));
     TRUE(data[N - 1] == 0);
     OK(onebuf_buffer_to_device(buffer));
-    // A map for reading is no way to write.
+    // A map for reading does not allow stores.
     OK(onebuf_buffer_to_host(buffer, ONEBUF_READ, (void **)&data));
     ENDS(ONEBUF_BUSY, onebuf_buffer_store(buffer, 0, &word, 4));
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_to_host(buffer, 77, (void **)&data));
@@ -97,7 +97,7 @@ static bool lives(onebuf_buffer buffer) {
     return onebuf_buffer_size(buffer, &bytes) == ONEBUF_OK;
 }
 
-// The addresses of variables that own, whatever is in them.
+// Addresses of variables as owners, whatever the variables contain.
 static void owners(onebuf_kernel kernel) {
     int a, b, c;
     onebuf_buffer one = fresh(), two = fresh();
@@ -108,10 +108,10 @@ static void owners(onebuf_kernel kernel) {
     TRUE(lives(one) && lives(two));
     OK(onebuf_own(&b, two.id));
     TRUE(!lives(one));
-    OK(onebuf_disown(&c)); // it owned nothing
+    OK(onebuf_disown(&c)); // this address owned nothing
     OK(onebuf_own(&a, 0));
     TRUE(lives(two));
-    OK(onebuf_disown(&b)); // and then b = b again: the value is still there
+    OK(onebuf_disown(&b)); // then b = b again: the object still exists
     OK(onebuf_own(&b, two.id));
     OK(onebuf_disown(&c));
     TRUE(lives(two));
@@ -122,12 +122,12 @@ static void owners(onebuf_kernel kernel) {
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_own(&a, device.id));
     ENDS(ONEBUF_NULL_POINTER, onebuf_own(NULL, 0));
     ENDS(ONEBUF_NULL_POINTER, onebuf_disown(NULL));
-    // What somebody frees by hand is gone for its owners, too.
+    // An object that the caller frees explicitly is gone for its owners, too.
     one = fresh();
     OK(onebuf_own(&a, one.id));
     OK(onebuf_buffer_free(one));
     OK(onebuf_own(&a, 0));
-    // The last owner of a kernel.
+    // The last owner of a kernel frees it.
     OK(onebuf_own(&a, kernel.id));
     OK(onebuf_own(&a, 0));
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_kernel_free(kernel));
@@ -139,7 +139,7 @@ static void fences(onebuf_queue queue, onebuf_kernel kernel) {
     add(queue, kernel, buffer, 1);
     OK(onebuf_queue_fence(queue, &fence));
     OK(onebuf_fence_wait_ns(fence, 60000000000ull));
-    OK(onebuf_fence_wait_ns(fence, 0)); // reached
+    OK(onebuf_fence_wait_ns(fence, 0)); // already reached
     OK(onebuf_fence_free(fence));
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_fence_wait_ns(fence, 1));
     OK(onebuf_buffer_free(buffer));

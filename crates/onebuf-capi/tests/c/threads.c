@@ -1,5 +1,5 @@
-// Handles used by some threads and freed by others: statuses, never a crash, and nothing is freed under a
-// running call.
+// Some threads use handles that others free: every call returns a status, none crashes, and no object is freed during a call that
+// uses it.
 
 #define _DEFAULT_SOURCE
 #include "check.h"
@@ -10,7 +10,7 @@ enum { THREADS = 4, ROUNDS = 400, BYTES = 1 << 14 };
 static onebuf_hub hub;
 static onebuf_queue queue;
 static onebuf_kernel kernel;
-static onebuf_buffer buffer; // made anew for each round
+static onebuf_buffer buffer; // created anew for each round
 static onebuf_view view;
 static pthread_barrier_t barrier;
 static int worked, late;
@@ -85,7 +85,7 @@ int main(void) {
     OK(onebuf_program_free(program));
     OK(onebuf_queue_free(queue));
     OK(onebuf_hub_free(hub));
-    TRUE(worked > ROUNDS && late > ROUNDS); // both happened, or nothing was tried
+    TRUE(worked > ROUNDS && late > ROUNDS); // control: both outcomes occurred
     printf("%d calls worked, %d came too late\n", worked, late);
     return 0;
 }

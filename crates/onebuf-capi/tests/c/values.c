@@ -1,4 +1,4 @@
-// Values are what was declared: integers for integers, floating-point numbers for those.
+// Values must match their declaration: integers for integers, floating-point numbers for floating-point numbers.
 
 #include "check.h"
 #include <string.h>
@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
     uint32_t four = 4;
     int64_t wide = 4;
     OK(launch(kernel, ONEBUF_VALUE(two), ONEBUF_VALUE(three)));
-    OK(launch(kernel, ONEBUF_VALUE(two), ONEBUF_VALUE(four))); // the sign is the kernel's matter
+    OK(launch(kernel, ONEBUF_VALUE(two), ONEBUF_VALUE(four))); // signedness is not checked
     const char *wanted = "a floating-point number of 4 bytes is declared";
     refused(launch(kernel, ONEBUF_VALUE(three), ONEBUF_VALUE(three)), "argument 1", wanted);
     refused(launch(kernel, ONEBUF_VALUE(three), ONEBUF_VALUE(three)), "is an integer of 4 bytes", wanted);
@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
     refused(launch(kernel, ONEBUF_VALUE(two), ONEBUF_VALUE(two)), "argument 2", wanted);
     refused(launch(kernel, ONEBUF_VALUE(two), ONEBUF_VALUE(wide)), "an integer of 8 bytes", wanted);
 
-    // Of what is not said only the size is known, on either side.
+    // If the type is unspecified on either side, only the size is checked.
     OK(launch(kernel, onebuf_arg_value(&two, 4), onebuf_arg_value(&three, 4)));
     onebuf_kernel loose = declare(program, ONEBUF_ARG_VALUE, ONEBUF_ARG_VALUE);
     OK(launch(loose, ONEBUF_VALUE(two), ONEBUF_VALUE(three)));

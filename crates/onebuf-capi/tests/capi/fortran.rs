@@ -1,4 +1,4 @@
-//! Programs in Fortran: the modules of `bindings/fortran`, and the examples.
+//! Fortran programs: the modules of `bindings/fortran`, and the examples.
 
 use crate::{
     programs::found,
@@ -13,8 +13,8 @@ use std::{
 };
 
 const FLAGS: [&str; 6] = ["-std=f2008", "-Wall", "-Wextra", "-Werror", "-fimplicit-none", "-g"];
-/// Run-time checks of gfortran's own, and the sanitizers. But gfortran 12 finalizes array components at addresses
-/// that are none.
+/// Run-time checks of gfortran, and the sanitizers. Without the alignment check, because gfortran 12 finalizes array components
+/// at invalid addresses.
 const CHECKED: [&str; 4] = [
     "-fcheck=all",
     "-fsanitize=address,undefined",
@@ -29,9 +29,9 @@ fn root() -> PathBuf {
 /// How programs are built.
 #[derive(Clone, Copy, PartialEq)]
 enum How {
-    /// As users do.
+    /// Without checks, as users build them.
     Plain,
-    /// With every check there is.
+    /// With run-time checks and sanitizers.
     Checked,
 }
 
@@ -55,8 +55,8 @@ impl How {
         command
     }
 
-    /// The modules' objects, and those of what the tests and examples have in common; nothing, after a printed
-    /// skip, without a compiler.
+    /// The object files of the modules and of code that tests and examples share. `None`, after a printed skip, if there is no
+    /// compiler.
     fn objects(self) -> Option<&'static [PathBuf]> {
         static DONE: [OnceLock<Option<Vec<PathBuf>>>; 2] = [const { OnceLock::new() }; 2];
         DONE[self as usize].get_or_init(|| self.build()).as_deref()
@@ -98,13 +98,13 @@ fn run(command: &mut Command) {
     assert!(status.success(), "{command:?}\n{}", String::from_utf8_lossy(&stderr));
 }
 
-/// The devices that speak a language of these programs.
+/// The devices whose kernel language these programs have.
 fn speaking() -> impl Iterator<Item = &'static String> {
     let known = ["host", "opencl", "gl", "vulkan"];
     found().iter().filter(move |id| known.contains(&id.split(':').next().unwrap_or_default()))
 }
 
-/// A run on that device, whatever API it is of.
+/// A command that runs the program on that device, of any API.
 fn at(program: &Path, device: &str) -> Command {
     let mut run = command(program);
     run.env("ONEBUF_DEVICE", device);
@@ -118,7 +118,7 @@ fn on(program: &Path, device: &str) -> String {
     said(run)
 }
 
-/// Without drivers: those keep memory for good, and have errors of their own.
+/// Runs without drivers, which leak memory and have errors.
 fn alone(mut command: Command) -> Command {
     command.env("ONEBUF_OPENCL_LIB", "none").env("ONEBUF_DEVICE", "host");
     command
@@ -153,7 +153,7 @@ fn kernels_and_the_cpu_take_turns_on_every_device() {
     for (device, told) in speaking().zip(&told) {
         assert!(told.contains(&format!("compute works on {device}")), "{told}");
     }
-    // PoCL runs kernels behind the caller's back, so that there is something to wait for.
+    // PoCL runs kernels asynchronously, so that there is something to wait for.
     let waits = told.iter().any(|told| told.contains("timeouts are tried"));
     assert!(waits || told.len() == 1, "no driver let a wait time out");
     let checked = How::Checked.program("bindings/fortran/tests/compute.f90").expect("a compiler");
@@ -189,7 +189,7 @@ fn examples_in_fortran_run_on_every_device() {
     }
 }
 
-/// The number behind a word.
+/// The number that follows a text.
 fn number(said: &str, before: &str) -> u64 {
     let rest = said.split_once(before).unwrap_or_else(|| panic!("no `{before}`: {said}")).1;
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -214,16 +214,16 @@ fn a_convolution_with_unified_buffers_needs_half_the_memory() {
         assert!(number(classic, "asked to be moved ") >= 2 * 4 * 1024 * 1024);
         assert_eq!(number(unified, "asked to be moved "), 0);
     }
-    // The host's memory, and memory that the host shares by contract: nothing to be proven first.
+    // Host memory is shared by contract, so no copy is made even without verdicts.
     let free_of_copies = |said: &str| number(said, "implied ") == 0;
     assert!(free_of_copies(&conv2d(&program, "unified", "host")));
-    // And what the system says of it: two images of 4 MiB less, and all of them were touched.
+    // The system reports the difference too: two images of 4 MiB less, all pages of which were touched.
     let resident = |mode| number(&conv2d(&program, mode, "host"), "the process had ");
     let (classic, unified) = (resident("classic"), resident("unified"));
     assert!(unified + 6 * 1024 < classic, "{unified} KiB and {classic} KiB");
 }
 
-/// What the page shows is what runs.
+/// The page's code is part of an example that runs.
 #[test]
 fn the_page_shows_what_the_examples_do() {
     let text =

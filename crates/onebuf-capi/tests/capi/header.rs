@@ -1,8 +1,8 @@
-//! `include/onebuf.h` is what the sources say. `./dev header` writes it anew.
+//! `include/onebuf.h` matches the sources. `./dev header` generates it.
 
 use std::{fs, path::PathBuf, process::Command};
 
-/// The order of the header: a section uses only what stands before it.
+/// The sections of the header, in order: each uses only earlier ones.
 const SECTIONS: [&str; 33] = [
     "status", "message", "version", "log", "words", "string", "device", "hub", "fence", "queue",
     "buffer", "mapping", "view", "transfer", "program", "kernel", "pool", "ledger", "doctor",
@@ -38,7 +38,7 @@ fn section(name: &str) -> String {
     head(&source) + items.trim_start()
 }
 
-/// What stands between two empty lines: one declaration with its comment.
+/// The text between two empty lines: one declaration with its comment.
 struct Item {
     text: String,
     name: String,
@@ -63,7 +63,7 @@ impl Item {
         Self { text: tag(&pointers(block), &name), name }
     }
 
-    /// Where the source has it: sections are in the order of their source, whatever cbindgen prefers.
+    /// The item's position in the source. Sections keep the order of their source; cbindgen would sort them.
     fn place(&self, source: &str) -> usize {
         let ways = ["const", "type", "struct", "fn"].map(|word| format!("{word} {}", self.name));
         let found = ways.iter().filter_map(|way| {
@@ -75,14 +75,14 @@ impl Item {
         found.min().unwrap_or_else(|| panic!("{} is not in the source", self.name))
     }
 
-    /// Choices stand close together, below what they choose.
+    /// Constants directly follow the type that they belong to.
     fn text(&self) -> String {
         let is_choice = self.name.starts_with("ONEBUF_");
         String::from(if is_choice { "\n" } else { "\n\n" }) + &self.text
     }
 }
 
-/// Where a result goes is an alias that cbindgen does not know: `Slot<T> name` is `T *name`.
+/// cbindgen does not know the alias `Slot` for results: replaces `Slot<T> name` by `T *name`.
 fn pointers(text: &str) -> String {
     let mut parts = text.split("Slot<");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -130,7 +130,7 @@ fn every_noun_has_its_section() {
     }
 }
 
-/// A handle tells its kind by a number, which no two nouns share.
+/// A handle contains the number of its kind; no two kinds have the same.
 #[test]
 fn every_noun_has_its_number() {
     let of = |name: &&str| {
@@ -144,7 +144,7 @@ fn every_noun_has_its_number() {
     assert!(numbers.len() >= 12);
 }
 
-/// What C can, C++ can; but for what C++ says by other means.
+/// Every C function is used in the C++ header, except those that C++ replaces by other means.
 #[test]
 fn every_function_is_there_in_cpp() {
     let cpp = fs::read_to_string(path("include/onebuf.hpp")).expect("the header for C++");

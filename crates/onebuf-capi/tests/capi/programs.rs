@@ -1,4 +1,4 @@
-//! Programs in C and C++: the examples, everything once, random calls, threads.
+//! C and C++ programs: the examples, every function once, random calls, threads.
 
 use crate::support::{
     Build, OPENCL, command, compile, crate_folder, has_header, on_driver, said, under_valgrind,
@@ -17,7 +17,7 @@ pub fn source(name: &str) -> PathBuf {
     crate_folder().join("tests").join(name)
 }
 
-/// What is printed, in the order of the files, when all examples of a folder have run.
+/// Runs the examples of a folder and checks that each prints its phrase.
 fn examples(folder: &str, phrases: &[(&str, &str)]) {
     for (name, phrase) in phrases {
         let file = crate_folder().join("../../examples").join(folder).join(name);
@@ -77,9 +77,9 @@ fn the_program_on_the_page_compiles() {
     compile(&file, Build::Shared, &[]);
 }
 
-/// All devices here.
+/// All devices of this machine.
 ///
-/// Looked for once: some drivers are not sound when two threads start them.
+/// Discovered once, because some drivers crash when two threads initialise them.
 pub fn found() -> &'static [String] {
     static FOUND: OnceLock<Vec<String>> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -88,7 +88,7 @@ pub fn found() -> &'static [String] {
     })
 }
 
-/// The devices that `everything` is tried on: the host, and each OpenCL platform that `./dev` installs.
+/// The devices that `everything` runs on: the host, and each OpenCL platform that `./dev` installs.
 pub fn devices() -> &'static [String] {
     static SPEAKING: OnceLock<Vec<String>> = OnceLock::new();
     SPEAKING.get_or_init(|| {
@@ -198,7 +198,7 @@ fn cpp_works_with_exceptions_and_without() {
     assert!(said(run).contains("owners work"));
 }
 
-/// The libraries for mathematics that the stub of CUDA and HIP plays, by the variables that name them.
+/// Environment variables of the math libraries that the CUDA and HIP stub replaces.
 const MATHS: [&str; 6] = [
     "ONEBUF_CUBLAS_LIB",
     "ONEBUF_CUFFT_LIB",
@@ -279,11 +279,11 @@ fn program_without_sanitizers(name: &str) -> PathBuf {
     compile(&source(name), Build::Shared, &[]).expect("it was compiled before")
 }
 
-/// The programs in which class A makes its objects by itself, and the header that each needs.
+/// The programs in which class A creates its own objects, and the header that each needs.
 const FOREIGN: [(&str, &str); 2] =
     [("c/foreign.c", "CL/cl.h"), ("cpp/foreign.cpp", "CL/opencl.hpp")];
 
-/// What it could not try, once each.
+/// Prints each skip of a program once.
 fn tell_skips(said: &str) {
     let skips: BTreeSet<&str> = said.lines().filter(|line| line.starts_with("skip:")).collect();
     skips.into_iter().for_each(note);
@@ -305,7 +305,7 @@ fn foreign_objects_of_every_driver() {
     }
 }
 
-/// On a driver whose memory can be watched: sanitizers and Valgrind see every byte of it.
+/// Uses a driver whose memory sanitizers and Valgrind can observe completely.
 #[test]
 fn foreign_objects_are_neither_lost_nor_misread() {
     let Some(driver) = stub() else { return };
@@ -375,7 +375,7 @@ fn random_calls_are_answered() {
     }
 }
 
-/// What is not called at random, and why.
+/// Functions that the fuzzer does not call, and why.
 const NOT_AT_RANDOM: [(&str, &str); 1] =
     [("onebuf_doctor_helper_main", "it is the `main` of another process: c/doctor.c runs it")];
 

@@ -1,4 +1,4 @@
-//! Compiling and running C and C++ programs against the built library.
+//! Compiles and runs C and C++ programs against the built library.
 
 use onebuf_conformance::absent;
 use std::{
@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-/// Something that cargo built beside this test.
+/// The path of a file that cargo built beside this test.
 pub fn built(name: &str) -> PathBuf {
     let path = env::current_exe().expect("this test's path").with_file_name(name);
     assert!(path.exists(), "{path:?} was not built");
@@ -21,14 +21,14 @@ pub fn crate_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where programs of this test are built, with the library under the names that programs look for.
+/// The folder in which programs of this test are built, with the library under the names that programs look for.
 pub fn workshop() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
         fs::create_dir_all(&folder).expect("a folder for programs");
         for name in ["libonebuf.so", env!("ONEBUF_SONAME")] {
-            // A link: cargo replaces the file it points at.
+            // A link, because cargo replaces the file.
             let link = folder.join(name);
             let _ = fs::remove_file(&link);
             std::os::unix::fs::symlink(built("libonebuf_capi.so"), link).expect("a link");
@@ -49,13 +49,13 @@ pub enum Build {
 }
 
 const WARNINGS: [&str; 5] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
-/// What the Rust standard library needs of the system.
+/// The system libraries that the Rust standard library needs.
 const SYSTEM: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lgcc_s"];
 
-/// For programs that call OpenCL by themselves: the loader's own name, so that no package for developers is needed.
+/// For programs that call OpenCL themselves: links to the loader by its soname, so that no development package is needed.
 pub const OPENCL: [&str; 2] = ["-Wl,--no-as-needed", "-l:libOpenCL.so.1"];
 
-/// Whether a system header is there; a printed skip where it is not.
+/// Whether a system header is installed; prints a skip if it is not.
 pub fn has_header(name: &str) -> bool {
     let found = Path::new("/usr/include").join(name).exists();
     if !found {
@@ -64,12 +64,12 @@ pub fn has_header(name: &str) -> bool {
     found
 }
 
-/// Lets a program, and onebuf in it, use that OpenCL driver alone, in place of the system's loader.
+/// Makes a program, and onebuf in it, use that OpenCL driver alone, instead of the system's loader.
 pub fn on_driver(mut command: Command, driver: &Path) -> Command {
     let folder = workshop().join("driver");
     fs::create_dir_all(&folder).expect("a folder for the driver");
     let scratch = folder.join(format!("{:?}", std::thread::current().id()));
-    // Replaced in one step: another test may be using it.
+    // Replaced atomically, because another test may be using it.
     let _ = fs::remove_file(&scratch);
     std::os::unix::fs::symlink(driver, &scratch).expect("a link");
     fs::rename(&scratch, folder.join("libOpenCL.so.1")).expect("a link");
@@ -78,10 +78,10 @@ pub fn on_driver(mut command: Command, driver: &Path) -> Command {
     command
 }
 
-/// Compiles a source file, once; `None`, after a printed skip, without a compiler.
+/// Compiles a source file once; `None`, after a printed skip, if there is no compiler.
 pub fn compile(source: &Path, build: Build, more: &[&str]) -> Option<PathBuf> {
     static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-    // One at a time: a program that another test runs must not be written again.
+    // One at a time, because a program that another test runs must not be overwritten.
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     let program = program(source, build, more);
     if !done.contains(&program) {
@@ -91,7 +91,7 @@ pub fn compile(source: &Path, build: Build, more: &[&str]) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Where it goes: each way of building has its own name.
+/// The path of the program; each combination of build and flags has its own.
 fn program(source: &Path, build: Build, more: &[&str]) -> PathBuf {
     let name = source.file_name().and_then(|name| name.to_str()).expect("a name").replace('.', "-");
     let kind = ["shared", "static", "sanitized"][build as usize];
@@ -120,14 +120,14 @@ fn compile_to(program: &Path, source: &Path, build: Build, more: &[&str]) -> Opt
     Some(())
 }
 
-/// A program with the library beside it, and a cache of its own.
+/// A command that runs a program with the built library and a separate cache folder.
 pub fn command(program: &Path) -> Command {
     with_surroundings(Command::new(program))
 }
 
-/// The same under valgrind, which fails for errors and for memory that is definitely lost; `None`, after a
-/// printed skip, without it. On the host alone: valgrind takes seconds to see the drivers started, which is not what
-/// most of these programs are about. [`on_driver`] gives it one, [`with_drivers`] all of them.
+/// A command that runs the program under valgrind, which fails for errors and for memory that is definitely lost; `None`, after a
+/// printed skip, if valgrind is not installed. Uses the host alone, because initialising the drivers under valgrind takes
+/// seconds. [`on_driver`] adds one driver, [`with_drivers`] all of them.
 pub fn under_valgrind(program: &Path) -> Option<Command> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         absent("valgrind", "not installed");
@@ -141,7 +141,7 @@ pub fn under_valgrind(program: &Path) -> Option<Command> {
     Some(command)
 }
 
-/// A run that starts the drivers of this machine, whatever was said before.
+/// Makes a run use the drivers of this machine, whatever the environment says.
 pub fn with_drivers(mut command: Command) -> Command {
     command.env_remove("ONEBUF_OPENCL_LIB");
     command
@@ -149,18 +149,18 @@ pub fn with_drivers(mut command: Command) -> Command {
 
 fn with_surroundings(mut command: Command) -> Command {
     command.env("LD_LIBRARY_PATH", workshop()).env("XDG_CACHE_HOME", workshop().join("cache"));
-    // Programs in C speak OpenCL; drivers of graphics would only be started, and watched by valgrind.
+    // C programs use OpenCL; graphics drivers would only slow valgrind down.
     command.env("ONEBUF_EGL_LIB", "none").env("ONEBUF_VULKAN_LIB", "none");
     if !Path::new("/dev/kfd").exists() {
-        // Without an AMD GPU its runtime would be loaded by every program for nothing.
+        // Without an AMD GPU every program would load its runtime in vain.
         command.env("ONEBUF_HIP_LIB", "none");
     }
-    // Drivers keep memory for good; what is lost is valgrind's to find.
+    // Drivers keep memory until exit; valgrind finds real leaks.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
     command
 }
 
-/// Runs it, and gives what it printed.
+/// Runs the command and returns its standard output.
 pub fn said(mut command: Command) -> String {
     let Output { status, stdout, stderr } = command.output().expect("the program starts");
     let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());

@@ -1,4 +1,4 @@
-//! What programs in C, C++ and Fortran are told: refused values, and the log.
+//! Messages that C, C++ and Fortran programs get: refused values, and the log.
 
 use crate::{
     programs::{devices, source},
@@ -6,7 +6,7 @@ use crate::{
 };
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-/// Runs it, and gives what it wrote to standard error.
+/// Runs the command and returns its standard error.
 fn complained(mut command: Command) -> String {
     let output = command.output().expect("the program starts");
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -14,7 +14,7 @@ fn complained(mut command: Command) -> String {
     err
 }
 
-/// A run with the log as asked; `None`: the variable is not set.
+/// Runs a program with this log setting; `None` leaves the variable unset.
 fn logging(program: &Path, args: &[&str], log: Option<&str>) -> String {
     let mut run = command(program);
     run.args(args).env_remove("ONEBUF_LOG");
@@ -27,7 +27,7 @@ fn logging(program: &Path, args: &[&str], log: Option<&str>) -> String {
     })
 }
 
-/// Drivers write to standard error, too.
+/// The number of logged implied copies. Drivers also write to standard error, so other lines are ignored.
 fn copies(told: &str) -> usize {
     told.lines().filter(|line| line.contains("onebuf::copies: an implied copy")).count()
 }
@@ -80,11 +80,11 @@ fn a_function_takes_the_log() {
     let mut run = command(&program);
     run.args([device, "callback"]).env("ONEBUF_LOG", "off");
     assert!(said(run).contains(" taken\n"));
-    // The second half of it goes to standard error again: there and back.
+    // The second half of the run logs to standard error again: one copy in each direction.
     assert_eq!(copies(&logging(&program, &[device, "callback"], None)), 2);
 }
 
-/// The same library is behind Fortran.
+/// Fortran programs use the same library.
 #[test]
 fn the_log_is_written_in_fortran() {
     let program = "bindings/fortran/tests/owners.f90";
@@ -100,11 +100,11 @@ fn the_log_is_written_in_fortran() {
         run.env("ONEBUF_OPENCL_LIB", "none").env("ONEBUF_DEVICE", "host");
         complained(run)
     };
-    assert!(told("warn").contains("no verdicts"), "{}", told("warn"));
-    assert!(!told("").contains("no verdicts"), "{}", told(""));
+    assert!(told("warn").contains("cached verdicts are not used"), "{}", told("warn"));
+    assert!(!told("").contains("cached verdicts are not used"), "{}", told(""));
 }
 
-/// PoCL compiles a kernel when it is first launched, and crashes where the process ends meanwhile.
+/// PoCL compiles a kernel at its first launch, and crashes if the process exits meanwhile.
 #[test]
 fn a_program_in_c_ends_well_with_work_pending() {
     let Some(program) = compile(&source("c/pending.c"), Build::Shared, &[]) else { return };

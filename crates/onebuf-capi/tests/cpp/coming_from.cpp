@@ -1,4 +1,4 @@
-// What docs/coming-from.md shows as C++ "after": every such block there is an extract of this program.
+// The C++ blocks that docs/coming-from.md shows as "after"; every such block is an extract of this program.
 
 #include <onebuf.hpp>
 
@@ -28,7 +28,7 @@ const std::size_t n = 1 << 16;
 void manager(onebuf::Hub &hub, onebuf::Device &device) {
     const std::vector<float> samples(n, 1.0f);
 
-    auto program = device.program(text, "-cl-mad-enable");     // remembered: in memory, and on disk
+    auto program = device.program(text, "-cl-mad-enable");     // cached in memory and on disk
     auto scale = program.kernel("scale", {
         onebuf::Param::buffer(onebuf::Access::ReadWrite, sizeof(float)), // one element for each work-item
         onebuf::Param::value<float>(),
@@ -51,7 +51,7 @@ void buffers(onebuf::Hub &hub, onebuf::Device &device) {
     auto input = hub.buffer<float>(n, onebuf::BufferOptions{device}
         .access(onebuf::Access::Read)                          // of kernels
         .copies(onebuf::Copies::Forbid));                      // an error rather than a copy
-    std::puts(any.explain().c_str());                          // what became of it, and why
+    std::puts(any.explain().c_str());                          // the plan, and why
     if (device.has("svm_coarse")) {
         auto svm = hub.buffer<float>(n, onebuf::BufferOptions{device}.memory_kind(onebuf::MemoryKind::CoarseSvm));
         svm.map()[0] = 1.0f;                                   // mapped and unmapped for you
@@ -77,10 +77,10 @@ void libraries(onebuf::Hub &hub, onebuf::Device &device) {
         auto mem = view.cl_mem();                              // a cl_mem, with CL/cl.h included before
         auto native = queue.cl_queue();                        // a cl_command_queue
         TRUE(mem != nullptr && native != nullptr);             // clblast::Scal(n, 2.0f, mem, 0, 1, &native);
-    }                                                          // whoever comes next waits for that
+    }                                                          // the next user waits for that
 }
 
-/// Handed somebody else's objects: raw handles here, or objects of CL/opencl.hpp where that was included before.
+/// Receives another component's objects: raw handles here, or objects of CL/opencl.hpp if that was included before.
 void foreign(const onebuf::Hub &hub, void *context, void *queue, void *mem) {
     auto registered = hub.foreign_context(context);            // its devices are the hub's now, such as opencl:0@1
     auto info = hub.buffer_info(mem);                          // retains nothing; an image or NULL is an error
@@ -91,19 +91,19 @@ void foreign(const onebuf::Hub &hub, void *context, void *queue, void *mem) {
 
     auto x = hub.wrap<float>(mem, onebuf::WrapOptions().count(n).after(theirs.fence()));
     auto ours = x.queue();                                     // of our own, in their context
-    ours.launch(scale, n, x, 2.0f);                            // behind their work, nobody waits
+    ours.launch(scale, n, x, 2.0f);                            // ordered after their work, without a host wait
     x.hand_to(theirs);                                         // and their next work behind ours
 }
 
-/// The wrapped buffer is `a`: in a context that is not the hub's own.
+/// The wrapped buffer is `a`, which lies in a context that is not the hub's own.
 void bridges(const onebuf::Hub &hub, const onebuf::Device &device, void *mem) {
     auto a = hub.wrap<float>(mem);
     auto b = hub.buffer<float>(n, {device});
 
     auto crossing = onebuf::bridge::copy(a, 0, n, b);          // wrapped or not, any device, context or hub
     TRUE(crossing.bytes == n * sizeof(float));
-    TRUE(crossing.implied_bytes == 0);                         // nothing beside what was asked for
-    if (crossing.route() == onebuf::Route::Staged)             // the shortest way there is, and it is told
+    TRUE(crossing.implied_bytes == 0);                         // only the requested copy
+    if (crossing.route() == onebuf::Route::Staged)             // the fastest path, which is reported
         std::printf("through host memory, chunks: %u\n", unsigned(crossing.chunks));
     auto started = onebuf::bridge::copy_async(b, 0, 16, a);    // and back: wrapped buffers are targets, too
     started.fence.wait();
@@ -113,7 +113,7 @@ void bridges(const onebuf::Hub &hub, const onebuf::Device &device, void *mem) {
     TRUE(a.map_read()[15] == 42.0f && a.map_read()[16] == 1.0f);
 }
 
-/// A device of the hub's own sees their memory.
+/// A device of the hub accesses the owner's memory.
 void shared(const onebuf::Hub &hub, const onebuf::Device &device, void *mem) {
     auto x = hub.wrap<float>(mem, {device});
     auto queue = device.queue();
@@ -123,7 +123,7 @@ void shared(const onebuf::Hub &hub, const onebuf::Device &device, void *mem) {
     TRUE(x.map_read()[15] == 21.0f && x.map_read()[16] == 0.5f);
 }
 
-/// Plays the owner: another hub, and a context that the first does not know.
+/// Plays the owner: another hub, and a context that the first hub does not know.
 void owner(const onebuf::Hub &hub, const onebuf::Device &device) {
     auto other = onebuf::Hub::discover();
     auto context = other.second_context(other.device(device.id().c_str()));
@@ -131,13 +131,13 @@ void owner(const onebuf::Hub &hub, const onebuf::Device &device) {
     auto queue = apart.queue();
     auto made = other.buffer<float>(n, onebuf::BufferOptions{apart}.memory_kind(onebuf::MemoryKind::Device));
     made.fill(21.0f);
-    void *mem = std::move(made).into_cl_mem(apart);            // never released: there is no OpenCL to call here
+    void *mem = std::move(made).into_cl_mem(apart);            // never released: no OpenCL call is available here
     foreign(hub, context.cl_context(), queue.cl_queue(), mem);
-    queue.finish();                                            // the owner's, which has waited for ours
+    queue.finish();                                            // the owner's queue, which has waited for onebuf's work
     TRUE(other.wrap<float>(mem).to_vector() == std::vector<float>(n, 42.0f));
     bridges(hub, device, mem);
     shared(hub, device, mem);
-    TRUE(other.wrap<float>(mem).to_vector()[15] == 21.0f);     // back where it belongs
+    TRUE(other.wrap<float>(mem).to_vector()[15] == 21.0f);     // the result is in the owner's memory
 }
 
 void embedded(onebuf::Hub &hub, onebuf::Device &device) {
@@ -181,6 +181,6 @@ int main(int count, char **words) {
     libraries(hub, device);
     owner(hub, device);
     embedded(hub, device);
-    std::printf("moved although nobody asked: %llu bytes\n", static_cast<unsigned long long>(hub.implied_bytes()));
+    std::printf("implied copies: %llu bytes\n", static_cast<unsigned long long>(hub.implied_bytes()));
     std::printf("all of it works\n");
 }

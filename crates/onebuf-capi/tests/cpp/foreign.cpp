@@ -1,5 +1,5 @@
-// Class A makes its objects with CL/opencl.hpp; onebuf uses them as they are, and as raw handles. Every element is
-// checked, and the reference counts.
+// Class A creates its objects with CL/opencl.hpp; onebuf uses them directly and as raw handles. Checks every element, and the
+// reference counts.
 
 #define CL_HPP_TARGET_OPENCL_VERSION 120
 #define CL_HPP_MINIMUM_OPENCL_VERSION 110
@@ -34,7 +34,7 @@ template <class Call> onebuf_status status_of(Call call) {
     }
 }
 
-/// Drivers let go of what commands used on threads of their own: waited for, but not for ever.
+/// Drivers release the objects of completed commands on their own threads: waits for that, with a limit.
 template <class What> bool eventually(What what) {
     for (int tries = 0; tries < 10000; ++tries) {
         if (what()) return true;
@@ -59,7 +59,7 @@ Words owners(const cl::CommandQueue &queue, const cl::Buffer &mem) {
 
 cl_uint references(const cl::Buffer &mem) { return mem.getInfo<CL_MEM_REFERENCE_COUNT>(); }
 
-/// Work of onebuf's that needs no compiler.
+/// Work of onebuf that needs no compiler.
 void add(const onebuf::Buffer<cl_uint> &buffer, Words &model, cl_uint n) {
     for (cl_uint &word : buffer.map()) word += n;
     for (cl_uint &word : model) word += n;
@@ -100,7 +100,7 @@ void try_device(const cl::Device &raw) {
         TRUE(foreign.cl_context() == context() && theirs.cl_queue() == queue());
         TRUE(foreign.devices().size() == 1 && foreign.device() == foreign.device(theirs));
 
-        // The owner first: by its queue's position, then by an event.
+        // The owner's work comes first: reported by its queue's fence, then by an event.
         Words fresh = words(2);
         queue.enqueueWriteBuffer(mem, CL_FALSE, 0, 4 * N, fresh.data());
         auto fence = theirs.fence();
@@ -118,7 +118,7 @@ void try_device(const cl::Device &raw) {
         model = again;
         add(buffer, model, 2);
 
-        // onebuf first: the owner's copy waits for its events.
+        // onebuf's work comes first: the owner's copy waits for its events.
         auto ours = buffer.queue();
         buffer.hand_to(ours);
         auto events = onebuf::cl_events(ours.fence());
@@ -128,7 +128,7 @@ void try_device(const cl::Device &raw) {
         add(buffer, model, 4);
         TRUE(owners(queue, other) == copied && buffer.to_vector() == model);
 
-        auto shared = hub.wrap<cl_uint>(mem()); // raw, and the same state
+        auto shared = hub.wrap<cl_uint>(mem()); // the raw handle shares the same state
         {
             auto map = buffer.map_read();
             TRUE(status_of([&] { shared.fill(0); }) == ONEBUF_BUSY);
@@ -150,7 +150,7 @@ void try_device(const cl::Device &raw) {
             std::printf("skip: events of the host: %s\n", error.what());
         }
 
-        // To every device and back.
+        // Copies to every device and back.
         for (const onebuf::Device &device : hub.devices()) {
             auto far = hub.buffer<cl_uint>(N, {device});
             TRUE(onebuf::bridge::copy(shared, 0, N, far).bytes == 4 * N && far.to_vector() == model);
@@ -165,7 +165,7 @@ void try_device(const cl::Device &raw) {
             TRUE(status_of([&] { onebuf::bridge::copy(shared, 0, SIZE_MAX / 2, far); }) == ONEBUF_INVALID_ARGUMENT);
         }
 
-        // A buffer of onebuf's becomes the owner's.
+        // Ownership of a buffer of onebuf passes to class A.
         auto options = onebuf::BufferOptions{foreign.device()}.memory_kind(onebuf::MemoryKind::MappedDevice);
         auto mine = hub.buffer(model, options);
         {

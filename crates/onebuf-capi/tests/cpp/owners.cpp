@@ -1,4 +1,4 @@
-// What the C++ header adds: types, moves, ends of scopes, ranges.
+// What the C++ header adds: types, moves, scopes, ranges.
 
 #include <onebuf.hpp>
 
@@ -70,7 +70,7 @@ int main() {
         TRUE(status_of([&] { view.cl_mem(); }) == ONEBUF_UNSUPPORTED);
         auto moved = std::move(view);
         TRUE(!view && moved);
-        moved = onebuf::View<Point>(); // what it owned ends now
+        moved = onebuf::View<Point>(); // frees the view that it owned
         points.fill({3, 4}, 50, 50);
     }
     std::size_t count = 0;
@@ -106,7 +106,7 @@ int main() {
     auto again = pool.get<int>(100);
     TRUE(pool.statistics().hits == 1 && again.size() == 100);
     TRUE(hub.asked_bytes() > 0 && hub.implied_bytes() == 0 && hub.ledger().find("asked") == 0);
-    hub.reset(); // what was made with it goes on
+    hub.reset(); // objects made with it stay usable
     numbers.fill(5);
     TRUE(numbers.to_vector()[3] == 5);
     TRUE(status_of([&] { hub.ledger(); }) == ONEBUF_INVALID_HANDLE);

@@ -1,4 +1,4 @@
-// Pipelines, standing maps and other processes' rules in C++, with exceptions and without.
+// Pipelines, standing maps and the rules for other processes in C++, with exceptions and without.
 
 #include <onebuf.hpp>
 
@@ -21,7 +21,7 @@ constexpr std::uint64_t FRAMES = 25;
 }
 #define TRUE(what) ((what) ? (void)0 : fail(__LINE__, #what))
 
-// A value, however failures are told.
+// Returns the value of a result, with exceptions or without.
 #ifdef ONEBUF_NO_EXCEPTIONS
 template <class T> T take(onebuf::Result<T> result) { return *std::move(result); }
 inline void done(onebuf::Result<void> result) { TRUE(result); }
@@ -81,7 +81,7 @@ onebuf::PipelineOptions options(const onebuf::Device &device, const onebuf::Kern
     made.stage("add", device, [&](const Frame &frame) -> Result<void> {
         if (frame.number() == story.fails_at) {
             std::uint32_t word;
-            return frame.buffer<std::uint32_t>()->read(&word, 1, N); // behind the end
+            return frame.buffer<std::uint32_t>()->read(&word, 1, N); // beyond the end
         }
         auto buffer = frame.buffer<std::uint32_t>();
         return frame.queue()->launch(kernel, N, *buffer);
@@ -100,7 +100,7 @@ void pipelines(const onebuf::Hub &hub, const onebuf::Device &device, const onebu
     std::string said;
     auto made = options(device, kernel, story);
     auto pipeline = take(made.build(hub));
-    TRUE(status_of([&] { return made.build(hub); }, said) == ONEBUF_NULL_POINTER); // the functions went with it
+    TRUE(status_of([&] { return made.build(hub); }, said) == ONEBUF_NULL_POINTER); // the functions moved to the pipeline
     auto moved = std::move(pipeline);
     auto report = take(moved.run());
     TRUE(report.frames == FRAMES && story.passed == FRAMES && report.frames_per_second() > 0);
@@ -115,7 +115,7 @@ void pipelines(const onebuf::Hub &hub, const onebuf::Device &device, const onebu
     done(moved.stop());
 
 #ifndef ONEBUF_NO_EXCEPTIONS
-    // What a function throws is the cause.
+    // An exception thrown by a callback is reported as the cause.
     auto throwing = options(device, kernel, story);
     throwing.sink([](const Frame &frame) {
         if (frame.number() == 2) throw std::out_of_range("a beam too far");
@@ -126,7 +126,7 @@ void pipelines(const onebuf::Hub &hub, const onebuf::Device &device, const onebu
 #endif
 }
 
-// Frames from one place to another without a function of ours.
+// Passes frames from a source of the library to a sink of the library, without callbacks.
 onebuf_status through(const onebuf::Hub &hub, const onebuf::Source &source, const onebuf::Sink &sink, std::string &said) {
     auto made = std::move(onebuf::PipelineOptions(2).buffer<float>(1).buffer<float>(N).feed(source, 1).drain(sink, 1));
     auto pipeline = take(made.build(hub));
@@ -157,7 +157,7 @@ void sources_and_sinks(const onebuf::Hub &hub) {
     TRUE(take(onebuf::Source::synthetic(onebuf::SyntheticOptions(2, 5))).handle().id != 0);
 }
 
-// What the other parts of onebuf.h have in C++.
+// Checks the C++ counterparts of the other sections of onebuf.h.
 void the_rest(const onebuf::Hub &hub, const onebuf::Device &device, const onebuf::Kernel &kernel) {
     std::string said;
     auto buffer = take(hub.buffer<std::uint32_t>(N, onebuf::BufferOptions({device}).raw_addresses(true)));
@@ -175,7 +175,7 @@ void the_rest(const onebuf::Hub &hub, const onebuf::Device &device, const onebuf
     int address = 0;
     done(onebuf::own(&address, buffer.handle().id));
     done(onebuf::disown(&address));
-    done(onebuf::disown(&address)); // the last owner's object goes with the next call
+    done(onebuf::disown(&address)); // the object is freed by the call after the last owner's end
     TRUE(status_of([&] { return buffer.load(3); }, said) == ONEBUF_INVALID_HANDLE);
     buffer.release();
 

@@ -1,5 +1,5 @@
-// Foreign objects without any header of OpenCL's, and without exceptions: native handles are `void *`, and every
-// function returns a Result. Class A's objects are those of a second context, given away.
+// Foreign objects without any OpenCL header and without exceptions: native handles are `void *`, and every function returns a
+// Result. Class A's objects are those of a second context, whose ownership onebuf has passed on.
 
 #define ONEBUF_NO_EXCEPTIONS
 #include <onebuf.hpp>
@@ -70,7 +70,7 @@ int main() {
         TRUE(started.fence.wait() && onebuf::bridge::to_host(buffer, 0, &model[0], 1) && model[0] == 5);
         TRUE(onebuf::bridge::copy(buffer, 1, 1000, near).error().status() == ONEBUF_INVALID_ARGUMENT);
     }
-    TRUE(released == 1); // the reference was handed on; nobody gives it back here
+    TRUE(released == 1); // the reference was passed to the callback, which does not release it
     auto event = again.user_event();
     if (event) {
         auto point = event->fence().value();

@@ -1,4 +1,4 @@
-// Launches take values of the types that were declared; implied copies are told where that is asked for.
+// Launches take values of the declared types; implied copies are logged if requested.
 
 #include <onebuf.hpp>
 

@@ -31,7 +31,8 @@ pub struct Column {
     account: Account,
 }
 
-/// The way that the report is about; the same with turns, if it is grafted; and all stages in one API, as the limit.
+/// Measures the way that the report is about; also the two APIs taking turns, if that way is grafted; and all stages in one API,
+/// as the limit.
 pub fn take(
     trace: &Trace,
     best: Variant<'_>,
@@ -42,11 +43,11 @@ pub fn take(
     let label = match best.0.grafted_from {
         Some(_) => "grafted",
         None if first.index() == second.index() => "one device",
-        None => "by turns",
+        None => "taking turns",
     };
     let mut columns = vec![Column::take(trace, label, best, batch)?];
     if best.0.grafted_from.is_some() {
-        columns.push(Column::take(trace, "by turns", native, TURN)?);
+        columns.push(Column::take(trace, "taking turns", native, TURN)?);
     }
     if first.index() == second.index() {
         return Ok(columns);
@@ -87,7 +88,7 @@ impl Column {
         Ok(Self { label, frames, account: trace.account(stretches) })
     }
 
-    /// Per frame.
+    /// Converts a total time to microseconds per frame.
     fn us(&self, time: Duration) -> f64 {
         time.as_secs_f64() * 1e6 / (ROUNDS * self.frames) as f64
     }
@@ -116,7 +117,7 @@ impl Column {
     }
 }
 
-/// Nothing without a trace.
+/// The columns as JSON; `None` without a trace.
 pub fn json(columns: &[Column]) -> Option<Value> {
     (!columns.is_empty()).then(|| columns.iter().map(Column::json).collect())
 }

@@ -99,8 +99,8 @@ pub fn handoff_us(pipeline: &Pipeline, frame: &Frame) -> Result<f64> {
         let crossed = touch_second()?;
         Ok(crossed - touch_second()?)
     };
-    // The first one makes plans and compiles. A difference below the clock's noise may be negative; it is clamped at
-    // the end, because clamping each would make the median too large.
+    // The first measurement, in which drivers plan and compile, is discarded. A difference below the clock's noise may be
+    // negative; it is clamped at the end, because clamping each would make the median too large.
     let all: Vec<f64> = (0..=2 * TIMES + 1).map(once).collect::<Result<_>>()?;
     Ok(median(all[1..].to_vec()).max(0.0))
 }

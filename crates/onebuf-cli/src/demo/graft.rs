@@ -4,21 +4,21 @@ use crate::{doctor, out::Result};
 use onebuf::{
     Device, Hub,
     doctor::Cached,
-    topology::{State, Verdict},
+    topology::{Verdict, VerdictState},
 };
 use onebuf_demo::{Pipeline, Setup};
 
 /// Whether the first stage is grafted, and why not.
 pub enum Graft {
     Used(Box<Pipeline>),
-    /// It could be grafted, except for this reason.
+    /// Not grafted, although the devices could graft, for this reason.
     Not(String),
-    /// No pair of devices that could graft.
+    /// The devices cannot graft.
     Never,
 }
 
 impl Graft {
-    /// `allowed` is false with `--no-graft`.
+    /// Decides whether to graft. `allowed` is false with `--no-graft`.
     pub fn of(allowed: bool, devices: &[Device; 2], setup: &Setup) -> Self {
         let [cl, cuda] = devices;
         if !cl.hub().could_graft(cl, cuda) {
@@ -27,7 +27,7 @@ impl Graft {
         let Verdict { state, why, .. } = cl.hub().graft_verdict(cl, cuda);
         match state {
             _ if !allowed => Graft::Not("--no-graft".into()),
-            State::Proven => match Pipeline::grafted(devices, setup.clone()) {
+            VerdictState::Proven => match Pipeline::grafted(devices, setup.clone()) {
                 Ok(pipeline) => Graft::Used(Box::new(pipeline)),
                 Err(why) => Graft::Not(why.to_string()),
             },
@@ -54,7 +54,7 @@ impl Graft {
 /// Tests grafting if it could be used and has no verdict. Returns the new verdict.
 pub fn try_it(hub: &Hub, ids: &[String; 2]) -> Result<Option<Cached>> {
     let pair = [hub.device(&ids[0])?, hub.device(&ids[1])?];
-    let known = hub.graft_verdict(&pair[0], &pair[1]).state != State::Declared;
+    let known = hub.graft_verdict(&pair[0], &pair[1]).state != VerdictState::Declared;
     if known || !hub.could_graft(&pair[0], &pair[1]) {
         return Ok(None);
     }

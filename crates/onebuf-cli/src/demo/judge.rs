@@ -51,12 +51,12 @@ pub struct Judge {
     wanted: Mutex<VecDeque<(u64, Wanted)>>,
     findings: Mutex<Findings>,
     jobs: SyncSender<Option<Job>>,
-    /// Whether all references are known.
+    /// Whether the worker can compute another reference.
     idle: Mutex<bool>,
 }
 
 impl Judge {
-    /// Also returns the queue that a thread is to [work on](Self::work).
+    /// Also returns the queue that a thread must [work on](Self::work).
     pub fn new() -> (Self, Jobs) {
         let (jobs, queue) = sync_channel(WAITING);
         let judge = Self {
@@ -68,12 +68,12 @@ impl Judge {
         (judge, Jobs(queue))
     }
 
-    /// A frame goes in whose result is known.
+    /// Registers a frame whose result is known.
     pub fn expects(&self, number: u64, expected: Arc<Expected>) {
         lock(&self.wanted).push_back((number, Wanted::Known(expected)));
     }
 
-    /// A frame goes in whose result must be computed: it is checked if the thread is idle.
+    /// Registers a frame whose result must be computed: it is checked if the worker is idle.
     pub fn sees(&self, number: u64, samples: &[Complex32]) {
         let mut idle = lock(&self.idle);
         if std::mem::take(&mut *idle) {
@@ -81,7 +81,7 @@ impl Judge {
         }
     }
 
-    /// A frame came out. Reports an error of this frame or an earlier one.
+    /// Checks the result of a frame. Returns an error of this frame or of an earlier one.
     pub fn judge(
         &self,
         number: u64,
@@ -89,13 +89,13 @@ impl Judge {
         found: Vec<Detection>,
     ) -> Option<String> {
         if let Some(wanted) = self.take(number) {
-            // Fails only if no thread works any more: then fewer frames count as checked.
+            // Fails only if the worker has ended: then fewer frames count as checked.
             let _ = self.jobs.send(Some(Job { number, wanted, beams, found }));
         }
         lock(&self.findings).wrong.clone()
     }
 
-    /// The expected result of a frame; earlier ones were lost on the way.
+    /// The expected result of a frame. Expectations of earlier frames, which were lost on the way, are removed.
     fn take(&self, number: u64) -> Option<Wanted> {
         let mut wanted = lock(&self.wanted);
         while let Some((next, _)) = wanted.front()
@@ -140,14 +140,14 @@ impl Judge {
         }
     }
 
-    /// Dropping this, also by a panic, means that no more frames come.
+    /// Returns a guard; dropping it, also by a panic, means that no more frames come.
     pub fn until_dropped(&self) -> Open<'_> {
         Open(self)
     }
 
-    /// The worker ends after the frames that are queued.
+    /// Ends the worker after the queued frames.
     fn end(&self) {
-        // Fails only if no thread works any more.
+        // Fails only if the worker has ended.
         let _ = self.jobs.send(None);
     }
 
@@ -161,10 +161,10 @@ impl Judge {
     }
 }
 
-/// Frames whose references are to be computed.
+/// Frames whose references must be computed.
 pub struct Jobs(Receiver<Option<Job>>);
 
-/// More frames may come.
+/// While this lives, more frames may come.
 pub struct Open<'j>(&'j Judge);
 
 impl Drop for Open<'_> {
@@ -173,7 +173,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// A thread that panicked has printed its message itself.
+/// Ignores poisoning: a thread that panicked has printed its message itself.
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }

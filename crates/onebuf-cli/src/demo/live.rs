@@ -1,4 +1,4 @@
-//! Progress of a running pipeline: lines that are redrawn on a terminal, or one line now and then elsewhere.
+//! Progress of a running pipeline: lines that are redrawn on a terminal, or occasional lines elsewhere.
 
 use crate::{
     screen::{Screen, cut},
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// How often, on a terminal and elsewhere.
+/// The interval of updates on a terminal, and elsewhere.
 const OFTEN: Duration = Duration::from_millis(250);
 const SELDOM: Duration = Duration::from_secs(2);
 
@@ -39,7 +39,7 @@ impl<'l> Live<'l> {
         Self { handle, hub, screen: Screen::of_stderr(), scale, copied_before }
     }
 
-    /// Until the other end is dropped. Leaves the terminal as it was.
+    /// Shows the progress until the other end of the channel is dropped. Leaves the terminal as it was.
     pub fn watch(&self, over: Receiver<()>) {
         let (mut drawn, pause) = (0, if self.screen.moves { OFTEN } else { SELDOM });
         let mut last = Report::default();
@@ -57,7 +57,7 @@ impl<'l> Live<'l> {
         }
     }
 
-    /// Number of lines to draw over.
+    /// Draws over the `drawn` lines of the last update. Returns the number of lines to draw over next time.
     fn draw(&self, report: &Report, pulse: &Pulse, drawn: usize) -> usize {
         let copied = self.hub.ledger().implied_bytes() - self.copied_before;
         let lines = self.scale.lines(report, pulse, copied);
@@ -103,7 +103,7 @@ impl Scale {
     }
 }
 
-/// Median and 99th percentile, for people.
+/// Median and 99th percentile as text.
 pub fn both(latency: Latency) -> String {
     let time = |time: Option<Duration>| {
         time.map_or_else(|| "-".into(), |time| units::time(time.as_secs_f64() * 1e6))

@@ -1,4 +1,4 @@
-//! The report of the demonstration, for people and as JSON.
+//! The report of the demonstration, as text and as JSON.
 
 use super::{
     account::{self, Column},
@@ -157,7 +157,7 @@ impl Report<'_> {
         })
     }
 
-    /// Names and devices.
+    /// The stages' names and devices.
     fn stages(&self) -> impl Iterator<Item = (&'static str, &Device)> {
         Pipeline::STAGES.into_iter().zip(&self.pipeline.devices)
     }
@@ -230,7 +230,7 @@ impl Report<'_> {
         )
     }
 
-    /// The streaming run, in a few lines.
+    /// The streaming run in a few lines of text.
     fn flow(&self) -> String {
         let Streamed { report, ring, batch, bytes_copied, findings, .. } = &self.streamed;
         let thread = if report.one_thread.is_some() { ", on one thread" } else { "" };
@@ -273,7 +273,7 @@ impl Report<'_> {
         text
     }
 
-    /// The detections.
+    /// The table of detections.
     fn found(&self, screen: Screen) -> String {
         let shape = self.pipeline.shape();
         let mut table = Table::new(["beam", "degrees", "bin", "cycles/sample", "over noise"]);
@@ -313,7 +313,7 @@ impl Report<'_> {
         table.render(screen)
     }
 
-    /// The conclusion.
+    /// The concluding sentence.
     fn verdict(&self, screen: Screen) -> String {
         let [first, second] = self.pipeline.devices.each_ref().map(Device::id);
         let sentence = match (&self.direct, &self.obstacle, self.speedup()) {

@@ -59,8 +59,8 @@ pub struct Streamed {
 struct Detected {
     /// Number of frames that have come out.
     frames: u64,
-    /// When as many frames had come out as the ring holds, and when the last did. The first frames of a full ring come
-    /// out together.
+    /// When the number of frames that came out reached the ring's size, and when the last frame came out. The first frames of a
+    /// full ring come out together.
     times: Option<[Instant; 2]>,
     count: u64,
     last: Vec<Detection>,
@@ -190,7 +190,7 @@ impl Stream<'_> {
         builder
             .stage(Spectrum::NAME, first, move |work| {
                 transform(work.queue, work.slot)?;
-                // Now, and not when the second stage asks: by then the GPU may have switched to that stage.
+                // Releases now, not when the second stage takes the view: by then the GPU may have switched to that stage.
                 work.slot.signal.release_to(second, Access::ReadWrite)
             })
             .launches(pipeline.spectrum().kernels())

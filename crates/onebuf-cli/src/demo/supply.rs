@@ -1,4 +1,4 @@
-//! The source of frames, from its first frame on.
+//! The source of frames: its first frame, and the stream.
 
 use super::{
     Shape,
@@ -18,7 +18,7 @@ pub struct Supply<'s> {
 }
 
 impl<'s> Supply<'s> {
-    /// A problem with a file is reported before anything is tested.
+    /// Checks a file source at once, so that problems are reported before anything is tested.
     pub fn of(source: &'s Source, setup: &Setup) -> Result<Self> {
         if let Source::File(path) = source {
             Frames::file(path, setup)?;

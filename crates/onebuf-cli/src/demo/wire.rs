@@ -72,7 +72,7 @@ impl Wire {
         }
     }
 
-    /// UDP packets are lost while nothing reads them; a TCP connection waits.
+    /// Drops the oldest frames for UDP, whose packets are lost while nothing reads them; blocks for TCP, whose sender waits.
     pub fn when_full(&self) -> WhenFull {
         match self.line {
             Line::Udp(_) => WhenFull::DropOldest,
@@ -90,7 +90,7 @@ impl Wire {
         self.kept
     }
 
-    /// This many complete frames, which an observer sees.
+    /// A source of this many complete frames, which the judge observes.
     pub fn frames<'w>(&'w mut self, count: u64, judge: &'w Judge) -> ReceivedFrames<'w> {
         ReceivedFrames { wire: self, judge, left: count, number: 0 }
     }
@@ -109,12 +109,12 @@ fn say(protocol: &str, address: &std::net::SocketAddr, hint: &str) {
     eprintln!("onebuf: listening at {protocol}:{address} for up to {wait} s; expecting {hint}");
 }
 
-/// Reports each received frame to an observer.
+/// Reports each received frame to the judge.
 pub struct ReceivedFrames<'w> {
     wire: &'w mut Wire,
     judge: &'w Judge,
     left: u64,
-    /// As the pipeline counts: incomplete frames too.
+    /// The pipeline's frame number, which also counts incomplete frames.
     number: u64,
 }
 

@@ -8,8 +8,8 @@ use super::{
 use crate::units;
 use onebuf::{
     RouteKind,
-    doctor::Report,
-    topology::{DeviceIx, Route, State},
+    doctor::Diagnosis,
+    topology::{DeviceIx, Route, VerdictState},
 };
 use std::{collections::BTreeSet, fmt::Write};
 
@@ -30,10 +30,10 @@ impl Judgement {
 
     fn of(route: &Route) -> Self {
         match (route.verdict.state, route.verdict.zero_copy) {
-            (State::Refuted, _) => Self::Refuted,
-            (State::Declared, _) => Self::Declared,
-            (State::Proven, Some(true)) => Self::ZeroCopy,
-            (State::Proven, _) => Self::Copies,
+            (VerdictState::Refuted, _) => Self::Refuted,
+            (VerdictState::Declared, _) => Self::Declared,
+            (VerdictState::Proven, Some(true)) => Self::ZeroCopy,
+            (VerdictState::Proven, _) => Self::Copies,
         }
     }
 
@@ -77,7 +77,7 @@ impl Judgement {
 }
 
 /// The page of `onebuf doctor --html`.
-pub fn doctor_page(machine: &Machine, report: &Report, seconds: f64) -> String {
+pub fn doctor_page(machine: &Machine, report: &Diagnosis, seconds: f64) -> String {
     let count = |judgement| report.routes.iter().filter(|r| Judgement::of(r) == judgement).count();
     let found =
         Judgement::ALL.map(|judgement| format!("{} {}", count(judgement), judgement.word()));
@@ -94,12 +94,12 @@ pub fn doctor_page(machine: &Machine, report: &Report, seconds: f64) -> String {
 }
 
 /// The devices that are an end of some route.
-fn involved(report: &Report) -> BTreeSet<DeviceIx> {
+fn involved(report: &Diagnosis) -> BTreeSet<DeviceIx> {
     report.routes.iter().flat_map(|route| [route.from, route.to]).collect()
 }
 
 /// The best route for each pair of devices.
-fn matrix(report: &Report) -> Element {
+fn matrix(report: &Diagnosis) -> Element {
     let legend = Judgement::ALL
         .map(|judgement| el("li").child(judgement.badge()).text(format!(" {}", judgement.about())));
     let devices = involved(report);
@@ -114,7 +114,7 @@ fn matrix(report: &Report) -> Element {
 }
 
 /// One cell: verdict, kind, latency and bandwidth of the best route; the reason is a tooltip.
-fn pair(report: &Report, from: DeviceIx, to: DeviceIx) -> Element {
+fn pair(report: &Diagnosis, from: DeviceIx, to: DeviceIx) -> Element {
     let ids = [from, to].map(|device| report.devices[device.get()].as_str());
     let td = el("td").attr("data-from", ids[0]).attr("data-to", ids[1]);
     let routes = report.routes.iter().filter(|route| route.from == from && route.to == to);
@@ -139,7 +139,7 @@ fn pair(report: &Report, from: DeviceIx, to: DeviceIx) -> Element {
 }
 
 /// Every route, with its reason.
-fn details(report: &Report) -> Element {
+fn details(report: &Diagnosis) -> Element {
     let heads =
         ["from", "to", "route", "verdict", "sync", "#hand-over, µs", "#GB/s", "#up to", "why"];
     let rows = report.routes.iter().map(|route| {
@@ -161,7 +161,7 @@ fn details(report: &Report) -> Element {
 }
 
 /// The routes as text for a bug report, without staged ones.
-fn text(report: &Report) -> String {
+fn text(report: &Diagnosis) -> String {
     let mut text = String::new();
     for route in report.routes.iter().filter(|route| route.kind != RouteKind::Staged) {
         let id = |device: DeviceIx| &report.devices[device.get()];

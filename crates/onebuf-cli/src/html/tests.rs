@@ -3,9 +3,9 @@
 use super::*;
 use onebuf::{
     Hub, RouteKind, SyncMethod,
-    doctor::Report,
+    doctor::Diagnosis,
     fake::FakeConfig,
-    topology::{DeviceIx, Route, State, Verdict},
+    topology::{DeviceIx, Route, Verdict, VerdictState},
 };
 use onebuf_bench::{Bar, Outcome, Row, Skipped, Unit, abba::Compared, solo::Alone};
 use std::{
@@ -28,7 +28,13 @@ fn hub() -> Hub {
     builder.build().unwrap()
 }
 
-fn route(from: u16, to: u16, kind: RouteKind, state: State, zero_copy: Option<bool>) -> Route {
+fn route(
+    from: u16,
+    to: u16,
+    kind: RouteKind,
+    state: VerdictState,
+    zero_copy: Option<bool>,
+) -> Route {
     let verdict = Verdict {
         state,
         zero_copy,
@@ -50,19 +56,19 @@ fn route(from: u16, to: u16, kind: RouteKind, state: State, zero_copy: Option<bo
     }
 }
 
-fn report(hub: &Hub) -> Report {
+fn report(hub: &Hub) -> Diagnosis {
     use RouteKind::{HostPointer, Staged};
     let routes = vec![
-        route(0, 1, HostPointer, State::Proven, Some(true)),
-        route(0, 1, Staged, State::Proven, Some(false)),
-        route(1, 0, HostPointer, State::Refuted, None),
-        route(1, 0, Staged, State::Proven, Some(false)),
-        route(0, 2, HostPointer, State::Refuted, None),
-        route(1, 2, HostPointer, State::Declared, None),
-        route(1, 1, HostPointer, State::Proven, Some(true)),
+        route(0, 1, HostPointer, VerdictState::Proven, Some(true)),
+        route(0, 1, Staged, VerdictState::Proven, Some(false)),
+        route(1, 0, HostPointer, VerdictState::Refuted, None),
+        route(1, 0, Staged, VerdictState::Proven, Some(false)),
+        route(0, 2, HostPointer, VerdictState::Refuted, None),
+        route(1, 2, HostPointer, VerdictState::Declared, None),
+        route(1, 1, HostPointer, VerdictState::Proven, Some(true)),
     ];
     let devices = hub.devices().iter().map(|device| device.id().to_owned()).collect();
-    Report { devices, routes, experiments: 7, cached: Default::default() }
+    Diagnosis { devices, routes, experiments: 7, cached: Default::default() }
 }
 
 fn outcome() -> Outcome {
@@ -97,7 +103,7 @@ fn browse(page: &str) -> Option<RenderedPage> {
     let at = |name: &str| folder.path().join(name);
     fs::write(at("page.html"), page).unwrap();
     let ran = Command::new(browser()?)
-        // A container's root has no other choice; the page is our own.
+        // In a container Chromium runs as root, which needs `--no-sandbox`; the page is our own.
         .args([
             "--no-sandbox",
             "--disable-gpu",

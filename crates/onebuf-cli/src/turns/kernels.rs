@@ -1,4 +1,4 @@
-//! The same words on a device: its kernels write and check them in place.
+//! Kernels that write and check the same words on a device, in place.
 //!
 //! # Safety
 //! The two unsafe calls declare the signatures of the kernels whose text is in this file.
@@ -34,7 +34,7 @@ const LIKE_CUDA: &str = "
 
 fn source() -> Source {
     let text = format!("#define PAGE_WORDS {PAGE_WORDS}u\n{TEXT}");
-    // Not by a macro: the compiler's own `__global__` is a macro with an attribute of that name.
+    // Replaced in the text, not by a macro: the compiler's own `__global__` is a macro with an attribute of that name.
     let like_cuda = format!("{LIKE_CUDA}{}", text.replace("global ", ""));
     let source = Source::opencl_c(format!("{OPENCL}{text}"));
     source.with_cuda_c(like_cuda.clone()).with_hip_c(like_cuda)

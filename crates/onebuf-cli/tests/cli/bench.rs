@@ -1,4 +1,4 @@
-//! `onebuf bench`: its rows and what it does about benchmarks that cannot run. No times are judged.
+//! `onebuf bench`: its rows, and benchmarks that cannot run. Times are not judged.
 
 use crate::support::{Cli, Ran, assert_has, skip};
 use serde_json::Value;
@@ -17,7 +17,7 @@ fn assert_rows(value: &Value) {
         assert_has(row, &ROW);
         assert_eq!(row.as_object().unwrap().len(), ROW.len(), "nothing else: {row}");
         assert!(UNITS.iter().any(|unit| row["unit"] == *unit), "{row}");
-        // A hand-over is what is left of a difference: on a busy machine that may be less than nothing.
+        // The value is a difference of two measurements, which may be negative on a busy machine.
         let difference = row["name"].as_str().unwrap().starts_with("handoff_");
         assert!(row["value"].as_f64().unwrap() > 0.0 || difference, "{row}");
         assert!(row["n"].as_u64().unwrap() >= 7, "{row}");
@@ -28,7 +28,7 @@ fn assert_rows(value: &Value) {
     }
 }
 
-/// All four or none, and they fit together.
+/// Checks that all four numbers are present or none, and that they are consistent.
 #[track_caller]
 fn assert_ratio(row: &Value) {
     let numbers = ["baseline", "ratio", "ratio_low", "ratio_high"].map(|name| row[name].as_f64());
@@ -41,7 +41,7 @@ fn assert_ratio(row: &Value) {
     assert!(low <= ratio && ratio <= high, "{row}");
 }
 
-/// The object that is printed although the status is 1.
+/// The JSON object that is printed although the status is 1.
 #[track_caller]
 fn json_of_failure(ran: &Ran) -> Value {
     assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);

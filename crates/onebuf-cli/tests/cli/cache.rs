@@ -1,4 +1,4 @@
-//! A cache that cannot be used stops no command.
+//! A cache that cannot be used does not stop any command.
 
 use crate::support::{Cli, Ran};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Runs a command that must end by itself.
+/// Runs a command, and fails if it hangs.
 fn ended(mut command: Command) -> Ran {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
@@ -37,7 +37,7 @@ fn make_fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo").success());
 }
 
-/// Something that is no file of verdicts, in its place; with what each command is to say of it.
+/// An invalid file in place of the verdicts, and a word of the warning that every command prints about it.
 type Spoil = (&'static str, fn(&Path));
 
 const SPOILT: [Spoil; 8] = [
@@ -57,7 +57,7 @@ const SPOILT: [Spoil; 8] = [
     ("too large", |file| fs::File::create(file).unwrap().set_len(65 << 20).unwrap()),
 ];
 
-/// A private cache folder with that in it.
+/// A private cache folder with such a file.
 fn spoilt(spoil: fn(&Path)) -> Cli {
     let cli = Cli::new();
     let file = cli.verdicts();
@@ -79,7 +79,7 @@ fn whatever_lies_in_the_files_place_is_told_and_replaced() {
             assert!(told && ran.stderr.contains("onebuf doctor"), "{args}: {why}: {}", ran.stderr);
         }
         assert_eq!(bare(&cli, "cache info --json").json()["verdicts"], Value::Null, "{why}");
-        // What the warning advises works, even where there is nothing to try.
+        // The advice of the warning works, even if there is nothing to test.
         let ran = bare(&cli, "doctor --json");
         assert!(ran.stderr.contains(why), "{why}: {}", ran.stderr);
         assert_eq!(ran.stderr.matches("warning").count(), 1, "{}", ran.stderr);
@@ -102,7 +102,7 @@ fn clearing_opens_nothing() {
         assert!(fs::symlink_metadata(&programs).is_err(), "{why}");
         assert_eq!(bare(&cli, "cache clear --json").json()["cleared"], false, "{why}");
     }
-    // A folder is left to its owner; the rest is cleared.
+    // A folder in place of a file is not removed; everything else is.
     let cli = spoilt(|file| fs::create_dir(file).unwrap());
     let programs = cli.verdicts().with_file_name("programs");
     fs::create_dir(&programs).unwrap();
@@ -115,7 +115,7 @@ fn clearing_opens_nothing() {
     assert_eq!(ran.json()["saved"], false);
 }
 
-/// Files of no size can be written, as on a disk that is full; nothing of what was there is lost.
+/// On a full disk only empty files can be written; the previous contents are not lost.
 #[test]
 fn a_full_disk_is_a_warning() {
     let cli = spoilt(SPOILT[1].1);
@@ -133,7 +133,7 @@ fn a_full_disk_is_a_warning() {
     assert_eq!(left, 1, "nothing beside it");
 }
 
-/// In /proc no folder can be made, not even by root; without HOME there is none at all.
+/// In /proc not even root can create a folder; without HOME there is no cache folder at all.
 #[test]
 fn a_folder_that_cannot_be_made_stops_nothing() {
     let cli = Cli::new();

@@ -1,4 +1,4 @@
-//! The worked pipeline: what it finds, and how its frames do.
+//! `onebuf demo`: its detections and its frame counters.
 
 use crate::support::{Cli, Ran, assert_fields, assert_has};
 use onebuf::{
@@ -32,14 +32,14 @@ const STREAM: [&str; 14] = [
     "detections",
 ];
 
-/// Where something was detected.
+/// The beam and bin of each detection.
 fn places(value: &Value) -> Vec<(u64, u64)> {
     let all = value["detections"].as_array().expect("a list");
     let number = |at: &Value, name: &str| at[name].as_u64().expect("a number");
     all.iter().map(|at| (number(at, "beam"), number(at, "bin"))).collect()
 }
 
-/// Three waves come from where the first, the middle and the last beam look; every order finds them there.
+/// Three waves come from the directions of the first, the middle and the last beam; every order detects them there.
 #[test]
 fn the_demo_finds_the_waves() {
     let cli = Cli::new();
@@ -48,7 +48,7 @@ fn the_demo_finds_the_waves() {
         let value = cli.run_bare(&format!("{args} --frames 3 --ring 2")).json();
         assert_eq!((&value["order"], &value["channels"]), (&json!(order), &json!(64)));
         assert_fields(&value["detections"], &["degrees", "frequency", "power", "over_noise_db"]);
-        // 3/16, 0.05 and -0.31 turns per sample of 256.
+        // 3/16, 0.05 and -0.31 cycles per sample, as bins of 256.
         let found = places(&value);
         for place in [(3, 48), (0, 13), (7, 177)] {
             assert!(found.contains(&place), "{place:?} in {found:?}");
@@ -57,7 +57,7 @@ fn the_demo_finds_the_waves() {
     }
 }
 
-/// A channel of 65536 samples is too long for a work-group everywhere.
+/// No device can transform a channel of 65536 samples in one work-group.
 #[test]
 fn waves_are_found_in_long_channels() {
     let args = "demo --json --samples 131072 --channels 2 --beams 2 --frames 2 --ring 2";
@@ -68,7 +68,7 @@ fn waves_are_found_in_long_channels() {
     assert!(value["max_rel_error"].as_f64().is_some_and(|error| error < 1e-4), "{value}");
 }
 
-/// Weights are made of the first channels; the waves that beams look at are found with them too.
+/// Weights are adapted to the first channels; the waves are detected with them too.
 #[test]
 fn the_demo_adapts_its_weights() {
     let cli = Cli::new();
@@ -99,7 +99,7 @@ fn the_demos_frames_are_counted_and_timed() {
     assert_eq!((&value["dropped_frames"], &value["incomplete_frames"]), (&json!(0), &json!(0)));
 }
 
-/// A demonstration that listens.
+/// A running `onebuf demo` that listens for frames.
 struct Listening {
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -107,7 +107,7 @@ struct Listening {
 }
 
 impl Listening {
-    /// Starts it, on the host alone, and reads where it listens.
+    /// Starts it on the host alone, and reads the address it listens at.
     fn start(cli: &Cli, protocol: &str) -> Self {
         let args =
             format!("demo --json --samples 4096 --frames 100 --source {protocol}:127.0.0.1:0");
@@ -137,7 +137,7 @@ fn frame(number: u64) -> Vec<Complex32> {
     frame
 }
 
-/// Packets get lost on their way: every frame is either whole, or counted.
+/// Packets are lost on the way: every frame is either complete, or counted as incomplete.
 #[test]
 fn the_demo_receives_packets_and_misses_those_that_are_lost() {
     let cli = Cli::new();

@@ -1,4 +1,4 @@
-//! `onebuf attach` to owners that lie: every one of them ends with status 1 and a reason, none with a signal or a hang.
+//! `onebuf attach` to owners that lie: it always exits with status 1 and a reason, never by a signal, and never hangs.
 
 use crate::support::{Cli, Ran, skip};
 use onebuf::{
@@ -33,7 +33,7 @@ use tempfile::TempDir;
 const BYTES: u64 = 1 << 20;
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// How memory is told to come, in the numbers of the protocol.
+/// The kinds of memory, as numbers of the protocol.
 const PAGES: u8 = 1;
 const OPAQUE: u8 = 2;
 const DMA_BUF: u8 = 3;
@@ -44,7 +44,7 @@ pub fn packet(what: u16, body: &[u8]) -> Vec<u8> {
     [&head[..], &(body.len() as u32).to_le_bytes(), body].concat()
 }
 
-/// What an owner gives, with one descriptor.
+/// A grant with one descriptor.
 fn grant(kind: u8, uuid: Option<[u8; 16]>, device: &str) -> Vec<u8> {
     let mut body = vec![kind, 1];
     body.extend(4_u32.to_le_bytes());
@@ -65,7 +65,7 @@ fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
     file
 }
 
-/// An owner that says what it is told to.
+/// An owner that sends whatever the test says.
 struct Liar {
     cli: Cli,
     folder: TempDir,
@@ -80,7 +80,7 @@ impl Liar {
         self.folder.path().join("liar.sock")
     }
 
-    /// The program's word on an owner that answers with a grant and a descriptor.
+    /// Runs `onebuf attach` against an owner that answers with this grant and descriptor.
     fn attach(&self, args: &str, grant: &[u8], fd: BorrowedFd<'_>) -> Ran {
         let door = self.door();
         let args = format!("attach {} --timeout 5 --rounds 1 {args}", self.path().display());
@@ -101,13 +101,13 @@ impl Liar {
     }
 }
 
-/// Waits for something to hear; false where nothing comes.
+/// Waits until the socket is readable; false on a timeout.
 pub fn hears(fd: &OwnedFd) -> bool {
     let soon = Timespec { tv_sec: 30, tv_nsec: 0 };
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&soon)).is_ok_and(|count| count > 0)
 }
 
-/// Answers the one peer that comes; if it is content with that, it is its turn. The connection stays while this is kept.
+/// Answers one peer; if the peer accepts the grant, gives it a turn. The connection stays open while the result lives.
 fn answer(door: &OwnedFd, grant: &[u8], fd: BorrowedFd<'_>) -> OwnedFd {
     assert!(hears(door), "nobody came");
     let peer = accept(door).unwrap();
@@ -119,14 +119,14 @@ fn answer(door: &OwnedFd, grant: &[u8], fd: BorrowedFd<'_>) -> OwnedFd {
     let fds = [fd];
     assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
     sendmsg(&peer, &[IoSlice::new(grant)], &mut control, SendFlags::NOSIGNAL).unwrap();
-    // Ready, or a peer that is gone.
+    // Receives the peer's `Ready`, unless the peer has disconnected.
     if hears(&peer) && recv(&peer, &mut heard, RecvFlags::empty()).is_ok_and(|(_, got)| got > 0) {
         let _ = send(&peer, &packet(5, &1_u64.to_le_bytes()), SendFlags::NOSIGNAL);
     }
     peer
 }
 
-/// What it says, and that no signal ended it. One that hangs is killed.
+/// Waits for the process and checks that no signal ended it. Kills a process that hangs.
 #[track_caller]
 pub fn ended(mut child: Child) -> Ran {
     let begin = Instant::now();
@@ -142,7 +142,7 @@ pub fn ended(mut child: Child) -> Ran {
     output.into()
 }
 
-/// With Mesa's software renderers. One test at a time: two that start in two threads are not sound.
+/// A hub with Mesa's software renderers. One test at a time, because initialising them in two threads crashes.
 fn mesa() -> Option<(Hub, [u8; 16], MutexGuard<'static, ()>)> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +157,7 @@ fn mesa() -> Option<(Hub, [u8; 16], MutexGuard<'static, ()>)> {
     uuid.map(|uuid| (hub, uuid, alone))
 }
 
-/// What lavapipe exported, with a header that says something else.
+/// A file that lavapipe exported, with a forged header.
 fn forged(hub: &Hub) -> File {
     let device = hub.device("vulkan").unwrap();
     let buffer = hub.buffer::<u8>(BYTES as usize).shared_with([&device]).allocate_on(&device);
@@ -168,7 +168,7 @@ fn forged(hub: &Hub) -> File {
     let [size, offset] =
         [0, 8].map(|at| u64::from_le_bytes(header[at..at + 8].try_into().unwrap()));
     assert!(size >= BYTES && offset > 0 && offset < size, "another header: {size} {offset}");
-    // Where the memory begins, counted from the file's first page: far outside.
+    // The offset of the memory from the file's first page, now far outside of the file.
     file.write_all_at(&(1_u64 << 45).to_le_bytes(), 8).unwrap();
     file
 }
@@ -179,9 +179,9 @@ const BELIEVES: &str = "a driver that does not trust the contents of the owner's
 fn forged_files_of_a_software_renderer_are_refused() {
     let Some((hub, uuid, _alone)) = mesa() else { return };
     let (liar, file, asked) = (Liar::new(), forged(&hub), grant(OPAQUE, Some(uuid), "vulkan:0"));
-    // No device was named.
+    // No device is named.
     liar.attach("", &asked, file.as_fd()).failed(1, BELIEVES);
-    // They were: here, where a driver that believes the file would end this very process.
+    // The devices are named, in this process: a driver that trusts the file would crash it.
     for named in ["vulkan", "gl"] {
         let (door, device) = (liar.door(), hub.device(named).unwrap());
         let (asked, file) = (asked.clone(), file.try_clone().unwrap());
@@ -193,18 +193,18 @@ fn forged_files_of_a_software_renderer_are_refused() {
         assert!(error.to_string().contains(BELIEVES), "{error}");
         owner.join().unwrap();
     }
-    // Nor is such memory offered, whose peers could forge the header of the owner's own file.
+    // Such memory cannot be offered either, because peers could forge the header of the owner's file.
     let device = hub.device("vulkan").unwrap();
     let buffer = hub.buffer::<u32>(4096).shared_with([&device]).allocate_on(&device);
     let buffer = buffer.memory_kind(MemoryKind::Exportable).build().unwrap();
     let refused = Offer::open(&buffer, liar.folder.path().join("own.sock").to_str().unwrap());
     assert!(matches!(refused.map(drop), Err(Error::Unsupported { .. })));
-    // Shorter than it says, so that touching it would be a bus error.
+    // A file shorter than announced: accessing the rest would be a bus error.
     let (short, mut header) = (File::from(memfd(4096, SealFlags::empty())), [0; 32]);
     file.read_exact_at(&mut header, 0).unwrap();
     short.write_all_at(&header, 0).unwrap();
     short.write_all_at(&4096_u64.to_le_bytes(), 8).unwrap();
-    liar.attach("", &asked, short.as_fd()).failed(1, "were said");
+    liar.attach("", &asked, short.as_fd()).failed(1, "are needed");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn what_is_no_memory_is_refused_in_time() {
     }
 }
 
-/// The name of a device is text of the owner's, and errors repeat it.
+/// The owner chooses the name of a device, and error messages repeat it.
 #[test]
 fn no_escape_of_an_owner_reaches_the_terminal() {
     let liar = Liar::new();

@@ -1,4 +1,4 @@
-//! The program as its users run it: what it prints, and with what status it ends.
+//! Tests of the program as users run it: its output and exit status.
 
 mod bench;
 mod cache;

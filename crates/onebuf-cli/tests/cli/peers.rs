@@ -32,13 +32,13 @@ use tempfile::TempDir;
 
 struct Two {
     cli: Cli,
-    /// Where sockets lie.
+    /// The folder of the sockets.
     runtime: TempDir,
-    /// The library of CUDA; none as a rule.
+    /// The CUDA library; `none` by default.
     cuda: String,
 }
 
-/// The owner, until it has said where it is; then it goes on.
+/// A running `onebuf share`, and what it has printed so far.
 struct Owner {
     child: Child,
     heard: String,
@@ -59,17 +59,17 @@ impl Two {
         command
     }
 
-    /// With `--json`, so that its lines are on stderr.
+    /// Starts `onebuf share` with `--json`, so that its lines go to stderr, and waits until it listens.
     fn share(&self, args: &str) -> Owner {
         let mut command = obeying(&self.command(&format!("share --json --name both {args}")));
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut owner = Owner { child, heard: String::new() };
-        // After whatever a driver says before.
+        // Drivers may print other lines first.
         owner.until("onebuf attach both");
         owner
     }
 
-    /// A process that connects to the owner, and need not say anything.
+    /// Connects to the owner and sends nothing.
     fn knock(&self) -> OwnedFd {
         self.try_knock().unwrap()
     }
@@ -81,7 +81,7 @@ impl Two {
         Ok(made)
     }
 
-    /// A peer that does as it should until it has its first turn, and the memory that it got; then both are the test's.
+    /// A peer that follows the protocol until its first turn. Returns its socket and the memory it got.
     fn guest(&self) -> (OwnedFd, File) {
         let peer = self.knock();
         say(&peer, &packet(1, &4_u32.to_le_bytes()));
@@ -110,7 +110,7 @@ fn say(peer: &OwnedFd, packet: &[u8]) {
 }
 
 impl Owner {
-    /// Reads its lines until one has these words.
+    /// Reads the owner's lines until one contains these words.
     fn until(&mut self, words: &str) {
         let mut lines = BufReader::with_capacity(1, self.child.stderr.as_mut().unwrap());
         while !self.heard.contains(words) {
@@ -168,7 +168,7 @@ fn devices_take_part_on_either_side() {
     assert_counts(&owner.end().json(), 6, 5);
 }
 
-/// The stub of CUDA, whose memory two processes really share; none, after a printed skip, without a C compiler.
+/// Builds the CUDA stub, whose memory two processes really share; `None`, after a printed skip, without a C compiler.
 fn cuda_stub(folder: &TempDir) -> Option<String> {
     let library = folder.path().join("libcuda_stub.so");
     let stubs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub");
@@ -195,7 +195,7 @@ fn device_memory_is_seen_from_both_sides() {
     let attached = two.attach("--json --rounds 4 --devices cuda:0").json();
     assert_counts(&attached, 4, 5);
     assert_eq!((&attached["memory"], &attached["bytes_copied"]), (&"exportable".into(), &0.into()));
-    // Whose device is not named, and who has none of that chip.
+    // A peer that names no device, and one without a device of that chip.
     two.attach("").failed(1, "one of cuda:0, with `shared_with` or `onebuf attach --devices`");
     let mut bare = two.command("attach both");
     let bare = Ran::from(bare.env("ONEBUF_CUDA_LIB", "none").output().unwrap());
@@ -205,7 +205,7 @@ fn device_memory_is_seen_from_both_sides() {
     assert_counts(&shared, 5, 5);
     assert_eq!((&shared["memory"], &shared["bytes_copied"]), (&"exportable".into(), &0.into()));
 
-    // The same devices over host pages, where that is asked for.
+    // The same devices over host pages, if requested.
     let owner = two.share("--elements 5000 --devices cuda:0 --memory pages");
     assert_eq!(two.attach("--json --devices cuda:0").json()["memory"], "host_pages");
     assert_eq!(owner.end().json()["memory"], "host_pages");
@@ -236,7 +236,7 @@ fn a_killed_peer_is_told_and_the_buffer_lives_on() {
     ran.failed(1, "a peer was lost: the peer process is gone");
 }
 
-/// Processes that connect and say nothing, or byte by byte, are refused with a warning, and the others are served meanwhile.
+/// Processes that connect and send nothing, or single bytes, are refused with a warning; others are served meanwhile.
 #[test]
 fn silent_processes_do_not_end_the_service() {
     let two = Two::new();
@@ -247,7 +247,7 @@ fn silent_processes_do_not_end_the_service() {
     assert_counts(&two.attach("--json --rounds 1").json(), 1, 5);
     owner.until("does not speak onebuf's protocol");
     assert_counts(&two.attach("--json --rounds 2").json(), 2, 5);
-    // They have their time while the owner waits for the third.
+    // Their time limit runs while the owner waits for the third peer.
     let pid = std::process::id();
     owner.until(&format!("process {pid} connected and did not say hello within 5000 ms"));
     assert_counts(&two.attach("--json --rounds 1").json(), 1, 5);
@@ -255,7 +255,7 @@ fn silent_processes_do_not_end_the_service() {
     drop((silent, drips));
 }
 
-/// A peer that keeps its turn is given up after the time; the next one is served.
+/// A peer that keeps its turn is given up after the timeout; the next peer is served.
 #[test]
 fn a_peer_that_hangs_does_not_end_the_service() {
     let two = Two::new();
@@ -273,7 +273,7 @@ fn a_peer_that_hangs_does_not_end_the_service() {
     owner.end().failed(1, "a peer was lost: it hangs");
 }
 
-/// A peer that speaks another version in the middle of its visit is lost, and the next one is served.
+/// A peer that sends another protocol version during its visit is lost; the next peer is served.
 #[test]
 fn a_peer_of_another_version_does_not_end_the_service() {
     let two = Two::new();
@@ -287,7 +287,7 @@ fn a_peer_of_another_version_does_not_end_the_service() {
     owner.end().failed(1, "version 2 of the protocol");
 }
 
-/// A peer that breaks the protocol, and goes on writing its mapping, is told; the next one is served.
+/// A peer that violates the protocol and still writes its mapping is reported; the next peer is served.
 #[test]
 fn a_peer_that_still_writes_does_not_end_the_service() {
     let two = Two::new();
@@ -300,7 +300,7 @@ fn a_peer_that_still_writes_does_not_end_the_service() {
                 (0..16).for_each(|mib| memory.write_all_at(&[7; 4096], mib << 20).unwrap());
             }
         });
-        // The same word twice.
+        // `Ready` a second time violates the protocol.
         say(&peer, &packet(4, &[]));
         owner.until("a peer still writes the buffer");
         stop.store(true, Ordering::Relaxed);
@@ -309,7 +309,7 @@ fn a_peer_that_still_writes_does_not_end_the_service() {
     owner.end().failed(1, "a peer was lost");
 }
 
-/// The owner has no descriptor for a peer: it says so once, and ends.
+/// An owner without free descriptors reports the error once and exits.
 #[test]
 fn an_owner_that_cannot_let_anybody_in_ends() {
     let two = Two::new();
@@ -320,13 +320,13 @@ fn an_owner_that_cannot_let_anybody_in_ends() {
     ended(owner.child).failed(1, "Too many open files");
 }
 
-/// Peers that are refused, however many, do not prolong the wait for one that is not.
+/// Refused peers, however many, do not prolong the wait for an acceptable one.
 #[test]
 fn refused_peers_do_not_prolong_the_wait() {
     let two = Two::new();
     let mut owner = two.share("--elements 5000 --timeout 2");
     let pid = Pid::from_child(&owner.child);
-    // It sleeps until its time is over, and finds a crowd at the door.
+    // The owner is stopped until its timeout is over; meanwhile many peers connect.
     kill_process(pid, Signal::STOP).unwrap();
     thread::sleep(Duration::from_millis(500));
     let crowd: Vec<OwnedFd> = (0..10).map(|_| two.knock()).collect();
@@ -338,7 +338,7 @@ fn refused_peers_do_not_prolong_the_wait() {
     owner.end().failed(1, "timed out after 2000 ms");
 }
 
-/// The reader of the warnings has gone (`2>&1 | head -1`): the service goes on.
+/// The reader of the warnings has closed the pipe (`2>&1 | head -1`): the owner continues.
 #[test]
 fn a_closed_standard_error_does_not_end_the_service() {
     let two = Two::new();
@@ -371,7 +371,7 @@ fn what_cannot_be_done_is_told() {
     run("share").failed(1, "chmod 700");
 }
 
-/// What a signal ends leaves nothing in the folder; what SIGKILL leaves there the next owner takes over.
+/// An owner that a signal ends leaves no file in the folder. Files left after SIGKILL are taken over by the next owner.
 #[test]
 fn signals_leave_nothing_behind() {
     let two = Two::new();
@@ -393,7 +393,7 @@ fn signals_leave_nothing_behind() {
     assert_eq!(files(), 0);
 }
 
-/// The command, obeying signals that a shell has its background jobs ignore.
+/// The command with default signal actions: shells make background jobs ignore some signals.
 fn obeying(command: &Command) -> Command {
     let mut obeying = Command::new("env");
     obeying
@@ -409,7 +409,7 @@ fn obeying(command: &Command) -> Command {
     obeying
 }
 
-/// A signal that the caller ignores is ignored.
+/// A signal that the caller of the program ignores stays ignored.
 #[test]
 fn nohup_is_obeyed() {
     let two = Two::new();

@@ -1,4 +1,4 @@
-//! A program with more rights than its caller runs no code of the caller's.
+//! A setuid program does not load code that its caller names.
 
 use crate::support::{Cli, skip};
 use std::{
@@ -11,11 +11,12 @@ use std::{
     process::Command,
 };
 
-/// Who owns the program, and who calls it.
+/// The user ids of the program's owner and of its caller.
 const OWNER: u32 = 65_533;
 const CALLER: u32 = 65_534;
 
-/// The caller's library: it leaves a mark when it is loaded. False, after a printed skip, without a C compiler.
+/// Compiles the caller's library, which creates the file `mark` when it is loaded. False, after a printed skip, without a C
+/// compiler.
 fn compile(library: &Path, mark: &Path) -> bool {
     let source = library.with_extension("c");
     let text = format!(
@@ -32,7 +33,7 @@ fn compile(library: &Path, mark: &Path) -> bool {
     compiled.is_ok()
 }
 
-/// The caller's environment: everything by which loaders of drivers are told of libraries.
+/// The caller's environment: every variable that names libraries to the drivers' loaders.
 fn environment(folder: &Path, library: &Path) -> Vec<(&'static str, String)> {
     let library = library.to_str().unwrap();
     let icd = |name: &str, text: String| {
@@ -58,7 +59,7 @@ fn a_setuid_program_loads_nothing_that_its_caller_names() {
     if !rustix::process::geteuid().is_root() {
         return skip("a setuid program: only root can make one for another user");
     }
-    // Where a program of another user may run, and the caller may write.
+    // A folder in which the program may run and the caller may write.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
     let (library, mark) = (folder.path().join("libmark.so"), folder.path().join("mark"));

@@ -159,7 +159,7 @@ fn devices_are_listed_as_the_contract_says() {
     assert_device_lists(&value);
     let text = cli.run("devices").ok().stdout;
     assert!(text.contains("\nhost "));
-    // Mesa's rasteriser, and nothing else.
+    // Only Mesa's software rasteriser has this limit.
     for device in value["devices"].as_array().unwrap() {
         let (id, name) = (device["id"].as_str().unwrap(), device["name"].as_str().unwrap());
         let limit = name.starts_with("llvmpipe").then_some(65_535);
@@ -240,7 +240,7 @@ fn the_cache_is_counted_programs_too() {
     assert!(programs.join("my notes").exists() && !cli.verdicts().exists());
 }
 
-/// Leaves something unreadable where verdicts are kept.
+/// Writes an invalid file of verdicts.
 fn spoil(cli: &Cli) {
     use std::os::unix::fs::PermissionsExt;
     let folder = cli.verdicts().parent().unwrap().to_owned();
@@ -294,7 +294,7 @@ fn the_demo_runs_on_the_host_alone() {
     cli.run_bare("demo --staged").failed(1, "two devices");
 }
 
-/// Whole batches and a rest: no frame is left out, and every one is checked.
+/// Full batches and a partial one: every frame is processed and checked.
 #[test]
 fn the_demo_runs_in_batches() {
     let cli = Cli::new();
@@ -318,7 +318,7 @@ fn the_demo_reads_files() {
     cli.run_bare("demo --source file:/nonexistent").failed(1, "/nonexistent: No such file");
 }
 
-/// Drivers print to standard output as they please; programs read only the answer there.
+/// Drivers may print to standard output; with `--json` only the answer goes there.
 #[test]
 fn a_driver_that_prints_does_not_spoil_the_json() {
     let folder = tempfile::tempdir().unwrap();
@@ -340,7 +340,7 @@ fn a_driver_that_prints_does_not_spoil_the_json() {
     assert_device_lists(&ran.json());
 }
 
-/// The rest on the real devices of this machine, in one go: the experiments take a while.
+/// The other commands on the real devices of this machine, in one test because experiments are slow.
 #[test]
 fn demo_doctor_and_plan_on_what_is_there() {
     let cli = Cli::new();
@@ -383,7 +383,7 @@ fn assert_demo(demo: &Value) {
     }
     assert_eq!(demo["frames"], 2);
     assert_eq!((&demo["lost_packets"], &demo["incomplete_frames"]), (&json!(0), &json!(0)));
-    // The control: the same account that says nothing was copied sees the staged bytes.
+    // Control: the ledger that reports no copies does count the staged bytes.
     assert_eq!(demo["staged_bytes_copied"], 2 * 4096 * 8);
     assert_has(demo, &["io_bytes_copied", "staged_io_bytes_copied"]);
     assert!(demo["max_rel_error"].as_f64().unwrap() < 1e-4);

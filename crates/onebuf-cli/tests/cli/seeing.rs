@@ -1,4 +1,4 @@
-//! Traces, pages and `onebuf top`, as their users get them.
+//! Traces, HTML pages and `onebuf top`.
 
 use crate::support::{Cli, private};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use std::{
 
 const HOST_ALONE: [&str; 5] = ["OPENCL", "CUDA", "HIP", "VULKAN", "EGL"];
 
-/// The program with the host alone, and a folder for its sockets.
+/// The program on the host alone, with a folder for its sockets.
 fn bare(cli: &Cli, args: &str, sockets: &Path) -> Command {
     let mut command = cli.command(args);
     for api in HOST_ALONE {
@@ -23,7 +23,7 @@ fn bare(cli: &Cli, args: &str, sockets: &Path) -> Command {
     command
 }
 
-/// Ends with the test.
+/// A process that is killed at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -113,7 +113,7 @@ fn a_demonstration_can_be_looked_at() {
         "{text}"
     );
 
-    // It ends with the program that it looks at.
+    // `onebuf top` exits with the program that it shows.
     let mut top = bare(&cli, "top", folder.path());
     let mut top = top.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut out = BufReader::new(top.stdout.take().expect("its lines"));

@@ -1,4 +1,4 @@
-//! `onebuf send`: what arrives is what was sent, and what was lost on purpose is missing.
+//! `onebuf send`: the received frames equal those sent, and injected losses are missing.
 
 use crate::support::{Cli, Ran, assert_has};
 use onebuf::{
@@ -17,7 +17,7 @@ use std::{
 
 const SAMPLES: usize = 4096;
 
-/// A receiver, and the sender that plays to it.
+/// A receiver, and the process that sends to it.
 struct Two {
     udp: Udp,
     sender: Child,
@@ -33,7 +33,7 @@ impl Two {
         Self { udp, sender }
     }
 
-    /// Every frame up to the end, and whether it is whole.
+    /// Every frame up to the end of the stream, and whether it is complete.
     fn frames(&mut self) -> Vec<(Vec<Complex32>, bool)> {
         let mut frames = Vec::new();
         loop {
@@ -113,7 +113,8 @@ fn a_file_is_played_over_and_over() {
     wrong.failed(1, "shape [2, 4096] does not divide into frames of 1000 elements");
 }
 
-/// `kill -9` in the middle, and another sender: the receiver goes on, all frames are right, and the report says so.
+/// A sender is killed by `kill -9` and another takes over: the receiver continues, all frames are right, and the takeover is
+/// reported.
 #[test]
 fn a_sender_that_was_killed_is_replaced() {
     let cli = Cli::new();

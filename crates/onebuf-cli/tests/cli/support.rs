@@ -1,4 +1,4 @@
-//! Runs the built program, with a cache folder of its own.
+//! Runs the built program with a separate cache folder.
 
 use serde_json::Value;
 use std::{
@@ -25,12 +25,12 @@ impl Cli {
         Self { cache: tempfile::tempdir().expect("a folder for the cache") }
     }
 
-    /// Where verdicts are kept.
+    /// The path of the file of verdicts.
     pub fn verdicts(&self) -> PathBuf {
         self.cache.path().join("onebuf/verdicts.json")
     }
 
-    /// The program, not yet started. Mesa's CPU devices are off unless asked for.
+    /// The command, not yet started. Enables Mesa's OpenCL devices on the CPU, which are off by default.
     pub fn command(&self, args: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onebuf"));
         command.args(args.split_whitespace()).env("XDG_CACHE_HOME", self.cache.path());
@@ -43,12 +43,12 @@ impl Cli {
         self.command(args).output().expect("the program starts").into()
     }
 
-    /// The same on a machine without OpenCL.
+    /// Runs the program as on a machine without any driver.
     pub fn run_bare(&self, args: &str) -> Ran {
         self.bare_command(args).output().expect("the program starts").into()
     }
 
-    /// Not yet started.
+    /// The command with the host alone, not yet started.
     pub fn bare_command(&self, args: &str) -> Command {
         let mut command = self.command(args);
         for api in ["OPENCL", "CUDA", "HIP", "VULKAN", "EGL"] {
@@ -58,7 +58,7 @@ impl Cli {
     }
 }
 
-/// A folder for sockets, that only this user can enter.
+/// A folder for sockets that only this user can enter.
 pub fn private() -> TempDir {
     let rights = fs::Permissions::from_mode(0o700);
     tempfile::Builder::new().permissions(rights).tempdir().expect("a folder")
@@ -76,14 +76,14 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// It did what was asked.
+    /// Asserts that the program succeeded.
     #[track_caller]
     pub fn ok(self) -> Self {
         assert_eq!(self.code, Some(0), "{}{}", self.stdout, self.stderr);
         self
     }
 
-    /// It could not, said why on stderr, and left stdout empty.
+    /// Asserts that the program failed with this status, gave this reason on stderr, and left stdout empty.
     #[track_caller]
     pub fn failed(self, code: i32, why: &str) -> Self {
         assert_eq!(self.code, Some(code), "{}{}", self.stdout, self.stderr);
@@ -92,7 +92,7 @@ impl Ran {
         self
     }
 
-    /// Its one JSON object.
+    /// The program's JSON object.
     #[track_caller]
     pub fn json(self) -> Value {
         let text = self.ok().stdout;
@@ -102,7 +102,7 @@ impl Ran {
     }
 }
 
-/// Every row of a list has these fields, known or null.
+/// Asserts that every row of a list has these fields, known or null.
 #[track_caller]
 pub fn assert_fields(rows: &Value, fields: &[&str]) {
     let rows = rows.as_array().unwrap_or_else(|| panic!("a list, not {rows}"));
@@ -118,11 +118,11 @@ pub fn assert_has(object: &Value, fields: &[&str]) {
     }
 }
 
-/// Says that a test did not run; in strict mode that is a failure.
+/// Reports that a test did not run; in strict mode that is a failure.
 pub fn skip(why: &str) {
     let strict =
         std::env::var("ONEBUF_STRICT").is_ok_and(|level| level != "0" && !level.is_empty());
     assert!(!strict, "{why} (ONEBUF_STRICT)");
-    // Straight to standard error: the test harness swallows what passing tests print.
+    // Directly to standard error, because the test harness hides the output of passing tests.
     let _ = writeln!(std::io::stderr(), "skip: {why}");
 }

@@ -1,4 +1,4 @@
-//! What is different on a terminal: colour, and lines that fit.
+//! Output on a terminal: colour, and lines that fit.
 
 use crate::support::{Cli, private};
 use onebuf::{
@@ -16,7 +16,7 @@ use rustix::{
 use serde_json::Value;
 use std::{fs::File, io::Read, process::Child, sync::mpsc::channel, thread, time::Duration};
 
-/// The program with the host alone, on a terminal of so many columns.
+/// The program on the host alone, on a terminal with a given number of columns.
 struct Terminal {
     screen: File,
     child: Child,
@@ -36,7 +36,8 @@ impl Terminal {
         let inner = File::options().read(true).write(true).open(name).expect("the other end opens");
         tcsetwinsize(&inner, size(columns)).expect("its size");
         let cli = Cli::new();
-        // Its handles of the terminal go with the command, or else there is no end to read.
+        // `command` is dropped at the end of this function, and closes its handles of the terminal. Otherwise `end` would never
+        // see the end.
         let mut command = cli.bare_command(args);
         command.env("TERM", "xterm");
         command.stdout(inner.try_clone().expect("a second handle")).stderr(inner);
@@ -47,7 +48,7 @@ impl Terminal {
         Self { screen: terminal.into(), child, _cli: cli }
     }
 
-    /// What it shows until this is there.
+    /// Reads until this text is shown. Returns everything read.
     fn until(&mut self, part: &str) -> String {
         let mut text = String::new();
         let mut bytes = [0; 4096];
@@ -59,16 +60,16 @@ impl Terminal {
         text
     }
 
-    /// What it draws next over what it drew before.
+    /// The next view, without cursor movements.
     fn next_view(&mut self) -> String {
         let text = self.until("\x1b[J").replace('\r', "");
         ["\x1b[H", "\x1b[K", "\x1b[J"].iter().fold(text, |text, code| text.replace(code, ""))
     }
 
-    /// The rest.
+    /// Reads everything up to the end, and checks the exit status.
     fn end(mut self) -> String {
         let mut bytes = Vec::new();
-        // The end of a terminal is an error (EIO) once the other side is closed.
+        // Reading returns an error (EIO) once the other side of the terminal is closed.
         let _ = self.screen.read_to_end(&mut bytes);
         let status = self.child.wait().expect("it ends");
         let text = String::from_utf8(bytes).expect("UTF-8");
@@ -81,7 +82,7 @@ fn shown(args: &str, columns: u16, no_colour: bool) -> String {
     Terminal::start(args, columns, no_colour).end()
 }
 
-/// Some lines, drawn again and again, and gone when it is over.
+/// Progress lines are redrawn in place, and removed at the end.
 #[test]
 fn the_demo_shows_how_it_does() {
     let args = "demo --source udp:127.0.0.1:0 --samples 1024 --frames 2";
@@ -129,7 +130,7 @@ fn assert_fits(text: &str, columns: usize) {
     }
 }
 
-/// A pipeline of this process whose sink hangs, as `onebuf top` shows it, and when it goes on and ends.
+/// `onebuf top` shows a pipeline of this process whose sink hangs, then continues and ends.
 #[test]
 fn top_shows_a_stall_and_an_end_in_lines_that_fit() {
     let folder = private();
@@ -142,7 +143,7 @@ fn top_shows_a_stall_and_an_end_in_lines_that_fit() {
         .source(|_, frame| Ok(if frame < 1000 { Filled::Frame } else { Filled::End }))
         .sink(move |_, frame| {
             if frame == 500 {
-                // Until the other end is dropped.
+                // Blocks until the other end is dropped.
                 let _ = hangs.recv();
             }
             Ok(())

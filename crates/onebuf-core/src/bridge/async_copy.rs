@@ -1,8 +1,8 @@
-//! Copies between two devices that nobody waits for: each chunk in host memory of its own, which is freed when
-//! the second queue has taken it.
+//! Copies between two devices without waiting: each chunk has its own host memory, which is freed when the second queue has
+//! read it.
 //!
 //! # Safety
-//! Drivers are given pointers into async copies. An async copy is freed when both its transfers are known to be over, and
+//! Drivers get pointers into async copies. An async copy is freed when both its transfers are known to be over, and
 //! leaked otherwise.
 
 #![allow(unsafe_code)]
@@ -14,10 +14,10 @@ use crate::{
 use onebuf_hal::{Access, Event, Result, RouteKind, locks::Arc};
 use std::{mem, time::Duration};
 
-/// How long an async copy that could not be sent waits for its first transfer.
+/// How long dropping an async copy that could not be completed waits for its transfers.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// As [`cross::cross`], but two queues are not waited for either.
+/// Like [`cross::cross`], but does not wait for copies between two queues either.
 pub(super) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     let (a, b) = (from.part.core, to.part.core);
     let apart = !std::ptr::eq(a, b) && a.hub.is(&b.hub) && cross::common(from, to, bytes).is_none();
@@ -59,17 +59,17 @@ struct Road<'r, 'b> {
 }
 
 impl Road<'_, '_> {
-    /// A read on the one queue, and a write on the other behind it.
+    /// Enqueues a read on the first queue, and a write on the second queue after it.
     fn send(&self, hub: &Hub, from_at: usize, to_at: usize, len: usize) -> Result<()> {
         let ((a, source), (b, target)) = (self.from, self.to);
         let mut async_copy = AsyncCopy { bytes: vec![0; len], transfers: Vec::new() };
         let into = async_copy.bytes.as_mut_ptr();
-        // SAFETY: see the head of this file.
+        // SAFETY: `async_copy` owns the bytes, and is leaked unless both transfers are over.
         let read = unsafe { a.hal.read(source.memory(), from_at, into, len)? };
         async_copy.transfers.push(read.clone());
         a.hal.flush()?;
         hub.sync().after(b, &a.at_event(read), self.terms)?;
-        // SAFETY: as above; the queue waits until the bytes are there.
+        // SAFETY: as above; the queue waits for the read.
         let written = unsafe { b.hal.write(target.memory(), to_at, into, len)? };
         async_copy.transfers.push(written.clone());
         b.hal.flush()?;
@@ -77,19 +77,19 @@ impl Road<'_, '_> {
     }
 }
 
-/// Bytes under way.
+/// The host memory of an unfinished copy, and its transfers.
 struct AsyncCopy {
     bytes: Vec<u8>,
     transfers: Vec<Arc<dyn Event>>,
 }
 
 impl AsyncCopy {
-    /// Frees it when the last transfer, which waited for the first, calls back; waits for it where there are no
-    /// callbacks. One that failed may have done so before the first had ended.
+    /// Frees the memory in a callback of the last transfer, which waits for the first. Without callbacks the thread waits. The
+    /// memory is leaked if the last transfer fails, since the first may then still be running.
     fn free_after(mut self, last: &dyn Event, timeout: Duration) -> Result<()> {
         let bytes = mem::take(&mut self.bytes);
         self.transfers.clear();
-        // Nothing here may call a driver: some hold a lock.
+        // The callback must not call the driver: some drivers hold a lock here.
         let free = move |outcome: Result<()>| match outcome {
             Ok(()) => drop(bytes),
             Err(_) => mem::forget(bytes),

@@ -1,4 +1,4 @@
-//! Which way a copy goes, and going it.
+//! Chooses the way of a copy, and makes it.
 
 use super::Crossing;
 use crate::{
@@ -14,48 +14,48 @@ use onebuf_hal::{
 };
 use std::ptr::NonNull;
 
-/// A place in a buffer or region: its part, and the first byte in that.
+/// A place in a buffer or region: the part, and the offset in it.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'b> {
     pub part: Part<'b>,
     pub offset: usize,
 }
 
-/// By which way, in how many chunks, and what is still under way.
+/// The result of a copy: way, size, chunks, and the unfinished work.
 pub(crate) struct Went {
     pub way: RouteKind,
     pub bytes: usize,
     pub chunks: usize,
     pub under_way: Option<QueuePoint>,
-    /// The queue that had most to do.
+    /// The queue that did most of the work.
     pub on: Option<Arc<QueueState>>,
 }
 
-/// Copies within one memory that are so small that overlapping takes more calls than this go through the host.
+/// An overlapping move inside one buffer that needs more pieces than this goes through the host.
 const MOST_PIECES: usize = 16;
 
-/// Bytes that go from hub to hub at a time.
+/// The size of one step of a copy between two hubs.
 const BOUNCE_BYTES: usize = 16 << 20;
 
 impl Went {
-    /// The bytes are where they belong.
+    /// Source and target are the same place.
     fn nowhere() -> Self {
         Self { way: RouteKind::Same, bytes: 0, chunks: 0, under_way: None, on: None }
     }
 }
 
 impl<'b> At<'b> {
-    /// The first byte in the whole buffer.
+    /// The offset in the whole buffer.
     fn absolute(&self) -> usize {
         self.part.span.start + self.offset
     }
 
-    /// Whether so many bytes from here on are the whole buffer.
+    /// Whether a copy of `bytes` bytes covers the whole buffer.
     pub fn is_all(&self, bytes: usize) -> bool {
         bytes == self.part.core.bytes
     }
 
-    /// To be overwritten: older contents need not come along where all of them are.
+    /// Takes the buffer for writing. Older contents are not brought along if all of them will be overwritten.
     pub fn target(&self, queue_state: &Arc<QueueState>, bytes: usize) -> Result<Hold<'b>> {
         match self.is_all(bytes) {
             true => Hold::overwrite(self.part, queue_state),
@@ -64,7 +64,7 @@ impl<'b> At<'b> {
     }
 }
 
-/// Goes, counts what was asked, and reports.
+/// Copies by `go`, and reports it together with the implied copies.
 pub(super) fn measured(
     from: At<'_>,
     to: At<'_>,
@@ -90,7 +90,7 @@ pub(super) fn measured(
     Ok((crossing, under_way))
 }
 
-/// Copies by the shortest way. What one queue does alone is only enqueued; everything else is done.
+/// Copies by the shortest way, and counts it. Work of a single queue is only enqueued; everything else is complete.
 pub(crate) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     let (a, b) = (from.part.core, to.part.core);
     if !a.hub.is(&b.hub) {
@@ -111,7 +111,7 @@ pub(crate) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
 }
 
 impl Went {
-    /// Records it.
+    /// Records the copy in the trace.
     pub fn tell(&self, began: Began<'_>, from: &Core, to: &Core) {
         let Some(queue_state) = &self.on else { return };
         began.end(queue_state, |event| {
@@ -122,14 +122,14 @@ impl Went {
     }
 }
 
-/// Whether two buffers were made of one native object.
+/// Whether two buffers wrap the same native object.
 fn is_one_memory(a: &Core, b: &Core) -> bool {
     let (a, b) = (&a.aliases[0], &b.aliases[0]);
     let raw = |alias: &Alias| alias.memory().map(|memory| memory.raw());
     a.device == b.device && raw(a).is_some() && raw(a) == raw(b)
 }
 
-/// Aliases of one device at which both have their bytes at hand.
+/// Returns aliases of one device on which both buffers are up to date.
 pub(super) fn common(from: At<'_>, to: At<'_>, bytes: usize) -> Option<(usize, usize)> {
     let (a, b) = (from.part.core, to.part.core);
     let theirs = b.at_hand(true, to.is_all(bytes));
@@ -139,7 +139,7 @@ pub(super) fn common(from: At<'_>, to: At<'_>, bytes: usize) -> Option<(usize, u
     a.at_hand(false, false).into_iter().find_map(|alias| on(alias).map(|&other| (alias, other)))
 }
 
-/// One copy inside a device, enqueued.
+/// Enqueues one copy inside a device.
 pub(super) fn in_device(
     from: At<'_>,
     to: At<'_>,
@@ -167,7 +167,7 @@ pub(super) fn in_device(
     Ok(Went { way, bytes, chunks: 0, under_way: Some(queue_state.note()), on: Some(queue_state) })
 }
 
-/// How the host sees a buffer in place.
+/// The route kind by which the host accesses a buffer in place.
 fn pointer_way(core: &Core) -> RouteKind {
     match core.plan.memory_kind {
         MemoryKind::FineSvm | MemoryKind::CoarseSvm | MemoryKind::Managed => RouteKind::SvmPointer,
@@ -175,7 +175,7 @@ fn pointer_way(core: &Core) -> RouteKind {
     }
 }
 
-/// By which way, and in how many chunks, bytes go between a buffer and the caller's memory.
+/// The way, and the number of chunks, of a copy between a buffer and the caller's memory.
 pub(super) fn host_way(core: &Core, bytes: usize) -> (RouteKind, usize) {
     let host = core.hub.host_index();
     match () {
@@ -187,7 +187,7 @@ pub(super) fn host_way(core: &Core, bytes: usize) -> (RouteKind, usize) {
     }
 }
 
-/// Between two devices: straight through the pointer where the host sees one end in place, else in chunks.
+/// Copies between two devices: through a pointer if the host accesses one end in place, otherwise in chunks.
 fn through(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     let (a, b) = (from.part.core, to.part.core);
     from.part.check_host(true, false)?;
@@ -206,7 +206,7 @@ fn through(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     }
     drop((source, target));
     if let Err(error) = &copied {
-        // Either queue may still be at work on the other's memory.
+        // Either queue may still be using the other's memory.
         a.keep_for(&to_queue, error);
         b.keep_for(&from_queue, error);
     }
@@ -215,13 +215,13 @@ fn through(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         _ if chunks > 0 => RouteKind::Staged,
         (Some(_), _) => pointer_way(a),
         (_, Some(_)) => pointer_way(b),
-        // Neither in chunks nor by a pointer: from one device straight to the other.
+        // Neither in chunks nor by a pointer: directly from one device to the other.
         (None, None) => RouteKind::Peer,
     };
     Ok(Went { way, bytes, chunks, under_way: None, on: Some(to_queue) })
 }
 
-/// A guard as one end of a copy.
+/// Makes one end of a copy from a guard.
 fn end<'h>(hold: &'h Hold<'_>, seen: Option<NonNull<[u8]>>, offset: usize) -> End<'h> {
     match seen {
         Some(bytes) => End::Host(bytes.cast()),
@@ -229,7 +229,7 @@ fn end<'h>(hold: &'h Hold<'_>, seen: Option<NonNull<[u8]>>, offset: usize) -> En
     }
 }
 
-/// Inside one buffer, where source and target may overlap.
+/// Copies inside one buffer, where source and target may overlap.
 fn within(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     let (core, a, b) = (from.part.core, from.absolute(), to.absolute());
     let whole = Part::whole(core);
@@ -258,8 +258,8 @@ fn within(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None, on: Some(queue_state) })
 }
 
-/// A piece is as long as the way it goes, so that none overlaps its own target; the order is away from the
-/// target, so that none overwrites what is still to be read.
+/// Moves in pieces. A piece is as long as the distance of the move, so that none overlaps its own target. The order leads away
+/// from the target, so that no piece overwrites bytes that have not been read.
 fn move_in_pieces(
     queue_state: &QueueState,
     hold: &Hold<'_>,
@@ -277,7 +277,7 @@ fn move_in_pieces(
     })
 }
 
-/// Two hubs know nothing of each other: a read and a write, each counted by its own.
+/// Copies between two hubs by a read and a write. Each hub counts its own.
 fn between_hubs(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     let mut bounce = vec![0; bytes.min(BOUNCE_BYTES)];
     for start in (0..bytes).step_by(BOUNCE_BYTES) {

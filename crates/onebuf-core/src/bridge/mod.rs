@@ -1,17 +1,17 @@
-//! Copies between any two buffers, by the shortest way there is.
+//! Copies between any two buffers, by the shortest way available.
 //!
-//! The buffers may belong to different devices, platforms, contexts, even hubs, and both may be regions.
-//! In this order:
+//! The buffers may belong to different devices, platforms, contexts, or even hubs, and both may be regions. The first way that
+//! applies is used:
 //!
-//! | where the bytes are | what is done | [`Crossing::way`] |
+//! | location of the bytes | action | [`Crossing::way`] |
 //! |---|---|---|
-//! | at the same place | nothing | `same` |
-//! | both at hand on one device | one copy inside it | `same` |
-//! | one or both in memory that the host sees in place | one copy, straight through the pointer | `svm_pointer`, `host_pointer` |
-//! | on two devices, neither seen by the host | pinned chunks, read and written at the same time | `staged` |
+//! | source and target are the same place | nothing | `same` |
+//! | both are up to date on one device | one copy inside the device | `same` |
+//! | one or both are in memory that the host accesses in place | one copy through the pointer | `svm_pointer`, `host_pointer` |
+//! | on two devices, neither accessible to the host | pinned chunks, read and written at the same time | `staged` |
 //!
-//! A chip with memory of its own gets the third way in pinned chunks, too (`staged`): its driver would copy pages
-//! that it does not know more slowly than this does.
+//! If the device has its own memory, the third way also uses pinned chunks (`staged`): its driver copies unpinned pages more
+//! slowly.
 //!
 //! ```
 //! use onebuf::bridge;
@@ -19,7 +19,7 @@
 //! let hub = onebuf::discover()?;
 //! let (from, to) = (hub.buffer::<f32>(1000).build()?, hub.buffer::<f32>(3000).build()?);
 //! from.fill(2.0)?;
-//! let crossing = bridge::copy(&from, 10..20, &to, 2990)?;     // ten elements, to the end of the other
+//! let crossing = bridge::copy(&from, 10..20, &to, 2990)?;     // ten elements, to the end of `to`
 //! println!("{crossing}");                                     // host -> host: same, 40 bytes
 //! assert_eq!(to.map()?[2989..2991], [0.0, 2.0]);
 //!
@@ -30,8 +30,8 @@
 //! # Ok::<(), onebuf::Error>(())
 //! ```
 //!
-//! The ledger counts what was asked for as asked. What hand-overs had to copy besides, because a driver keeps a
-//! copy of its own or a route failed, is implied, and in the report.
+//! The ledger counts these copies as requested. Copies that hand-overs make in addition, because a driver keeps its own copy or a
+//! route failed, count as implied, and are in the report.
 
 mod async_copy;
 mod cross;
@@ -46,7 +46,7 @@ use onebuf_hal::{Error, Result, RouteKind, locks::Ordering};
 use serde::Serialize;
 use std::{fmt, marker::PhantomData, ops::RangeBounds};
 
-/// One end of a crossing: a buffer, or a region of one.
+/// One end of a copy: a buffer, or a region of one.
 pub struct Place<'b, T: Pod> {
     part: Part<'b>,
     element: PhantomData<T>,
@@ -69,17 +69,17 @@ impl<'b, T: Pod> Place<'b, T> {
         self.part.span.len() / size_of::<T>()
     }
 
-    /// Elements of it, and how many bytes they are.
+    /// Returns a range of elements, and its size in bytes.
     fn elements(&self, range: impl RangeBounds<usize>) -> Result<(At<'b>, usize)> {
         let (offset, bytes) = byte_range::<T>(range, self.len())?;
         Ok((At { part: self.part, offset }, bytes))
     }
 
-    /// So many elements from one on.
+    /// Returns `elements` elements from index `at` on, and their size in bytes.
     fn starting(&self, at: usize, elements: usize) -> Result<(At<'b>, usize)> {
         let end = at.checked_add(elements);
         self.elements(
-            at..end.ok_or_else(|| Error::invalid("a range that ends past the largest index"))?,
+            at..end.ok_or_else(|| Error::invalid("the end of the range overflows usize"))?,
         )
     }
 }
@@ -90,21 +90,21 @@ impl<T: Pod> fmt::Debug for Place<'_, T> {
     }
 }
 
-/// How a copy went.
+/// How a copy was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Crossing {
-    /// The device that the source was allocated on, or `host`.
+    /// The device that allocated the source, or `host`.
     pub from: String,
-    /// The same of the target.
+    /// The device that allocated the target, or `host`.
     pub to: String,
-    /// By which way the bytes went.
+    /// The way that the bytes took.
     pub way: RouteKind,
-    /// How many were copied, and counted as asked for: none where they were at their place already.
+    /// The number of bytes copied, counted as requested; zero if source and target are the same place.
     pub bytes: u64,
-    /// In how many chunks they went through host memory; zero where it was one copy.
+    /// The number of chunks that went through host memory; zero for a single copy.
     pub chunks: u64,
-    /// How many bytes hand-overs of the two buffers copied meanwhile, though nobody had asked.
+    /// The number of bytes that hand-overs of the two buffers copied meanwhile (implied copies).
     pub implied_bytes: u64,
 }
 
@@ -122,14 +122,13 @@ impl fmt::Display for Crossing {
     }
 }
 
-/// Copies a range of elements to those from `at` on, and waits until they are there.
+/// Copies a range of elements to those from `at` on, and waits until the copy is complete.
 ///
-/// Source and target may be one buffer, and may overlap: the target then holds what the source held.
+/// Source and target may overlap in one buffer; the target then gets the source's earlier contents.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a range that is empty or not inside, or where the host would have to touch a
-/// buffer that it must keep away from; [`Error::Busy`] while somebody holds a conflicting guard;
-/// [`Error::Timeout`]; the driver's.
+/// [`Error::InvalidArgument`] for a range that is empty or out of bounds, or if the host would have to access a buffer without
+/// host access; [`Error::Busy`] while a conflicting guard is held; [`Error::Timeout`]; the driver's errors.
 pub fn copy<'a, 'b, T: Pod>(
     from: impl Into<Place<'a, T>>,
     range: impl RangeBounds<usize>,
@@ -146,11 +145,10 @@ pub fn copy<'a, 'b, T: Pod>(
     Ok(crossing)
 }
 
-/// Starts the same, and gives the fence that tells when the bytes are there; of everything that is done by a
-/// queue, nothing is waited for. Neither buffer can be used before its turn: guards taken meanwhile are ordered
-/// behind the copy.
+/// Starts a copy like [`copy`], and returns the fence that is reached when it is complete. It does not wait for any queue. Guards
+/// taken meanwhile are ordered after the copy, so neither buffer can be used too early.
 ///
-/// It is done before this returns where only the host has one end, and where the buffers belong to two hubs.
+/// The copy is complete when this returns if one end is only on the host, or if the buffers belong to two hubs.
 ///
 /// ```
 /// # use onebuf::bridge;
@@ -163,7 +161,7 @@ pub fn copy<'a, 'b, T: Pod>(
 /// ```
 ///
 /// # Errors
-/// As for [`copy`]; what goes wrong later is the fence's.
+/// As for [`copy`]; later errors are reported by the fence.
 pub fn copy_async<'a, 'b, T: Pod>(
     from: impl Into<Place<'a, T>>,
     range: impl RangeBounds<usize>,
@@ -222,14 +220,14 @@ pub fn to_host<'b, T: Pod>(
     let (from, bytes) = from.into().elements(range)?;
     if bytes != size_of_val(into) {
         let (have, want) = (into.len(), bytes / size_of::<T>());
-        return Err(Error::invalid(format!("a slice of {have} elements for a range of {want}")));
+        return Err(Error::invalid(format!("the slice has {have} elements, the range has {want}")));
     }
     with_host(from, bytes, false, || {
         from.part.read_asked(from.offset, bytemuck::cast_slice_mut(into))
     })
 }
 
-/// A copy between a buffer and the caller's own memory.
+/// Copies between a buffer and the caller's memory.
 fn with_host(
     at: At<'_>,
     bytes: usize,

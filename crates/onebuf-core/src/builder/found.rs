@@ -1,4 +1,4 @@
-//! Looking for devices: which backends are asked, which libraries they load, and what they had.
+//! Device discovery: the selected backends, the libraries that they load, and the devices found.
 //!
 //! # Safety
 //! Adding a backend is unsafe: see [`Backend`].
@@ -13,25 +13,25 @@ use onebuf_hal::{
 use onebuf_sys::Probe;
 use std::collections::BTreeMap;
 
-/// What allows managed memory.
+/// The environment variable that allows managed memory.
 const MANAGED: &str = "ONEBUF_MANAGED";
 
-/// The backends of a hub to be, and what a program has said of them.
+/// The backends of a hub, and how the program has configured them.
 pub(super) struct Backends {
     known: Vec<Box<dyn Backend>>,
-    /// Those that the program has added itself: nothing but their name switches them off.
+    /// Backends that the program added; only `without` excludes them.
     added: Vec<Box<dyn Backend>>,
     only: Option<Vec<String>>,
     without: Vec<String>,
-    /// Files by [`DriverLibrary::name`].
+    /// The file to load for each [`DriverLibrary::name`].
     libraries: BTreeMap<String, String>,
-    /// Whether memory may be asked for whose pages move; nothing where the environment says.
+    /// Whether managed memory may be requested; `None` leaves it to the environment.
     pub managed: Option<bool>,
 }
 
 impl Backends {
     /// # Safety
-    /// They keep to the contract of [`Backend`].
+    /// The backends fulfil the contract of [`Backend`].
     pub unsafe fn new(mut known: Vec<Box<dyn Backend>>) -> Self {
         known.sort_by_key(|backend| backend.api() != Api::HOST);
         let (added, without, libraries) = Default::default();
@@ -60,7 +60,7 @@ impl Backends {
         self.known.iter().chain(&self.added).map(|backend| &**backend)
     }
 
-    /// Names that no backend has.
+    /// Refuses names that no backend has.
     pub fn check(&self) -> Result<()> {
         let apis: Vec<&str> = self.all().map(|backend| backend.api().0).collect();
         let libraries = self.all().flat_map(|backend| backend.libraries()).map(|one| one.name);
@@ -77,7 +77,7 @@ impl Backends {
         self.libraries.keys().try_for_each(|name| known(name, &libraries, "library"))
     }
 
-    /// Whether it is asked for devices. The host always is.
+    /// Whether the backend is enabled. The host always is.
     fn is_on(&self, backend: &dyn Backend) -> bool {
         let api = backend.api();
         let named = |names: &Vec<String>| names.iter().any(|name| name == api.0);
@@ -86,12 +86,12 @@ impl Backends {
         api == Api::HOST || chosen && !named(&self.without)
     }
 
-    /// Whether any driver is looked for.
+    /// Whether any enabled backend loads a driver.
     pub fn any(&self) -> bool {
         self.all().any(|backend| !backend.libraries().is_empty() && self.is_on(backend))
     }
 
-    /// What a helper process must find in its environment to see the same devices.
+    /// The environment variables with which a helper process sees the same devices.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let word = |on: bool, at: usize, library: &DriverLibrary| match (on, at) {
             (false, 0) => Some("none".to_owned()),
@@ -112,7 +112,7 @@ impl Backends {
     }
 }
 
-/// What was found so far.
+/// The devices found so far.
 #[derive(Default)]
 pub(super) struct FoundDevices {
     pub devices: Vec<Arc<dyn hal::Device>>,
@@ -123,7 +123,7 @@ pub(super) struct FoundDevices {
 }
 
 impl FoundDevices {
-    /// Asks every backend that is not switched off.
+    /// Searches all enabled backends.
     pub fn search(
         &mut self,
         backends: &Backends,
@@ -161,7 +161,7 @@ impl FoundDevices {
         self.loaded.extend(loaded);
     }
 
-    /// Numbers the devices of one API; the host has no number.
+    /// Numbers the devices of one API. The host has no number.
     fn add_all(&mut self, api: Api, devices: Vec<Arc<dyn hal::Device>>) {
         let before = self.nodes.iter().filter(|node| node.info.api == api).count();
         for (number, device) in (before..).zip(devices) {
@@ -179,7 +179,7 @@ fn switched_off(api: &'static str) -> Unavailable {
         loaded: false,
         code: None,
         reason: "switched off by the program".into(),
-        hint: Some(format!("`HubBuilder::only` and `without` choose: name `{api}`, or do not")),
+        hint: Some(format!("add `{api}` to `HubBuilder::only`, or remove it from `without`")),
     }
 }
 
@@ -233,8 +233,8 @@ mod tests {
             let Err(Error::InvalidArgument(why)) = builder.build() else { panic!("built") };
             assert!(why.contains("this build knows"), "{why}");
         }
-        // The host alone is no hub without a list that has it.
-        // SAFETY: an empty list keeps every contract.
+        // A hub needs a list of backends that includes the host.
+        // SAFETY: an empty list has no contract to fulfil.
         let none = unsafe { crate::HubBuilder::new(Vec::new()) };
         assert!(matches!(none.build(), Err(Error::Unavailable { .. })));
     }

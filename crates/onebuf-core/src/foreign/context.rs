@@ -1,4 +1,4 @@
-//! Contexts that somebody else made, as devices of a hub.
+//! Foreign contexts as devices of a hub.
 
 use super::registry::{ByHandle, Wrapped};
 use crate::{
@@ -22,26 +22,26 @@ use std::{
     },
 };
 
-/// What one API has loaded, for its foreign objects, and the index of its first device.
+/// The library of one API, for its foreign objects, and the index of its first device.
 pub(crate) struct Loaded {
     pub library: Arc<dyn hal::Library>,
     pub first: usize,
 }
 
-/// What a hub knows of foreign objects.
+/// A hub's foreign contexts, their devices, and wrapped memory.
 #[derive(Default)]
 #[doc(hidden)]
 pub struct ForeignDevices {
-    /// What each API has loaded.
+    /// The loaded library of each API.
     loaded: BTreeMap<&'static str, Loaded>,
     contexts: Mutex<ByHandle<Weak<Registration>>>,
     entries: Mutex<Vec<ForeignEntry>>,
     pub(crate) wrapped: Arc<Wrapped>,
-    /// The last plan for memory of others: who wraps one memory wraps more like it.
+    /// The last plan for foreign memory, since successive wraps are usually alike.
     planned: Mutex<Option<(Request, Arc<Plan>)>>,
 }
 
-/// A place of the device table for one device of a foreign context. It stays when the context goes.
+/// An entry of the device table for one device of a foreign context. It is reused after the context is gone.
 struct ForeignEntry {
     ix: DeviceIx,
     device: Arc<dyn hal::Device>,
@@ -53,7 +53,7 @@ impl ForeignDevices {
         Self { loaded, ..Self::default() }
     }
 
-    /// What an API has loaded, and the index of its first device. `title` is the API's in words.
+    /// Returns an API's library and the index of its first device. `title` is the API's name for the error message.
     pub fn library<L: hal::Library>(&self, api: &str, title: &str) -> Result<(&L, usize)> {
         let loaded = self.loaded.get(api);
         let found = loaded.and_then(|one| {
@@ -67,8 +67,8 @@ impl ForeignDevices {
         })
     }
 
-    /// How memory of others is shared with devices beside its own. What was planned once stays right: topologies only grow,
-    /// and the request says who has the memory.
+    /// Plans how foreign memory is shared with devices outside its context. A cached plan stays valid: topologies only grow, and
+    /// the request names the device that has the memory.
     pub fn plan(&self, topology: &Topology, beside: &Request) -> Result<Arc<Plan>> {
         if let Some((asked, plan)) = &*lock(&self.planned)
             && asked == beside
@@ -88,7 +88,7 @@ impl ForeignDevices {
     }
 }
 
-/// Devices that leave their device entries again, unless their context is registered.
+/// Frees its device entries when dropped, unless the context was registered.
 struct Joining<'h> {
     hub: &'h Hub,
     entries: Vec<DeviceIx>,
@@ -126,7 +126,7 @@ impl DeviceEntries for Joining<'_> {
     }
 }
 
-/// By what id the hub knows a device; the API's name where it has none.
+/// Returns the hub's id for a device, or the API's name if there is none.
 fn known_as(hub: &Hub, info: &hal::DeviceInfo, known: KnownAs) -> String {
     let api = info.api.0;
     let like = |node: &&Node| {
@@ -146,34 +146,34 @@ fn known_as(hub: &Hub, info: &hal::DeviceInfo, known: KnownAs) -> String {
     node.map_or_else(|| api.to_owned(), |node| node.id.clone())
 }
 
-/// A foreign context while anybody uses it: the one reference that the hub has to it.
+/// A registered foreign context. It holds the hub's only reference to the context, and lives while anything uses it.
 #[doc(hidden)]
 pub struct Registration {
     hub: WeakHub,
     raw: usize,
-    /// What keeps the context, of a type that its backend knows.
+    /// The backend's object that keeps the context alive.
     foreign_device: Option<Arc<dyn Any + Send + Sync>>,
-    /// What each memory of it that was wrapped is known by, where handles are numbers.
+    /// The keys of wrapped memory, for APIs whose handles are not addresses.
     keys: Mutex<HashMap<(u64, u64), usize>>,
-    /// Their places in the hub's list, in the context's order.
+    /// The indices of its devices in the device table, in the context's order.
     devices: Vec<DeviceIx>,
 }
 
 impl Registration {
-    /// Its first device.
+    /// The context's first device.
     pub fn first(&self) -> DeviceIx {
         self.devices[0]
     }
 
-    /// What keeps the context.
+    /// Returns the backend's object that keeps the context alive.
     pub fn foreign_device<G: Any>(&self) -> Result<&G> {
         let device = self.foreign_device.as_ref().and_then(|device| device.downcast_ref());
-        device.ok_or_else(|| Error::invalid("a context of another API"))
+        device.ok_or_else(|| Error::invalid("the context belongs to another API"))
     }
 
-    /// What a memory is wrapped by, for APIs whose handles are numbers, which two devices may give twice.
+    /// Returns the key of wrapped memory, for APIs whose handles are numbers: two devices may use the same number.
     pub fn key(&self, handle: u64, start: u64) -> usize {
-        // From above, where no address of a process is.
+        // Counts down from the top, where no user-space address lies.
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let mut keys = lock(&self.keys);
         let next = || usize::MAX - NEXT.fetch_add(1, Ordering::Relaxed);
@@ -191,13 +191,13 @@ impl Drop for Registration {
         }
         let foreign_devices = hub.foreign_devices();
         let mut contexts = lock(&foreign_devices.contexts);
-        // Somebody may have registered it again meanwhile.
+        // Another thread may have registered the context again in the meantime.
         if contexts.get(&self.raw).is_some_and(|weak| weak.strong_count() == 0) {
             contexts.remove(&self.raw);
         }
         drop(contexts);
         self.foreign_device = None;
-        // Somebody may have opened a queue there meanwhile.
+        // Another thread may have opened a queue of the device in the meantime.
         entries.iter().for_each(|ix| hub.entry(*ix).clear());
         foreign_devices.free(&entries);
     }
@@ -211,18 +211,18 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// Whose context something belongs to.
+/// The owner of a context.
 #[derive(Clone)]
 #[doc(hidden)]
 pub enum Whose {
-    /// This hub's, of that device.
+    /// The hub's own context of that device.
     Own(DeviceIx),
-    /// Somebody else's.
+    /// A foreign context.
     ForeignDevice(Arc<Registration>),
 }
 
 impl Whose {
-    /// Every device of it.
+    /// The devices of the context.
     pub fn devices(&self) -> &[DeviceIx] {
         match self {
             Whose::Own(ix) => slice::from_ref(ix),
@@ -238,18 +238,18 @@ impl Whose {
     }
 }
 
-/// What keeps a foreign context, of a type that its backend knows.
+/// The backend's object that keeps a foreign context alive.
 type Adopted = Result<Arc<dyn Any + Send + Sync>>;
 
 impl Hub {
-    /// What is known of foreign contexts and of what was wrapped.
+    /// The hub's foreign contexts and wrapped memory.
     #[doc(hidden)]
     pub fn foreign_devices(&self) -> &ForeignDevices {
         self.extensions().get()
     }
 
-    /// Whose context it is, by its handle. `own` finds the device that the hub made it for; if it is nobody's yet, `adopt`
-    /// device entries its devices and it is registered.
+    /// Finds the owner of a context by its handle. `own` returns the device if the context is the hub's. If the context is
+    /// unknown, `adopt` enters its devices in the device table, and the context is registered.
     #[doc(hidden)]
     pub fn whose(
         &self,
@@ -271,7 +271,7 @@ impl Hub {
         Ok(Whose::ForeignDevice(registered))
     }
 
-    /// A context that can only be somebody else's, by its handle: registered if it is not yet.
+    /// Returns the registration of a context that is not the hub's, by its handle. Registers it if necessary.
     #[doc(hidden)]
     pub fn registered(
         &self,
@@ -279,7 +279,9 @@ impl Hub {
         adopt: impl FnOnce(&mut dyn DeviceEntries) -> Adopted,
     ) -> Result<Arc<Registration>> {
         let whose = self.whose(raw, || None, adopt)?;
-        whose.registration().ok_or_else(|| Error::invalid("a context of this hub's own"))
+        whose
+            .registration()
+            .ok_or_else(|| Error::invalid("the context is the hub's own, not a foreign one"))
     }
 
     fn register(
@@ -290,24 +292,24 @@ impl Hub {
         let mut joining = Joining { hub: self, entries: Vec::new() };
         let foreign_device = Some(adopt(&mut joining)?);
         if joining.entries.is_empty() {
-            return Err(Error::invalid("a context without devices"));
+            return Err(Error::invalid("the context has no devices"));
         }
         let devices = std::mem::take(&mut joining.entries);
         let (hub, keys) = (self.downgrade(), Mutex::default());
         Ok(Registration { hub, raw, foreign_device, keys, devices })
     }
 
-    /// The device in a second context, as if somebody else had made it.
+    /// Opens the device in a second context, as another library would.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a device without contexts; [`Error::Busy`] when no device entry is left.
+    /// [`Error::Unsupported`] for a device without contexts; [`Error::Busy`] if no device entry is free.
     #[doc(hidden)]
     pub fn second_device(&self, device: &Device) -> Result<Device> {
         let (_, registration) = self.second_registration(device)?;
         Ok(Device::new(self, registration.first()))
     }
 
-    /// A second context of a device, and its handle.
+    /// Creates a second context of a device. Returns its handle and registration.
     #[doc(hidden)]
     pub fn second_registration(&self, device: &Device) -> Result<(usize, Arc<Registration>)> {
         if !device.hub().is(self) {
@@ -321,7 +323,7 @@ impl Hub {
         let at = device.index().get().checked_sub(loaded.first).ok_or_else(none)?;
         let context = loaded.library.second_context(at)?;
         let raw = context.raw();
-        // SAFETY: it lives until it is dropped, below.
+        // SAFETY: the context lives until it is dropped below.
         let adopt = |entries: &mut dyn DeviceEntries| unsafe { loaded.library.adopt(raw, entries) };
         let registration = self.registered(raw, adopt)?;
         drop(context);

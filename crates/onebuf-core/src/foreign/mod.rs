@@ -1,10 +1,9 @@
-//! Objects that somebody else made: registered, used, given back.
+//! Foreign objects: registered, used and released.
 //!
-//! A library is handed a `cl_mem`, its `cl_context` and its `cl_command_queue` by code that it does not
-//! control. `wrap_buffer` makes the first a [`Buffer`](crate::Buffer) like any other,
-//! `wrap_queue` the last a [`Queue`](crate::Queue); the context is registered on the way, and its
-//! devices become devices of the hub with ids such as `opencl:0@1`. `GlHubExt` and `VulkanHubExt`
-//! do so for OpenGL and Vulkan. `use onebuf::prelude::*` brings all of them.
+//! A library may receive a `cl_mem`, its `cl_context` and its `cl_command_queue` from code that it does not
+//! control. `wrap_buffer` makes a [`Buffer`](crate::Buffer) of the memory and `wrap_queue` a [`Queue`](crate::Queue) of the
+//! queue. Both register the context: its devices become devices of the hub with ids such as `opencl:0@1`. `GlHubExt` and
+//! `VulkanHubExt` do the same for OpenGL and Vulkan. `use onebuf::prelude::*` imports all of them.
 //!
 //! ```text
 //!   owner's queue ──▶ fence ──▶ our view ──▶ our work ──▶ hand_to(owner's queue) ──▶ owner's work
@@ -12,16 +11,16 @@
 //!
 //! # The owner's side
 //!
-//! * onebuf holds one reference to each object while it uses it, and gives up exactly that one: for memory that
-//!   another device saw in place, when that device's driver has let go of it, which may be a moment later.
-//! * What the *owner* has enqueued is the caller's to tell: [`WrapBuilder::after`],
+//! * onebuf holds one reference to each object while it uses it, and releases exactly that one. For memory that
+//!   another device accessed in place, it does so when that device's driver has released the memory, possibly a moment later.
+//! * The caller must declare the work that the *owner* has enqueued: [`WrapBuilder::after`],
 //!   [`Buffer::written_until`](crate::Buffer::written_until), [`Queue::wait_for`](crate::Queue::wait_for).
-//! * What *onebuf* has enqueued is over, and the memory unmapped and up to date, when the last handle of
-//!   a wrapped buffer has been dropped. [`Buffer::hand_to`](crate::Buffer::hand_to) orders the owner's queue
-//!   behind it instead; then dropping waits for nothing.
+//! * When the last handle of a wrapped buffer has been dropped, the work that *onebuf* has enqueued is complete, and the memory
+//!   is unmapped and up to date. [`Buffer::hand_to`](crate::Buffer::hand_to) orders the owner's queue
+//!   after that work instead; the drop then does not wait.
 //!
 //! # Safety
-//! Handles are the caller's promise. Null is told, and what else the driver can tell of a wrong handle.
+//! The caller guarantees that handles are valid. Null is refused, as is any wrong handle that the driver detects.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A wrapped buffer and its owner: for how long, in what order, and whose it is in the end.
+//! A wrapped buffer and its owner: lifetime, ordering, and transfer of ownership.
 
 pub(super) use crate::buffer::Claim;
 
@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use onebuf_hal::{Result, SyncMethod};
 use std::{ffi::c_void, marker::PhantomData, ops::Deref};
 
-/// A wrapped buffer that lives no longer than what its memory belongs to.
+/// A wrapped buffer that cannot outlive the owner of its memory.
 #[derive(Debug)]
 pub struct Borrowed<'m, T: Pod> {
     buffer: Buffer<T>,
@@ -29,17 +29,17 @@ impl<T: Pod> Deref for Borrowed<'_, T> {
 }
 
 impl<T: Pod> Buffer<T> {
-    /// Somebody else's writes to this memory end at that point: whoever uses the buffer next waits for
-    /// it. For the owner of a wrapped buffer, mostly.
+    /// Declares that writes to this memory from outside onebuf end at `fence`. The next user of the buffer waits for it. Meant
+    /// mainly for the owner of wrapped memory.
     ///
     /// # Errors
-    /// [`Error::Busy`](onebuf_hal::Error::Busy) while a guard of the buffer is held, or while the memory is mapped or its newest contents
-    /// are with another device: the owner must not have written it then. See [`Buffer::hand_to`].
+    /// [`Error::Busy`](onebuf_hal::Error::Busy) while a guard of the buffer is held, while the memory is mapped, or while another
+    /// device has the newest contents: the owner must not have written the memory then. See [`Buffer::hand_to`].
     pub fn written_until(&self, fence: &Fence) -> Result<()> {
         self.note_foreign(fence, true)
     }
 
-    /// The same for somebody else's reads: whoever *writes* the buffer next waits for them.
+    /// Declares that reads of this memory from outside onebuf end at `fence`. The next *writer* of the buffer waits for it.
     ///
     /// # Errors
     /// As for [`Buffer::written_until`].
@@ -47,14 +47,14 @@ impl<T: Pod> Buffer<T> {
         self.note_foreign(fence, false)
     }
 
-    /// Makes the newest contents visible on that queue and orders it after all work on the buffer, for
-    /// commands that its owner will enqueue there by itself. Says by which sync method.
+    /// Makes the newest contents visible on `queue` and orders it after all work on the buffer, for commands that the queue's
+    /// owner enqueues there itself. Returns the sync method used.
     ///
     /// # Errors
     /// As for [`Buffer::write_on`].
     pub fn hand_to(&self, queue: &Queue) -> Result<SyncMethod> {
         let view = self.write_on(queue)?;
-        // An out-of-order queue waits only once its handle is given away.
+        // On an out-of-order queue, taking the raw handle is what enqueues the wait.
         view.raw()?;
         let sync_method = view.sync_method();
         drop(view);
@@ -62,13 +62,14 @@ impl<T: Pod> Buffer<T> {
         Ok(sync_method)
     }
 
-    /// Gives the buffer up for its `cl_mem` on that device, which then belongs to the caller: one reference,
-    /// to be released. All work on it is over, the newest contents are in it, and what it lies over (host
-    /// pages, another device's memory) stays until the driver destroys it. It never returns to a pool.
+    /// Converts the buffer into its `cl_mem` on that device. The caller owns one reference and must release it. All work on the
+    /// memory has completed, and it has the newest contents. The memory under it (host pages, another device's memory) stays
+    /// allocated until the driver destroys the `cl_mem`. It never returns to a pool.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](onebuf_hal::Error::Unsupported) where the device sees the buffer as an address;
-    /// [`Error::NotShared`](onebuf_hal::Error::NotShared); [`Error::Timeout`](onebuf_hal::Error::Timeout). The buffer is gone all the same: call [`Buffer::fence`] first where that matters.
+    /// [`Error::Unsupported`](onebuf_hal::Error::Unsupported) if the device accesses the buffer by an address;
+    /// [`Error::NotShared`](onebuf_hal::Error::NotShared); [`Error::Timeout`](onebuf_hal::Error::Timeout). The buffer is consumed
+    /// even on an error; call [`Buffer::fence`] first if that matters.
     pub fn into_cl_mem(self, device: &Device) -> Result<*mut c_void> {
         let queue = Queue {
             hub: device.hub().clone(),

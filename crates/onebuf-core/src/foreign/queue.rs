@@ -1,4 +1,4 @@
-//! Queues and events that somebody else made, as ours.
+//! Foreign queues and events.
 
 use super::{Registration, Whose};
 use crate::{Fence, Hub, Queue, queue_state::QueueState, topology::DeviceIx};
@@ -6,13 +6,14 @@ use bytemuck::Pod;
 use onebuf_hal::{self as hal, Error, QueueSpec, Result, locks::Arc};
 
 impl Hub {
-    /// A queue of ours at the device where the buffer lives, in its context: for work on this buffer.
+    /// Returns a queue in the context of the device that allocated the buffer, for work on this buffer.
     ///
     /// # Errors
-    /// What the driver says when there is none yet and none can be made.
+    /// [`Error::InvalidArgument`] for a buffer of another hub; the driver's error if the device has no queue yet and none can be
+    /// created.
     pub fn queue_for<T: Pod>(&self, buffer: &crate::Buffer<T>) -> Result<Queue> {
         if !self.is(buffer.hub()) {
-            return Err(Error::invalid("a buffer of another hub"));
+            return Err(Error::invalid("the buffer belongs to another hub"));
         }
         let ours = self.service_queue_state(buffer.plan().allocate_on)?;
         let (device, native) = (ours.device, ours.hal.clone());
@@ -21,7 +22,7 @@ impl Hub {
         Ok(Queue { hub: self.clone(), queue_state: Arc::new(queue_state) })
     }
 
-    /// A native queue of the owner's, as one of ours.
+    /// Wraps a native queue of a foreign owner.
     #[doc(hidden)]
     pub fn foreign_queue(
         &self,
@@ -38,7 +39,7 @@ impl Hub {
         }
     }
 
-    /// A native queue that works at once, on the thread of its owner.
+    /// Wraps a native queue that executes calls immediately, on its owner's thread.
     #[doc(hidden)]
     pub fn foreign_inline_queue(
         &self,
@@ -51,7 +52,7 @@ impl Hub {
         Queue { hub: self.clone(), queue_state: Arc::new(queue_state) }
     }
 
-    /// A queue for events that are in no queue. It is never a caller's, so nobody is in order with it.
+    /// A queue for events that belong to no queue. Callers never enqueue on it, so it is in order with no other queue.
     #[doc(hidden)]
     pub fn queue_beside(&self, whose: &Whose) -> Result<Queue> {
         let ix = whose.devices()[0];
@@ -66,7 +67,7 @@ impl Queue {
         &self.queue_state.hal
     }
 
-    /// The point that is reached when a native event of this queue is.
+    /// Returns the fence that is reached when `event`, a native event of this queue, completes.
     #[doc(hidden)]
     pub fn fence_at(&self, event: Arc<dyn hal::Event>) -> Fence {
         Fence::new(self.queue_state.at_event(event), self.hub.timeout())
@@ -74,8 +75,8 @@ impl Queue {
 }
 
 impl Fence {
-    /// The native events that must complete for this point to be reached, each on its way: whoever waits for one in another queue
-    /// relies on that. None when the point is known to have been reached.
+    /// The native events that must complete before this fence is reached. Their queues are flushed, so that other queues can wait
+    /// for them. Empty if the fence is known to have been reached.
     pub(crate) fn native_events(&self) -> Result<Vec<Arc<dyn hal::Event>>> {
         let mut events = Vec::new();
         for point in self.points() {

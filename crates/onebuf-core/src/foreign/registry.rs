@@ -1,4 +1,4 @@
-//! Which memory objects are wrapped now, so that two wraps of one share one state.
+//! The currently wrapped memory objects, so that two wraps of one object share one state.
 
 use crate::buffer::{Core, Owner, Tag};
 use onebuf_hal::{
@@ -12,11 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Something by the handle, or address, of a driver's object.
+/// A map from the handle, or address, of a driver's object.
 pub(super) type ByHandle<T> = HashMap<usize, T, BuildHasherDefault<Spread>>;
 
-/// Spreads addresses, which nobody chooses in order to make them meet: what guards against that costs more than
-/// the rest of a look.
+/// Hashes addresses. Drivers choose them, so protection against deliberate collisions is not needed; it would cost more than the
+/// rest of a lookup.
 #[derive(Default)]
 pub(super) struct Spread(u64);
 
@@ -26,7 +26,7 @@ impl Hasher for Spread {
     }
 
     fn write_usize(&mut self, at: usize) {
-        // 2⁶⁴ by the golden ratio: each bit changes many above it. The table looks at the lowest and the highest.
+        // 2⁶⁴ divided by the golden ratio: each bit changes many above it. The table uses the lowest and the highest bits.
         let mixed = (self.0 ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = mixed ^ mixed >> 32;
     }
@@ -36,7 +36,7 @@ impl Hasher for Spread {
     }
 }
 
-/// Cores by the memory object, or address, that they are around.
+/// Cores by the memory object, or address, that they wrap.
 #[derive(Default)]
 pub(crate) struct Wrapped {
     all: Mutex<All>,
@@ -46,22 +46,22 @@ pub(crate) struct Wrapped {
 #[derive(Default)]
 struct All {
     cores: ByHandle<WrapEntry>,
-    /// How many threads wait for a change: waking nobody is a system call too.
+    /// The number of waiting threads. Without any, notifying is skipped: it is a system call even then.
     waiting: usize,
 }
 
 enum WrapEntry {
-    /// Some thread is making it.
+    /// A thread is creating the core.
     Making,
-    /// Made. Where it is dead, its drop is still waiting for work on the memory.
+    /// The core exists. If the reference is dead, the core's drop is still waiting for work on the memory.
     Made(Weak<Core>),
 }
 
 impl Wrapped {
-    /// The core around this, which `make` makes if there is none; it is told the key, too.
+    /// Returns the core for this key. If there is none, `make` creates it.
     ///
     /// # Errors
-    /// Those of `make`, and [`Error::Timeout`] when an earlier one's work does not end.
+    /// Those of `make`; [`Error::Timeout`] if the work of an earlier core does not complete.
     pub fn get(
         &self,
         key: usize,
@@ -116,7 +116,7 @@ impl Owner for Wrapped {
     }
 }
 
-/// Takes the place back when nothing was made.
+/// Removes the entry if the core was not created.
 struct Unmade<'a> {
     wrapped: &'a Wrapped,
     key: usize,

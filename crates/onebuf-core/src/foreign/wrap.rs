@@ -1,4 +1,4 @@
-//! Memory that somebody else made, as a buffer.
+//! Foreign memory as a buffer.
 
 use super::{Borrowed, Whose, owner::Claim};
 use crate::{
@@ -13,32 +13,32 @@ use bytemuck::Pod;
 use onebuf_hal::{self as hal, AllocSpec, CopyPolicy, Error, Result, RouteKind, locks::Arc};
 use std::{ffi::c_void, marker::PhantomData, ptr::NonNull};
 
-/// Memory of one API that can be wrapped.
+/// Foreign memory of one API that can be wrapped.
 ///
 /// # Safety
-/// The memory that [`wrap`](Self::wrap) lends is there, as long as said and at the address said, while its loan lives.
+/// The memory that [`wrap`](Self::wrap) lends exists, with the stated size and address, while its loan lives.
 #[doc(hidden)]
 #[allow(unsafe_code)]
 pub unsafe trait ForeignMemory {
-    /// The handle that an owner's `release` is called with.
+    /// The handle that is passed to the owner's `release`.
     fn handle(&self) -> usize;
 
-    /// The state that all wraps of it share, and which part of it is meant.
+    /// Returns the core that all wraps of this memory share, and the window for a wrapped sub-buffer.
     fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)>;
 }
 
-/// What a wrap is to be.
+/// The parameters of a wrap.
 #[doc(hidden)]
 pub struct Asked<'a> {
     pub hub: &'a Hub,
-    /// How many elements it must have.
+    /// The required number of elements.
     pub len: Option<usize>,
     pub element: ElementLayout,
     shape: Shape,
     after: &'a [&'a Fence],
 }
 
-/// What a buffer has many of.
+/// The size and the name of a buffer's element type.
 #[derive(Clone, Copy)]
 #[doc(hidden)]
 pub struct ElementLayout {
@@ -51,12 +51,12 @@ impl ElementLayout {
         Self { size: size_of::<T>(), name: std::any::type_name::<T>() }
     }
 
-    /// How many elements so many bytes are.
+    /// Returns the number of elements in `bytes` bytes.
     pub fn count(&self, bytes: usize) -> Result<usize> {
         let Self { size, name } = *self;
         if size == 0 || !bytes.is_multiple_of(size) {
             return Err(Error::invalid(format!(
-                "{bytes} bytes as elements of {name}, of {size} bytes"
+                "{bytes} bytes are not a whole number of {name} elements ({size} bytes each)"
             )));
         }
         Ok(bytes / size)
@@ -69,12 +69,12 @@ pub struct WrappedMemory {
     pub whose: Whose,
     pub memory: Arc<dyn hal::Memory>,
     pub spec: AllocSpec,
-    /// The application's pages that it lies over.
+    /// The application's pages that the memory was created over.
     pub pages: Option<NonNull<u8>>,
 }
 
 impl Asked<'_> {
-    /// The core around the memory that is known by this key, which `make` wraps if there is none yet.
+    /// Returns the core of the memory with this key. If there is none yet, `make` wraps the memory.
     pub fn core(
         self,
         key: usize,
@@ -96,16 +96,17 @@ impl Asked<'_> {
         })?;
         if core.bytes != bytes {
             let have = core.bytes;
-            return Err(Error::invalid(format!("{bytes} bytes where {have} are wrapped already")));
+            return Err(Error::invalid(format!(
+                "the memory is already wrapped with {have} bytes, not {bytes}"
+            )));
         }
         check_sees(&core, &asked, policy)?;
         Ok(core)
     }
 }
 
-/// How a foreign memory is to be used. Made by `OpenClHubExt::wrap_buffer`,
-/// `OpenClHubExt::wrap_svm`, `VulkanHubExt::wrap_vk_buffer` and
-/// `GlHubExt::wrap_gl_buffer`.
+/// Configures how foreign memory is used. Created by `OpenClHubExt::wrap_buffer`, `OpenClHubExt::wrap_svm`,
+/// `VulkanHubExt::wrap_vk_buffer` and `GlHubExt::wrap_gl_buffer`.
 #[must_use = "nothing is wrapped until `build`"]
 pub struct WrapBuilder<'h, T: Pod> {
     hub: &'h Hub,
@@ -115,7 +116,7 @@ pub struct WrapBuilder<'h, T: Pod> {
     after: Vec<&'h Fence>,
     claim: Option<Claim>,
     fault: Option<Error>,
-    /// Those of foreign contexts stay what they are while this does.
+    /// Keeps the registrations of foreign devices alive until `build`.
     keeps: Vec<Device>,
     element: PhantomData<T>,
 }
@@ -130,13 +131,13 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         Self { hub, what, shape, len, after, claim, fault, keeps, element: PhantomData }
     }
 
-    /// How many elements it must have.
+    /// Sets the required number of elements. `build` fails if the memory has another number.
     pub fn len(mut self, elements: usize) -> Self {
         self.len = Some(elements);
         self
     }
 
-    /// Other devices that use it, beside those of its own context.
+    /// Adds devices that use the buffer, besides those of its context.
     pub fn shared_with<'d>(mut self, devices: impl IntoIterator<Item = &'d Device>) -> Self {
         for device in devices {
             if !device.hub().is(self.hub) {
@@ -149,25 +150,25 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         self
     }
 
-    /// What to do about implied copies; the hub's policy by default. The stricter of the two holds.
+    /// Sets what to do about implied copies. The default is the hub's policy; the stricter of the two applies.
     pub fn copies(mut self, policy: CopyPolicy) -> Self {
         self.shape.policy = stricter(policy, self.hub.copy_policy());
         self
     }
 
-    /// What traces call it; its number otherwise. The first wrap of a memory decides.
+    /// Sets the buffer's name in traces; the default is its number. The first wrap of a memory object decides.
     pub fn name(mut self, name: impl AsRef<str>) -> Self {
         self.shape.name = Some(Arc::from(name.as_ref()));
         self
     }
 
-    /// The owner's work on it ends there: whoever uses the buffer waits for that. May be said more than once.
+    /// Declares that the owner's work on the memory ends at `fence`. Users of the buffer wait for it. May be called repeatedly.
     pub fn after(mut self, fence: &'h Fence) -> Self {
         self.after.push(fence);
         self
     }
 
-    /// Forces how the other devices see it.
+    /// Forces the route by which the other devices access the memory.
     pub fn route(mut self, kind: RouteKind) -> Self {
         self.shape.route = Some(kind);
         self
@@ -179,29 +180,29 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         self
     }
 
-    /// Also lets another API's kernels use the address that a kernel sees the memory at: see
-    /// [`BufferBuilder::raw_addresses`](crate::BufferBuilder::raw_addresses). So HIP's kernels and libraries get at a plain
-    /// `cl_mem` of an AMD device.
+    /// Also lets kernels of another API use the address at which a kernel sees the memory: see
+    /// [`BufferBuilder::raw_addresses`](crate::BufferBuilder::raw_addresses). This gives HIP's kernels and libraries access to a
+    /// plain `cl_mem` of an AMD device.
     pub fn raw_addresses(mut self, allow: bool) -> Self {
         self.shape.raw_addresses = allow;
         self
     }
 
-    /// Takes the caller's reference over: `release` is called with the handle, once, when onebuf has
-    /// done with the memory and all work on its own queues is over. Work that was put on a queue of the owner's
-    /// is the owner's to wait for. Not called when `build` fails: then nothing was taken over; nor when that
-    /// work does not end before the hub's timeout: then the memory is kept, and this hub wraps it no more.
+    /// Takes over the caller's reference. onebuf calls `release` with the handle, once, when it no longer uses the memory and all
+    /// work on onebuf's queues has completed. The caller must wait for work on the owner's queues. `release` is not called if
+    /// `build` fails: the caller then keeps its reference. It is not called either if the work does not complete within the
+    /// hub's timeout: the memory is then kept, and this hub cannot wrap it again.
     pub fn owned(mut self, release: impl FnOnce(*mut c_void) + Send + 'static) -> Self {
         let raw = self.what.handle();
         self.claim = Some(Claim::new(raw, Box::new(release)));
         self
     }
 
-    /// Wraps it, with a reference of our own that the buffer gives up.
+    /// Wraps the memory. onebuf retains it, and releases that reference when the buffer is dropped.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for another number of elements, or what the driver knows to be no
-    /// buffer; [`Error::Busy`] while the owner has it mapped, or for want of a device entry (see
+    /// [`Error::InvalidArgument`] if the number of elements differs, or if the driver detects that the handle is no buffer;
+    /// [`Error::Busy`] while the owner has the memory mapped, or if no device entry is free (see
     /// `OpenClHubExt::foreign_context`); [`Error::CopyForbidden`] as for any buffer.
     pub fn build(self) -> Result<Buffer<T>> {
         if let Some(fault) = self.fault {
@@ -211,14 +212,14 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         let element = ElementLayout::of::<T>();
         let (core, window) = what.wrap(Asked { hub, len, element, shape, after: &after })?;
         let buffer = Buffer::sharing(core, window);
-        // Work that is over need not be waited for; sharing may have waited for it.
+        // Completed work needs no wait, and sharing may already have waited for it.
         let mut running = after.iter().filter(|fence| fence.is_done() != Ok(true));
         running.try_for_each(|fence| buffer.written_until(fence))?;
         buffer.add_claim(claim.map(Claim::due));
         Ok(buffer)
     }
 
-    /// Wraps it for as long as `owner` is borrowed: a wrapper that cannot outlive what it is about.
+    /// Wraps the memory for as long as `owner` is borrowed, so that the buffer cannot outlive its owner.
     ///
     /// # Errors
     /// As for [`WrapBuilder::build`].
@@ -228,7 +229,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
     }
 }
 
-/// A core is made for the devices, and with the policy, that were named when it was wrapped first.
+/// Checks that the existing core has these devices and a policy as strict: the first wrap of the memory decided both.
 fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()> {
     if stricter(core.policy, policy) != core.policy {
         let (has, wants) = (core.policy, policy);
@@ -249,7 +250,7 @@ fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()>
     }
 }
 
-/// Everything around memory of somebody else's.
+/// Creates the core around foreign memory.
 fn around(hub: &Hub, devices: &[DeviceIx], lent: Lent<'_>, mut shape: Shape) -> Result<Arc<Core>> {
     shape.devices.retain(|device| !devices.contains(device));
     shape.access = lent.spec.access;

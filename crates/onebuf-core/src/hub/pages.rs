@@ -1,4 +1,4 @@
-//! The host's pages as files: what another process is given, and what it gives.
+//! Host pages as files, exported to and imported from other processes.
 
 use super::Hub;
 use onebuf_hal::{Error, HostRange, PageFile, Result};
@@ -10,10 +10,10 @@ impl Hub {
         self.hal(self.host_index()).page_file(range)
     }
 
-    /// Another process's file as pages.
+    /// Maps another process's file as pages.
     pub(crate) fn map_file(&self, file: OwnedFd, bytes: u64) -> Result<HostRange> {
         let host = self.hal(self.host_index());
-        // The kernel would map more than there is, and kill whoever uses it all.
+        // The kernel would map more than the host's memory, and kill the process that touches all of it.
         let limit = host.info().caps.max_alloc_bytes;
         match usize::try_from(bytes).ok().filter(|_| bytes <= limit) {
             Some(bytes) => host.map_file(file, bytes),

@@ -1,4 +1,4 @@
-//! A plan in words: for people, and for programs.
+//! Descriptions of a plan: as text for people, and as JSON for programs.
 
 use super::{Hop, Plan, Rejected, Request};
 use crate::topology::{DeviceIx, Route, Topology};
@@ -6,7 +6,7 @@ use onebuf_hal::{MemoryKind, RouteKind};
 use serde_json::{Value, json};
 
 impl Plan {
-    /// The plan in a few lines for people.
+    /// The plan as a few lines of text.
     pub fn explain(&self, topology: &Topology) -> String {
         let id = |device: DeviceIx| &topology.node(device).id;
         let mut text = format!("allocated on {} as {}\n", id(self.allocate_on), self.memory_kind);
@@ -21,7 +21,7 @@ impl Plan {
         text
     }
 
-    /// The plan as the CLI prints it for other programs.
+    /// The plan as the JSON that the CLI prints.
     pub fn to_json(&self, topology: &Topology) -> Value {
         let id = |device: DeviceIx| &topology.node(device).id;
         let hop = |hop: &Hop| {
@@ -48,11 +48,11 @@ fn copies(hop: &Hop, memory_kind: MemoryKind) -> &'static str {
         Some(true) => "no copies",
         Some(false) if moves => "copies (pages move)",
         Some(false) => "copies",
-        None => "copies not ruled out",
+        None => "may copy",
     }
 }
 
-/// Why a route cannot be used, the most helpful to hear first.
+/// Why a route cannot be used, the most helpful reason first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Bar {
     Unproven,
@@ -80,7 +80,7 @@ impl Bar {
             Bar::NotAskedFor => "opt-in: ask for `raw_addresses`".into(),
             Bar::Refuted => format!("refuted: {}", verdict.why),
             Bar::WrongMemoryKind => wrong_memory_kind(route),
-            Bar::OtherKind => "another kind of route was asked for".into(),
+            Bar::OtherKind => "a different kind of route was requested".into(),
         }
     }
 }
@@ -95,5 +95,5 @@ fn wrong_memory_kind(route: &Route) -> String {
     let memory_kind = route
         .memory_kind
         .map_or("device or exportable".into(), |memory_kind| memory_kind.to_string());
-    format!("serves memory of the form {memory_kind} only")
+    format!("works only with {memory_kind} memory")
 }

@@ -1,7 +1,8 @@
-//! Other APIs' work that a queue waits for on the device: by semaphores, by numbers in memory, or in a shared context. None
-//! of those say how it ended, and where it fails the wait may never end. So it stays known until the queue has come past it.
+//! Work of other queues that a queue waits for on the device: by semaphores, by wait values, or by events in a shared context.
+//! None of these report how the work ended, and if it fails, the wait may never end. So the work is remembered until the queue
+//! is past the wait.
 //!
-//! No driver is called under a lock: a hand-over from another thread would wait for that.
+//! No driver is called under a lock: it would block a hand-over on another thread.
 
 use super::{QueuePoint, QueueState, watch::Watch};
 use onebuf_hal::{
@@ -13,51 +14,52 @@ use std::{
     sync::{OnceLock, Weak},
 };
 
-/// So many are kept before those that are over are looked for.
+/// Number of entries from which on completed ones are removed.
 pub(super) const MOST: usize = 32;
 
-/// Of so many queues it is remembered what their last signal was behind.
+/// Number of sending queues of which the last signal is remembered.
 const SIGNALS: usize = 8;
 
-/// What one queue waits for.
+/// The work that one queue waits for.
 #[derive(Debug, Default)]
 pub(super) struct Joined {
-    /// The oldest first.
+    /// The waits, oldest first.
     senders: Mutex<VecDeque<Arc<Sender>>>,
-    /// How many waits are being enqueued that are not among them yet.
+    /// Number of waits that are being enqueued and not in `senders` yet.
     coming: AtomicU64,
-    /// Queues by their numbers, and how many pieces of their work it is behind, whatever else happens.
+    /// Sending queues by number, and how many pieces of their work this queue is ordered after.
     behind: Mutex<VecDeque<(usize, u64)>>,
-    /// Of those who ask and do not wait.
+    /// The state of checks by callers that poll instead of waiting.
     pub asked: Mutex<Option<Watch>>,
 }
 
-/// One piece of it.
+/// One wait for another queue's work.
 #[derive(Debug)]
 struct Sender {
-    /// Beside the line, which it does not keep: two lines that wait for each other would keep each other for ever.
+    /// The native queue. The queue state itself is held weakly: two queue states that wait for each other would keep each other
+    /// alive forever.
     hal: Arc<dyn hal::Queue>,
     queue_state: Weak<QueueState>,
-    /// How many pieces of its work there are up to what is waited for: the signal itself, where there is one.
+    /// The number of pieces of the sender's work up to what is waited for, including the signal if there is one.
     at: u64,
-    /// Where the waiting queue waits for it first.
+    /// The point of the waiting queue at which it first waits for the sender.
     since: u64,
-    /// The wait is over when that queue has come so far.
+    /// The wait is over once the waiting queue has reached this point.
     until: u64,
-    /// What tells how the work ended. `None` where the end of the wait says that it ended well: a signal does not come where
-    /// the work before it failed.
+    /// The event that reports how the work ended. `None` if the end of the wait implies success: a signal does not come if the
+    /// work before it failed.
     event: Option<Arc<dyn hal::Event>>,
-    /// Asked while the wait goes on. For a signal it is made when somebody has waited for so long.
+    /// The event that is queried during the wait. For a signal it is created only after a caller has waited for a while.
     watch: OnceLock<Arc<dyn hal::Event>>,
 }
 
 impl Joined {
-    /// Whether the queue waits for nobody's work, as far as is known.
+    /// Whether the queue is not known to wait for other work.
     pub fn is_empty(&self) -> bool {
         self.coming.load(Ordering::Acquire) == 0 && lock(&self.senders).is_empty()
     }
 
-    /// Enqueues a wait and notes it. Who waits behind it from another thread meanwhile watches already.
+    /// Enqueues a wait and records it. A thread that waits for this queue meanwhile already watches other queues.
     pub fn expect<T>(&self, enqueue: impl FnOnce() -> T) -> T {
         self.coming.fetch_add(1, Ordering::AcqRel);
         let enqueued = enqueue();
@@ -65,7 +67,7 @@ impl Joined {
         enqueued
     }
 
-    /// Whether the queue waits already for a signal that is behind that work, or has.
+    /// Whether the queue waits, or has waited, for a signal behind that work.
     pub fn is_behind(&self, work: &QueuePoint) -> bool {
         let covers = |(queue_state, covered): &(usize, u64)| {
             *queue_state == work.queue_state.number && *covered >= work.at
@@ -73,7 +75,7 @@ impl Joined {
         work.own.is_none() && lock(&self.behind).iter().any(covers)
     }
 
-    /// The queue is behind so many pieces of another's work. Of the queues, those met last are remembered.
+    /// Records that the queue is ordered after this many pieces of another queue's work. The most recent queues are remembered.
     pub fn put_behind(&self, queue_state: usize, covered: u64) {
         let mut behind = lock(&self.behind);
         let known = behind.iter().position(|(known, _)| *known == queue_state);
@@ -82,21 +84,20 @@ impl Joined {
         behind.truncate(SIGNALS);
     }
 
-    /// Work whose event tells how it ended.
+    /// Records work whose event reports how it ended.
     pub fn note(&self, work: &QueuePoint, event: &Arc<dyn hal::Event>, until: u64) {
         let event = Some(event.clone());
         self.push(Sender { event, ..Sender::of(&work.queue_state, work.at, until) });
     }
 
-    /// Work whose failure is the queue's own as well; but it may never end.
+    /// Records work whose failure also fails this queue, but that may never end.
     pub fn note_watched(&self, work: &QueuePoint, event: &Arc<dyn hal::Event>, until: u64) {
         let watch = OnceLock::from(event.clone());
         self.push(Sender { watch, ..Sender::of(&work.queue_state, work.at, until) });
     }
 
-    /// A signal of that queue's, or its number in memory, enqueued as its work up to `at`. A later one takes the place of an
-    /// earlier one that nobody has asked after. There are never more than there are semaphores under way: see
-    /// [`Joined::pass`].
+    /// Records a signal or wait value of a queue, enqueued as its work up to `at`. It replaces an earlier entry of that queue
+    /// that was not queried yet. There are never more entries than semaphores in use: see [`Joined::pass`].
     pub fn note_signal(&self, queue_state: &Arc<QueueState>, at: u64, until: u64) {
         let mut new = Sender::of(queue_state, at, until);
         let mut all = lock(&self.senders);
@@ -120,8 +121,8 @@ impl Joined {
         }
     }
 
-    /// Where nobody asks the queue for its end, what is over goes, so many at most; the oldest is asked first, for the others
-    /// are hardly done before it. Of what has failed one stays for whoever waits.
+    /// Removes at most `many` entries that are over, for a queue that is never waited for. The oldest is queried first, because
+    /// the others are unlikely to be done before it. One of the failed entries stays, for the next caller that waits.
     fn thin_out(&self, many: usize) {
         let (mut gone, mut failed) = (0, false);
         for sender in self.all() {
@@ -137,25 +138,27 @@ impl Joined {
         }
     }
 
-    /// An error when some of it has failed that the queue waits for as its work up to `upto`, or that such work waits for
-    /// itself. It stays known: the queue may never go on. `seen` are queues by their numbers, and up to where.
+    /// Returns an error if work has failed that the queue waits for up to its point `upto`, directly or through other queues.
+    /// The failure stays recorded, because the queue may never continue. `seen` contains queues already checked, by number, and
+    /// up to which point.
     pub fn check(&self, upto: u64, seen: &mut Vec<(usize, u64)>) -> Result<()> {
         let mut all = self.all().into_iter().filter(|sender| sender.since <= upto);
         all.try_for_each(|sender| sender.check(seen))
     }
 
-    /// The queue has come so far: its waits up to there are over.
+    /// Removes the waits that are over because the queue has reached this point.
     pub fn pass(&self, reached: u64) {
         let is_over = |sender: &Arc<Sender>| sender.event.is_none() && sender.until <= reached;
         let mut all = lock(&self.senders);
         let over: Vec<_> = all.iter().filter(|sender| is_over(sender)).cloned().collect();
         all.retain(|sender| !is_over(sender));
         drop(all);
-        // Only now: they may be the last to keep a native queue.
+        // Without the lock: they may hold the last reference to a native queue.
         drop(over);
     }
 
-    /// The same, and how the work ended, as far as it has. The rest is asked again, and so is what comes behind a failure.
+    /// Like [`Joined::pass`], and returns a failure of completed work. The remaining work, and work after a failure, is queried
+    /// by the next call.
     pub fn tell(&self, reached: u64) -> Result<()> {
         self.pass(reached);
         if let Ok(mut asked) = self.asked.try_lock() {
@@ -165,7 +168,7 @@ impl Joined {
         all.try_for_each(|sender| match sender.ask() {
             Ok(false) => Ok(()),
             Err(why) if !sender.is_over() => Err(why),
-            // Whoever takes it out tells.
+            // The thread that removes the entry reports it.
             ended => {
                 if self.remove(&sender) {
                     ended.map(drop)
@@ -180,7 +183,7 @@ impl Joined {
         lock(&self.senders).iter().cloned().collect()
     }
 
-    /// Whether it was still there.
+    /// Removes an entry. Returns whether it was still present.
     fn remove(&self, sender: &Arc<Sender>) -> bool {
         let mut all = lock(&self.senders);
         let at = all.iter().position(|known| Arc::ptr_eq(known, sender));
@@ -204,7 +207,7 @@ impl Sender {
         unasked && Weak::ptr_eq(&self.queue_state, &old.queue_state) && self.at >= old.at
     }
 
-    /// Whether it is over.
+    /// Whether the work has completed.
     fn ask(&self) -> Result<bool> {
         if let Some(event) = self.event.as_ref().or(self.watch.get()) {
             return event.poll();
@@ -216,12 +219,12 @@ impl Sender {
         self.watch.get_or_init(|| made).poll()
     }
 
-    /// Whether it has certainly ended, well or not.
+    /// Whether the work is known to have ended, successfully or not.
     fn is_over(&self) -> bool {
         self.event.as_ref().or(self.watch.get()).is_some_and(|event| event.is_over())
     }
 
-    /// An error when it has failed, or what it waits for itself.
+    /// Returns an error if it has failed, or if work that it waits for has failed.
     fn check(&self, seen: &mut Vec<(usize, u64)>) -> Result<()> {
         if self.ask()? {
             return Ok(());
@@ -270,7 +273,7 @@ mod tests {
         assert!(joined.is_behind(&second) && !joined.is_behind(&third), "that stays so");
     }
 
-    /// However many hand-overs there were.
+    /// Independent of the number of hand-overs.
     #[test]
     fn a_sender_is_asked_once_and_late() {
         let probe = Probe::new();

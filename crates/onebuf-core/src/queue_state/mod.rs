@@ -1,6 +1,6 @@
-//! Queue states: how far a native queue is, what it waits for, and what is under way when everything ends.
+//! Queue states: the progress of a native queue, the work that it waits for, and the work that is pending at shutdown.
 //!
-//! This module names no hub and no device: a queue state is told what it needs to know when it is made.
+//! This module depends on no hub and no device: a queue state gets what it needs when it is created.
 
 mod joined;
 mod pending;
@@ -24,21 +24,21 @@ use onebuf_hal::{
 };
 use std::{any::Any, sync::OnceLock, time::Duration};
 
-/// Keeps a foreign context, of a type that its owner knows.
+/// Keeps a foreign context alive; only its owner knows the type.
 pub(crate) type Keeper = Arc<dyn Any + Send + Sync>;
 
-/// One native queue and how far it is.
+/// One native queue and its progress.
 #[derive(Debug)]
 pub(crate) struct QueueState {
     pub hal: Arc<dyn hal::Queue>,
     pub device: DeviceIx,
     pub spec: QueueSpec,
-    /// By which it is known as long as the process lives.
+    /// A number that is unique in the process.
     pub number: usize,
-    /// Work that was noted is done.
+    /// Whether its calls return only after their work is done.
     at_once: bool,
-    /// Held by a launch on an out-of-order queue from its first question to its event's note: the next on
-    /// the same view waits for that event.
+    /// Held by a launch on an out-of-order queue from its first query until its event is recorded: the next launch on the same
+    /// view waits for that event.
     pub launching: Mutex<()>,
     /// How many pieces of work have been noted.
     noted: AtomicU64,
@@ -46,29 +46,29 @@ pub(crate) struct QueueState {
     complete: AtomicU64,
     /// The newest event, and how many pieces of work it covers.
     mark: Mutex<Option<(u64, Arc<dyn hal::Event>)>>,
-    /// A failure that was met by somebody who only wanted to know how busy the queue is.
+    /// A failure that a query of the backlog found. It is reported to the next caller that waits.
     untold: Mutex<Option<Error>>,
     has_untold: AtomicBool,
-    /// Other APIs' work that it waits for.
+    /// Work of other queues that it waits for on the device.
     joined: Joined,
-    /// Somebody has the native queue: what they enqueue is behind no event of ours.
+    /// Whether the caller has the native queue: work that it enqueues there is behind no event of onebuf.
     given_away: AtomicBool,
-    /// It is somebody else's, who orders what they enqueue there.
+    /// Whether the native queue is foreign: its owner orders the work that it enqueues there.
     pub is_foreign: bool,
-    /// Only one thread can ask it for a mark: it is made when a view is given back.
+    /// Whether a mark is made when a view is dropped, because only one thread can make marks.
     pub marks_at_once: bool,
-    /// Where what happens is recorded.
+    /// Records its events.
     pub tracer: Tracer,
-    /// What crates above keep with it, as libraries' handles and plans, which keep the native queue.
+    /// Objects that higher crates keep with it, such as library handles and plans, which keep the native queue alive.
     pub extensions: Extensions,
-    /// What keeps a foreign context; none for what the hub itself opens there.
+    /// Keeps a foreign context alive; `None` for queues that the hub itself opens there.
     keeper: Option<Keeper>,
-    /// Who waits for its work when all else is gone.
+    /// Waits for its work at shutdown.
     pending: Option<Arc<PendingWork>>,
 }
 
 impl QueueState {
-    /// Over a native queue of that device.
+    /// Creates the state of a native queue of that device.
     pub fn of(
         device: DeviceIx,
         native: Arc<dyn hal::Queue>,
@@ -99,13 +99,14 @@ impl QueueState {
         }
     }
 
-    /// What happens there is recorded where its hub's is.
+    /// Records its events with the hub's tracer.
     pub fn traced(mut self, tracer: &Tracer) -> Self {
         self.tracer = tracer.clone();
         self
     }
 
-    /// Its work is waited for when its hub or the process ends, but that of a foreign context is its owner's.
+    /// Makes the end of its hub or of the process wait for its work, unless it is a queue of a foreign context, which its owner
+    /// drains.
     pub fn drained_by(mut self, pending: &Arc<PendingWork>) -> Arc<Self> {
         if self.at_once || self.keeper.is_some() {
             return Arc::new(self);
@@ -116,24 +117,24 @@ impl QueueState {
         queue_state
     }
 
-    /// The native queue is somebody else's.
+    /// Marks the native queue as foreign.
     pub fn foreign(mut self) -> Self {
         self.is_foreign = true;
         self
     }
 
-    /// Views on it are given back with a mark.
+    /// Makes a mark whenever a view on it is dropped.
     pub fn marked_at_once(mut self) -> Self {
         self.marks_at_once = true;
         self
     }
 
-    /// The native handle was given to the caller.
+    /// Records that the caller got the native handle.
     pub fn give_away(&self) {
         self.given_away.store(true, Ordering::Relaxed);
     }
 
-    /// Whether others may enqueue there, so that only a mark tells the end of all work.
+    /// Whether other code may enqueue there, so that only a mark covers all work.
     pub fn was_given_away(&self) -> bool {
         self.given_away.load(Ordering::Relaxed)
     }
@@ -142,8 +143,8 @@ impl QueueState {
         self.spec.order == QueueOrder::InOrder
     }
 
-    /// What a lease knows it by, a multiple of eight: its address; or a number of its device, which no address is, where
-    /// work runs at once, so that all queues of the device are as one.
+    /// Identifies the queue in a lease, as a multiple of eight. It is the queue state's address. If work runs at once, it is a
+    /// small number of the device, which no address equals, so that all queues of the device share leases.
     #[inline]
     pub fn lease_key(self: &Arc<Self>) -> u64 {
         match self.at_once {
@@ -152,30 +153,30 @@ impl QueueState {
         }
     }
 
-    /// Notes that work was enqueued; call it after the enqueue. The position covers everything so far,
-    /// on an out-of-order queue too: events that are made of it are marks.
+    /// Records that work was enqueued; call it after the enqueue. The point covers all work so far, on an out-of-order queue
+    /// too, because its events are marks.
     pub fn note(self: &Arc<Self>) -> QueuePoint {
         Self::point_at(self, self.advance())
     }
 
-    /// Where so many pieces of work are done.
+    /// The point at which `at` pieces of work are done.
     pub fn point_at(queue_state: &Arc<Self>, at: u64) -> QueuePoint {
         QueuePoint { queue_state: queue_state.clone(), at, event: OnceLock::new(), own: None }
     }
 
-    /// Counts a piece of work that was enqueued. What is over need not be counted.
+    /// Counts a piece of work that was enqueued. Queues whose calls run at once do not count.
     pub fn advance(&self) -> u64 {
         if self.at_once { 1 } else { self.noted.fetch_add(1, Ordering::AcqRel) + 1 }
     }
 
-    /// The point that one piece of work will have reached, by its own event.
+    /// The point of one piece of work that has its own event.
     pub fn at_event(self: &Arc<Self>, event: Arc<dyn hal::Event>) -> QueuePoint {
         let mut point = self.note();
         point.own = Some(event);
         point
     }
 
-    /// How many pieces of work are not known to be done. Asks the driver.
+    /// The number of pieces of work that are not known to be done. Queries the driver.
     pub fn backlog(self: &Arc<Self>) -> Result<u64> {
         let noted = self.noted.load(Ordering::Acquire);
         let done = self.complete.load(Ordering::Acquire);
@@ -186,7 +187,7 @@ impl QueueState {
             Ok(true) => Ok(0),
             Ok(false) => Ok(noted - done),
             Err(error) => {
-                // Whoever waits next shall hear of it: the event that told is this question's.
+                // Keep the error for the next wait: the event that reported it was this query's.
                 lock(&self.untold).get_or_insert_with(|| error.clone());
                 self.has_untold.store(true, Ordering::Release);
                 Err(error)
@@ -194,7 +195,7 @@ impl QueueState {
         }
     }
 
-    /// Waits until all its work is over; how that ended is somebody else's to hear.
+    /// Waits until all its work has ended. Errors are only logged.
     pub fn drain(self: &Arc<Self>, limit: Duration) {
         let (noted, done) =
             (self.noted.load(Ordering::Acquire), self.complete.load(Ordering::Acquire));
@@ -202,18 +203,18 @@ impl QueueState {
             && let Ok(event) = self.event_for(noted)
             && let Err(error) = event.wait(limit)
         {
-            tracing::debug!(%error, "work that was left behind");
+            tracing::debug!(%error, "pending work failed or timed out at shutdown");
         }
     }
 
-    /// A failure that nobody who waits has been told of; the queue has come so far.
+    /// Returns a failure that no wait has reported yet, once the queue has reached this point.
     fn tell(&self, reached: u64) -> Result<()> {
         if !self.has_untold.load(Ordering::Acquire) {
             return Ok(());
         }
         self.has_untold.store(false, Ordering::Release);
         let untold = lock(&self.untold).take();
-        // One at a time: what is not told now is told next.
+        // One failure at a time: the next call reports the next.
         let told = untold.map_or_else(|| self.joined.tell(reached), Err);
         if !self.joined.is_empty() {
             self.has_untold.store(true, Ordering::Release);
@@ -221,23 +222,23 @@ impl QueueState {
         told
     }
 
-    /// Whether so many pieces of work are known to be done.
+    /// Whether this many pieces of work are known to be done.
     fn has_reached(&self, at: u64) -> bool {
         self.at_once || self.complete.load(Ordering::Acquire) >= at
     }
 
-    /// Whether there is an event already that covers so many.
+    /// Whether an event exists that covers this many pieces of work.
     fn is_marked(&self, at: u64) -> bool {
-        // In a child no driver is asked; whoever wants the event is told so.
+        // In a forked child no driver is called; `event_for` returns the error.
         onebuf_sys::fork::is_child()
             || lock(&self.mark).as_ref().is_some_and(|(covered, _)| *covered >= at)
     }
 
-    /// The newest event if it covers so much, or a new one.
+    /// The newest event if it covers this many pieces of work, or a new one.
     fn event_for(&self, at: u64) -> Result<Arc<dyn hal::Event>> {
-        // Before the lock: at the fork another thread may have held it, inside of its driver.
+        // Before the lock: another thread may have held it at the fork, inside a driver call.
         if onebuf_sys::fork::is_child() {
-            return Err(Error::forked("of this queue"));
+            return Err(Error::forked("the device of this queue"));
         }
         let mut mark = lock(&self.mark);
         match &*mark {

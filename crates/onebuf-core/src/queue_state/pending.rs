@@ -1,18 +1,18 @@
-//! Work that is still under way when its hub or the process ends.
+//! Work that is still running when its hub or the process ends.
 //!
-//! A driver's own exit handlers take away what its threads still use: PoCL 3.1, whose threads compile a kernel when it is first
-//! launched, crashes in most programs that return from `main` meanwhile. So the last of a hub waits for its work, and the end of
-//! the process waits for the work of all hubs that are left. Both wait briefly ([`LONGEST`]): work that never ends must not keep a
-//! program from ending.
+//! A driver's exit handlers free what its threads still use. PoCL 3.1, whose threads compile a kernel at its first launch,
+//! crashes in most programs that return from `main` meanwhile. So dropping the last reference to a hub waits for its work, and
+//! the end of the process waits for the work of all remaining hubs. Both waits are short ([`LONGEST`]): work that never ends
+//! must not keep a program from ending.
 //!
-//! Handlers run in the reverse order of their registration, and LLVM registers some whenever it first needs something, so no
-//! handler is sure to run before those. But `exit` destroys its thread's local data before it runs any handler. So the main
-//! thread waits there; for an `exit` on another thread there is a handler, too, which is registered after the drivers were
-//! loaded and again with the first queues.
+//! Handlers run in the reverse order of their registration, and LLVM registers some when it first needs them, so no handler is
+//! certain to run before those. But `exit` destroys its thread's local data before it runs any handler. So the main thread
+//! waits there. For an `exit` on another thread there is also a handler, which is registered after the drivers were loaded and
+//! again with the first queues.
 //!
 //! # Safety
 //!
-//! A function that is registered takes no arguments and never unwinds; the other foreign calls only ask for numbers.
+//! The registered function takes no arguments and never unwinds; the other foreign calls only return ids.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ use onebuf_hal::{
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    // Programs end on real threads, whatever schedules are being explored.
+    // The standard library's, also under shuttle: programs end on real threads.
     sync::{
         Condvar, Mutex, PoisonError, TryLockError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -33,21 +33,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the end of a hub or of the process is held up, at most, where the hub's timeout is not shorter. A compiler that
-/// shares two cores with others takes seconds for a kernel, and a process that does not wait for it crashes.
+/// Maximum wait at the end of a hub or of the process, unless the hub's timeout is shorter. A compiler that shares two cores
+/// with others takes seconds for a kernel, and a process that does not wait for it crashes.
 const LONGEST: Duration = Duration::from_secs(10);
-/// Between two looks at threads that are inside of drivers.
+/// Time between two checks for threads inside drivers.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// So often the handler is registered at most.
+/// Maximum number of registrations of the handler.
 const MOST_HANDLERS: usize = 16;
 
-/// Every hub's that lives, for the process's end.
+/// The pending work of all live hubs.
 static ALL: Mutex<Vec<Weak<PendingWork>>> = Mutex::new(Vec::new());
 
-/// What was waited for at the process's end.
+/// The pending work that the end of the process waited for. Never dropped.
 static KEPT: Mutex<Vec<Arc<PendingWork>>> = Mutex::new(Vec::new());
 
-/// What one hub's queues have under way: those that live, and the last work of those that are gone.
+/// The work of one hub's queues: the live queues, and the last events of dropped ones.
 #[derive(Debug)]
 pub(crate) struct PendingWork {
     queue_states: onebuf_hal::locks::Mutex<Vec<Weak<QueueState>>>,
@@ -56,7 +56,7 @@ pub(crate) struct PendingWork {
 }
 
 impl PendingWork {
-    /// For a hub of that timeout, which has loaded its drivers.
+    /// Creates the record of a hub with this timeout. Call it after the hub has loaded its drivers.
     pub fn new(timeout: Duration) -> Arc<PendingWork> {
         let (queue_states, left) = Default::default();
         let pending = Arc::new(PendingWork { queue_states, left, limit: timeout.min(LONGEST) });
@@ -67,7 +67,7 @@ impl PendingWork {
         pending
     }
 
-    /// A queue that was opened.
+    /// Adds a queue.
     pub fn add(&self, queue_state: &Arc<QueueState>) {
         let mut queue_states = lock(&self.queue_states);
         queue_states.retain(|other| other.strong_count() > 0);
@@ -75,14 +75,14 @@ impl PendingWork {
         watch_exit();
     }
 
-    /// The last work of a queue that goes.
+    /// Keeps the last event of a dropped queue.
     pub fn keep(&self, event: Arc<dyn Event>) {
         let mut left = lock(&self.left);
         left.retain(|event| !event.is_over());
         left.push(event);
     }
 
-    /// Waits for everything that is under way.
+    /// Waits for all pending work.
     fn drain(&self) {
         let start = Instant::now();
         let rest = || self.limit.saturating_sub(start.elapsed());
@@ -92,7 +92,7 @@ impl PendingWork {
         let left = std::mem::take(&mut *lock(&self.left));
         for event in left {
             if let Err(error) = event.wait(rest()) {
-                tracing::debug!(%error, "work that was left behind");
+                tracing::debug!(%error, "pending work failed or timed out at shutdown");
             }
         }
     }
@@ -106,20 +106,20 @@ impl Drop for PendingWork {
     }
 }
 
-/// Sees to it that the end of the process waits, from the next moment on at which a driver may have added a handler of its own.
+/// Makes the end of the process wait for pending work. Called whenever a driver may have registered a handler.
 fn watch_exit() {
     static HANDLERS: AtomicUsize = AtomicUsize::new(0);
     if cfg!(miri) {
         return;
     }
-    // Of this thread, if it is the first one: a thread that merely ends waits for nothing.
-    // SAFETY: both take nothing, and cannot fail.
+    // Only on the main thread: other threads end without waiting.
+    // SAFETY: both calls take no arguments and cannot fail.
     if unsafe { libc::getpid() == libc::gettid() } {
-        // None in what runs after the thread's own data was destroyed: exit handlers, whose own is registered below.
+        // Fails in exit handlers, which run after the thread's local data was destroyed; the handler below covers them.
         let _ = LAST.try_with(|_| ());
     }
     if HANDLERS.fetch_add(1, Ordering::Relaxed) < MOST_HANDLERS {
-        // SAFETY: a function without arguments that does not unwind. Where there is no room for it, nothing waits.
+        // SAFETY: the function takes no arguments and does not unwind. If the registration fails, nothing waits.
         unsafe { libc::atexit(at_exit) };
     }
 }
@@ -139,14 +139,14 @@ impl Drop for Last {
 
 extern "C" fn at_exit() {
     static ONCE: AtomicBool = AtomicBool::new(false);
-    // What did not end the first time is not waited for again.
+    // Work that did not end the first time is not waited for again.
     if !onebuf_sys::fork::is_child() && !ONCE.swap(true, Ordering::Relaxed) {
-        // Unwinding from here would end the process in another way than it wants to.
+        // Unwinding out of an exit handler would abort the process.
         let _ = catch_unwind(drain_all);
     }
 }
 
-/// Waits for all hubs' work. On a thread of its own, as who holds a lock or hangs in a driver must not keep the process.
+/// Waits for all hubs' work, on a separate thread: a held lock or a hanging driver must not keep the process from ending.
 fn drain_all() {
     let all: Vec<_> = match ALL.try_lock() {
         Ok(all) => all.iter().filter_map(Weak::upgrade).collect(),
@@ -158,7 +158,7 @@ fn drain_all() {
     if all.is_empty() {
         return;
     }
-    // Not a channel: this thread's own data may be gone.
+    // Not a channel: this thread's local data may be destroyed.
     let over = Arc::new((Mutex::new(false), Condvar::new()));
     let longest = all.iter().map(|pending| pending.limit).max().unwrap_or_default();
     let told = over.clone();
@@ -168,7 +168,7 @@ fn drain_all() {
         while !watchdog::others_are_out() && start.elapsed() < longest {
             thread::sleep(LOOK_AGAIN);
         }
-        // Nothing that these hold may be dropped here, at the end of the program.
+        // The objects that these hold must not be dropped at the end of the program.
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
     };
     let run = move || {

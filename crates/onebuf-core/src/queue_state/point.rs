@@ -1,4 +1,4 @@
-//! A number of pieces of work: the fence that costs nothing until somebody asks.
+//! Queue points: a count of pieces of work, which costs no driver call until a caller waits for it.
 
 use super::QueueState;
 use crate::observe::What;
@@ -8,20 +8,20 @@ use onebuf_hal::{
 };
 use std::{sync::OnceLock, time::Duration};
 
-/// A point in a queue. Turned into an event only when somebody else has to wait for it.
+/// A point in a queue. It becomes an event only when something has to wait for it.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuePoint {
     pub queue_state: Arc<QueueState>,
-    /// How many pieces of the queue's work there are up to here.
+    /// The number of pieces of work up to this point.
     pub at: u64,
-    /// The first event that was made to cover it; a later one would tell of later work too.
+    /// The first event that covers it; a later event would also report later work.
     pub(super) event: OnceLock<Arc<dyn hal::Event>>,
-    /// Instead of that, the event of one piece of work, which says nothing of what was enqueued before it.
+    /// The event of one piece of work, used instead of `event`. It does not cover work that was enqueued before.
     pub(super) own: Option<Arc<dyn hal::Event>>,
 }
 
 impl QueuePoint {
-    /// Moves to where the queue stands now, if this is a position of that queue.
+    /// Moves to the queue's current position, if this is a point of that queue. Returns whether it is.
     #[inline]
     pub fn renew(&mut self, queue_state: &Arc<QueueState>) -> bool {
         let mine = Arc::ptr_eq(&self.queue_state, queue_state) && self.own.is_none();
@@ -34,9 +34,9 @@ impl QueuePoint {
         mine
     }
 
-    /// The event that covers this position; `None` when it is known to have been reached.
+    /// The event that covers this point; `None` if the point is known to have been reached.
     pub fn event(&self) -> Result<Option<&Arc<dyn hal::Event>>> {
-        // It also tells how its work ended, which later work on the queue does not.
+        // Also if the queue is past it: only this event reports how its work ended.
         if let Some(own) = &self.own {
             return Ok(Some(own));
         }
@@ -50,18 +50,18 @@ impl QueuePoint {
         Ok(Some(self.event.get_or_init(|| event)))
     }
 
-    /// Whether it is known to have been reached. No driver is asked.
+    /// Whether it is known to have been reached. Calls no driver.
     pub fn is_known(&self) -> bool {
         self.own.is_none() && self.queue_state.has_reached(self.at)
     }
 
-    /// Whether there is an event already that tells, or nobody needs one.
+    /// Whether an event that covers it exists already, or none is needed.
     pub fn is_marked(&self) -> bool {
         let has_event = self.own.is_some() || self.event.get().is_some();
         has_event || self.is_known() || self.queue_state.is_marked(self.at)
     }
 
-    /// When the work of an own event ran.
+    /// Returns when the work ran, if the point has its own event.
     pub fn profile(&self) -> Result<hal::Profile> {
         match &self.own {
             Some(event) => event.profile(),
@@ -72,13 +72,12 @@ impl QueuePoint {
         }
     }
 
-    /// Whether the work has certainly ended, well or not.
+    /// Whether the work is known to have ended, successfully or not.
     pub fn is_over(&self) -> bool {
         self.event().is_ok_and(|event| event.is_none_or(|event| event.is_over()))
     }
 
-    /// Whether it was reached. An error is that of the work or that of the question; only the first
-    /// comes again.
+    /// Whether it was reached. An error comes from the work or from the query; only an error of the work is returned again.
     pub fn poll(&self) -> Result<bool> {
         let reached = self.ask()?;
         if !reached {
@@ -87,7 +86,7 @@ impl QueuePoint {
         Ok(reached)
     }
 
-    /// The same, whatever becomes of the work that it waits for.
+    /// Like [`Self::poll`], without checking the work that this queue waits for.
     pub(super) fn ask(&self) -> Result<bool> {
         let Some(event) = self.event()? else { return Ok(true) };
         let reached = event.poll()?;
@@ -107,32 +106,32 @@ impl QueuePoint {
         self.settle()
     }
 
-    /// The same by its event, which is known; not recorded.
+    /// Waits by its event, which the caller already has; not traced.
     pub fn wait_by(&self, event: &dyn hal::Event, timeout: Duration) -> Result<()> {
         self.queue_state.wait_watching(event, timeout)?;
         self.settle()
     }
 
-    /// It was reached: tells what nobody was told of.
+    /// Records that it was reached, after returning a failure that was not reported yet.
     fn settle(&self) -> Result<()> {
         self.queue_state.tell(self.reached())?;
         self.note_complete();
         Ok(())
     }
 
-    /// Everything up to here is done: later questions need no driver call.
+    /// Records that everything up to here is done, so that later queries need no driver call.
     fn note_complete(&self) {
         self.queue_state.complete.fetch_max(self.reached(), Ordering::AcqRel);
     }
 
-    /// How many pieces of work are done when this is reached. Of an own event none are known: another thread may have
-    /// enqueued and noted its work between that event and its note.
+    /// The number of pieces of work that are done when this point is reached. Zero for a point with its own event: another
+    /// thread may have enqueued and noted work between that event and its note.
     fn reached(&self) -> u64 {
         if self.own.is_none() { self.at } else { 0 }
     }
 
-    /// Whether the other is reached when this is, whatever happens: both are in one in-order queue, and
-    /// this is the later.
+    /// Whether reaching this point implies that the other is reached: both are in one in-order queue, and this is not the
+    /// earlier one.
     pub fn is_behind(&self, other: &QueuePoint) -> bool {
         let ordered = self.queue_state.is_in_order() && self.own.is_none();
         ordered && Arc::ptr_eq(&self.queue_state, &other.queue_state) && self.at >= other.at

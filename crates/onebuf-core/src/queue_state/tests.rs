@@ -1,4 +1,5 @@
-//! Queues that wait for others: who is told of what. Instead of a signal that never comes, a host signal that stays shut.
+//! Tests which callers get a failure of a queue that another waits for. A host signal that is never opened stands for a signal
+//! that never comes.
 
 use super::{
     joined::MOST,
@@ -26,7 +27,7 @@ fn queue_state() -> Arc<QueueState> {
     Arc::new(QueueState::of(DeviceIx(0), native, QueueSpec::default(), None))
 }
 
-/// A queue whose work has failed, behind its first piece, which has not.
+/// A queue whose first piece of work succeeded and whose later work has failed.
 pub(crate) fn failed() -> Arc<QueueState> {
     let queue_state = queue_state();
     queue_state.note().wait(LONG).unwrap();
@@ -34,7 +35,7 @@ pub(crate) fn failed() -> Arc<QueueState> {
     queue_state
 }
 
-/// A queue that waits at a host signal for a signal of the other's.
+/// A queue that waits for a host signal, recorded as a wait for a signal of `sender`.
 pub(crate) fn behind(sender: &Arc<QueueState>) -> (Arc<QueueState>, Box<dyn HostSignal>) {
     let queue_state = queue_state();
     let host_signal = queue_state.hal.host_signal().unwrap();
@@ -43,13 +44,13 @@ pub(crate) fn behind(sender: &Arc<QueueState>) -> (Arc<QueueState>, Box<dyn Host
     (queue_state, host_signal)
 }
 
-/// A look when it is time for one.
+/// Waits until a check is due, and makes it.
 fn look(watch: &mut Watch, queue_state: &QueueState) -> Result<()> {
     thread::sleep(WATCH);
     watch.look(queue_state)
 }
 
-/// One that has met a failure, and tells nobody yet.
+/// A watch that has seen a failure and not returned it yet.
 fn heard(queue_state: &QueueState) -> Watch {
     let (mut watch, start) = (Watch::new(), Instant::now());
     while !watch.heard {
@@ -69,7 +70,7 @@ fn assert_told(outcome: Result<()>) {
 fn a_failed_sender_is_told_to_whoever_waits() {
     let (queue_state, _host_signal) = behind(&failed());
     assert_told(queue_state.note().wait(LONG));
-    // It stays stuck, and so does the answer.
+    // The queue stays blocked, so the error is returned again.
     assert_told(queue_state.note().wait(LONG));
 }
 
@@ -109,7 +110,7 @@ fn and_to_a_future() {
     assert_told(outcome);
 }
 
-/// The error of a mark that is made late may be that of later work: who comes past in time is told nothing.
+/// The error of a late mark may be that of later work: a queue that gets past the wait in time returns no error.
 #[test]
 fn who_comes_past_is_not_blamed() {
     let (queue_state, host_signal) = behind(&failed());
@@ -117,12 +118,12 @@ fn who_comes_past_is_not_blamed() {
     host_signal.open(Ok(()));
     queue_state.note().wait(LONG).unwrap();
     look(&mut watch, &queue_state).unwrap();
-    // The control: one that does not is.
+    // The control: a queue that does not get past the wait returns the error.
     let (queue_state, _host_signal) = behind(&failed());
     assert_told(look(&mut heard(&queue_state), &queue_state));
 }
 
-/// The signal is behind all work of its queue, and not only behind what is taken.
+/// The signal is behind all work of its queue, not only behind the work that is waited for.
 #[test]
 fn work_between_what_is_taken_and_its_signal_is_watched() {
     let (sender, receiver) = (queue_state(), queue_state());
@@ -140,10 +141,10 @@ fn work_between_what_is_taken_and_its_signal_is_watched() {
 fn those_that_the_sender_waits_for_are_watched_too() {
     let (middle, _first) = behind(&failed());
     let (last, _second) = behind(&middle);
-    // Who waits for each other asks nobody twice.
+    // Queues that wait for each other are checked once.
     middle.note_signal(&last, last.advance(), middle.advance());
     assert_told(last.note().wait(LONG));
-    // The control: what the sender waits for behind its signal keeps nobody.
+    // The control: what the sender waits for after its signal does not block the receiver.
     let middle = queue_state();
     let (last, _second) = behind(&middle);
     middle.note_signal(&failed(), 2, middle.advance());
@@ -177,7 +178,7 @@ fn of_much_that_is_over_little_is_kept() {
         receiver.note_joined(&work, &event);
     }
     assert!(receiver.joined.count() <= MOST, "{}", receiver.joined.count());
-    // The control: what is not over stays.
+    // The control: incomplete work is kept.
     let _host_signal = sender.hal.host_signal().unwrap();
     let work = sender.note();
     let event = work.event().unwrap().unwrap().clone();
@@ -218,11 +219,11 @@ fn the_queues_met_last_are_remembered() {
     assert_eq!(known, [true, false, true, true, true, true, true, true, true]);
 }
 
-/// An event whose question has another thread hand over to the queue that asks.
+/// An event whose `poll` makes another thread record a wait on the polling queue.
 #[derive(Debug)]
 struct Nosy(Weak<QueueState>);
 
-// SAFETY: it is never over.
+// SAFETY: it never completes.
 #[allow(unsafe_code)]
 unsafe impl Event for Nosy {
     fn domain(&self) -> Domain {

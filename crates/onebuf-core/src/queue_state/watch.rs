@@ -1,4 +1,4 @@
-//! Waits that ask, now and then, after the work of others that they depend on.
+//! Waits that periodically check the work of other queues on which they depend.
 
 use super::{QueuePoint, QueueState};
 use onebuf_hal::{
@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a wait goes on before it asks after the work of others.
+/// How long a wait lasts before it checks the work of other queues.
 pub(super) const WATCH: Duration = Duration::from_millis(100);
 
-/// When that was asked last, and whether something had failed by then.
+/// When that was checked last, and whether something had failed by then.
 #[derive(Debug)]
 pub(super) struct Watch {
     asked: Instant,
@@ -25,8 +25,8 @@ impl Watch {
         Watch { asked: Instant::now(), heard: false }
     }
 
-    /// Asks when it is time again. The answer may be that of later work, which keeps nobody here: so an error counts when the
-    /// queue has had as long again to come past, and has not.
+    /// Checks if enough time has passed. The answer may concern later work, which does not block this queue. So an error is
+    /// returned only if it is still there at the next check, when the queue has had as long again to get past the wait.
     pub fn look(&mut self, queue_state: &QueueState) -> Result<()> {
         if self.asked.elapsed() < WATCH {
             return Ok(());
@@ -41,13 +41,14 @@ impl Watch {
 }
 
 impl QueueState {
-    /// Work that this queue waits for, and that only its event tells the end of.
+    /// Records work that this queue waits for and whose outcome only its event reports.
     pub fn note_joined(&self, work: &QueuePoint, event: &Arc<dyn hal::Event>) {
         self.joined.note(work, event, self.next());
         self.has_untold.store(true, Ordering::Release);
     }
 
-    /// Work that this queue waits for in a way that tells its end; but that may never come, where it waits for others itself.
+    /// Records work that this queue waits for by a method that reports its outcome. It may never end if it waits for other
+    /// queues itself.
     pub fn watch_with(&self, work: &QueuePoint, event: &Arc<dyn hal::Event>) {
         if work.queue_state.waits_for_others() {
             self.joined.note_watched(work, event, self.next());
@@ -55,49 +56,49 @@ impl QueueState {
         }
     }
 
-    /// A signal or a number behind another queue's work, which this queue waits for.
+    /// Records a signal or a wait value of another queue's work, which this queue waits for.
     pub fn note_signal(&self, sender: &Arc<QueueState>, sent: u64, until: u64) {
         self.joined.note_signal(sender, sent, until);
         self.has_untold.store(true, Ordering::Release);
     }
 
-    /// What was enqueued by now is over when the queue has come so far.
+    /// The point that this queue reaches once everything enqueued by now is done.
     pub fn next(&self) -> u64 {
         self.noted.load(Ordering::Acquire) + 1
     }
 
-    /// How many pieces of work it was given so far.
+    /// The number of pieces of work noted so far.
     pub fn noted(&self) -> u64 {
         self.noted.load(Ordering::Acquire)
     }
 
-    /// Whether it waits already for a signal that is behind that work, or has.
+    /// Whether it waits, or has waited, for a signal behind that work.
     pub fn is_behind(&self, work: &QueuePoint) -> bool {
         self.joined.is_behind(work)
     }
 
-    /// It is behind so many pieces of another queue's work, whatever else happens.
+    /// Records that it is ordered after this many pieces of another queue's work.
     pub fn put_behind(&self, sender: usize, covered: u64) {
         self.joined.put_behind(sender, covered);
     }
 
-    /// Enqueues a wait and notes it. Another thread that waits behind it meanwhile watches already.
+    /// Enqueues a wait and records it. A thread that waits for this queue meanwhile already watches other queues.
     pub fn expect<T>(&self, enqueue: impl FnOnce() -> T) -> T {
         self.joined.expect(enqueue)
     }
 
-    /// It has come so far: somebody has learnt that who tells nobody how its work ended.
+    /// Records that the queue has reached this point, without reporting how its work ended.
     pub fn pass(&self, reached: u64) {
         self.joined.pass(reached);
     }
 
-    /// Whether work of others is known that this queue waits for on the device.
+    /// Whether this queue is known to wait on the device for work of other queues.
     pub fn waits_for_others(&self) -> bool {
         !self.joined.is_empty()
     }
 
-    /// Waits on the calling thread for an event of this queue. One that waits for a signal or a number waits for ever when
-    /// whoever was to give it has failed.
+    /// Blocks the calling thread until an event of this queue completes. A queue that waits for a signal or a wait value would
+    /// wait forever if the sender has failed, so the senders are checked meanwhile.
     pub fn wait_watching(&self, event: &dyn hal::Event, timeout: Duration) -> Result<()> {
         if !self.waits_for_others() {
             return event.wait(timeout);
@@ -113,12 +114,12 @@ impl QueueState {
         }
     }
 
-    /// The same for who asks again and again instead, and was told that it is not done.
+    /// The check of [`Self::wait_watching`] for a caller that polls, after a poll that found the work incomplete.
     pub fn look_around(&self) -> Result<()> {
         if !self.waits_for_others() {
             return Ok(());
         }
-        // Where another thread asks just now, it does so for both.
+        // If another thread is checking now, its check serves both.
         let Ok(mut asked) = self.joined.asked.try_lock() else { return Ok(()) };
         asked.get_or_insert_with(Watch::new).look(self)
     }

@@ -1,14 +1,14 @@
 //! Routes by the address that kernels see, between two APIs that work in one address space on one chip.
 //!
-//! No specification speaks of them, so none is guaranteed. Which API allocates tells what is handed on: memory that takes an
-//! address by its allocator's contract (SVM, or device memory of an API whose kernels take addresses), or an object, whose
-//! address only a kernel can tell.
+//! No specification covers them, so none is guaranteed. The allocating API determines what is passed on: memory whose address its
+//! contract defines (SVM, or device memory of an API whose kernels take addresses), or an object, whose address only a kernel
+//! can determine.
 
 use super::RouteEnds;
 use crate::topology::Route;
 use onebuf_hal::{AddressSpace, DeviceInfo, FdKind, MemoryKind, RouteKind};
 
-/// Whether two APIs' kernels see the same memory at the same address: one space, and one chip where it is a chip's.
+/// Whether kernels of two APIs see the same memory at the same address: one address space and, if it is a chip's, one chip.
 fn one_space(a: &DeviceInfo, b: &DeviceInfo) -> bool {
     a.api != b.api
         && match (a.caps.address_space, b.caps.address_space) {
@@ -18,7 +18,7 @@ fn one_space(a: &DeviceInfo, b: &DeviceInfo) -> bool {
         }
 }
 
-/// Whether a route of that kind goes by the address of memory on `from`.
+/// Whether a route of this kind passes on the address of memory on `from`.
 pub(crate) fn by_address(from: &DeviceInfo, to: &DeviceInfo, kind: RouteKind) -> bool {
     let by_its_own = !from.caps.exports.contains(&FdKind::DmaBuf);
     match kind {
@@ -33,7 +33,7 @@ impl RouteEnds<'_> {
         one_space(self.a.1, self.b.1)
     }
 
-    /// What the allocator gave. Fine-grained SVM is host memory there, and left alone.
+    /// By the address that the allocator returned. Fine-grained SVM is not used: it is host memory there.
     pub(super) fn one_address(&self) -> Option<Route> {
         let memory_kind =
             if self.gives_objects() { MemoryKind::CoarseSvm } else { MemoryKind::Device };
@@ -41,14 +41,14 @@ impl RouteEnds<'_> {
         self.offers(memory_kind).then(|| self.by(RouteKind::SvmPointer, memory_kind, why))
     }
 
-    /// What a kernel sees as the address of an object.
+    /// By the address at which a kernel sees an object.
     pub(super) fn raw_address(&self) -> Option<Route> {
-        let why = "no API promises that what a kernel sees as an address means anything elsewhere";
+        let why = "no API guarantees that an address seen by its kernels is valid in another API";
         let there = self.one_space() && self.gives_objects();
         there.then(|| self.by(RouteKind::RawAddress, MemoryKind::Device, why))
     }
 
-    /// A descriptor of what lies at the address: for calls of the other API's that do not know addresses of others.
+    /// By a descriptor of the memory at the address, for calls of the other API that do not accept foreign addresses.
     pub(super) fn by_dma_buf(&self) -> Option<Route> {
         let caps = [&self.a.1.caps, &self.b.1.caps];
         let there = self.one_space()
@@ -61,7 +61,7 @@ impl RouteEnds<'_> {
         there.then(|| self.by(RouteKind::DmaBuf, MemoryKind::CoarseSvm, why))
     }
 
-    /// Whether its memory is objects, but for shared virtual memory.
+    /// Whether the allocating API's memory consists of objects, apart from shared virtual memory.
     fn gives_objects(&self) -> bool {
         self.a.1.caps.memory_kinds.contains(&MemoryKind::CoarseSvm)
     }

@@ -1,7 +1,7 @@
-//! Which routes there could be between devices, told from what the devices say of themselves.
+//! The possible routes between devices, derived from the devices' capabilities.
 //!
-//! Nothing here is tried. A candidate starts as declared, with what the APIs' contracts promise of
-//! it; experiments replace that by a verdict.
+//! Nothing is tested here. A candidate starts as declared, with what the APIs' contracts guarantee; experiments replace that by
+//! a verdict.
 
 mod address;
 pub(crate) mod staged;
@@ -12,16 +12,16 @@ pub(crate) use address::by_address;
 use crate::topology::{DeviceIx, Node, Route, Topology, Verdict};
 use onebuf_hal::{Api, DeviceInfo, DeviceKind, FdKind, MemoryKind, RouteKind};
 
-/// Whether this is the host itself: plain CPU code, no driver.
+/// Whether the device is the host itself: plain CPU code without a driver.
 pub fn is_host(info: &DeviceInfo) -> bool {
     info.api == Api("host")
 }
 
-/// Whether the contract alone says that handing over copies nothing, or that it does.
+/// Whether a hand-over copies, if the contract alone determines it.
 ///
-/// Memory on one device stays where it is; fine-grained SVM is used by host and device at one
-/// address; a descriptor is the memory itself; staging is a copy, and so is moving pages. Of every other route the APIs
-/// leave it to the driver.
+/// Memory on one device stays in place; host and device use fine-grained SVM at one
+/// address; a descriptor is the memory itself. Staging copies, and so does migrating pages. For every other route the
+/// APIs leave it to the driver.
 pub fn zero_copy_by_contract(route: &Route) -> Option<bool> {
     match (route.kind, route.memory_kind) {
         (RouteKind::Same, _) => Some(true),
@@ -32,7 +32,7 @@ pub fn zero_copy_by_contract(route: &Route) -> Option<bool> {
     }
 }
 
-/// Whether a route takes memory of that form. Another chip reaches what its peer allocated for itself, in either form.
+/// Whether a route accepts memory of that kind. A peer can access both kinds that a device allocates for itself.
 pub fn serves(route: &Route, memory_kind: MemoryKind) -> bool {
     match (route.kind, route.memory_kind) {
         (RouteKind::Peer, None) => {
@@ -42,19 +42,19 @@ pub fn serves(route: &Route, memory_kind: MemoryKind) -> bool {
     }
 }
 
-/// Whether kernels of `b` reach memory of `a` where it lies, by what `b` says.
+/// Whether kernels of `b` can access memory of `a` in place, according to the capabilities of `b`.
 fn reaches(a: &DeviceInfo, b: &DeviceInfo) -> bool {
     a.api == b.api && b.caps.peers.iter().any(|chip| chip.same_chip(&a.physical))
 }
 
-/// Whether these are two GPUs of one API, of which the second does not reach the first's memory.
+/// Whether these are two GPUs of one API of which the second cannot access the first's memory.
 pub fn are_apart(a: &DeviceInfo, b: &DeviceInfo) -> bool {
     let gpus = [a, b].iter().all(|info| info.kind == DeviceKind::Gpu);
     gpus && a.api == b.api && !a.physical.same_chip(&b.physical) && !reaches(a, b)
 }
 
 impl Topology {
-    /// Every route that the devices' own words allow, none of them tried.
+    /// Creates a topology of all routes that the devices' capabilities allow, untested.
     pub fn declared(nodes: Vec<Node>) -> Self {
         let routes = candidates(&nodes);
         Self::new(nodes, routes)
@@ -67,7 +67,7 @@ pub fn candidates(nodes: &[Node]) -> Vec<Route> {
     ends().flat_map(|a| ends().flat_map(move |b| RouteEnds { a, b }.routes())).collect()
 }
 
-/// Replaces what is declared by what `lookup` knows from experiments.
+/// Replaces declared verdicts by those that `lookup` has from experiments.
 pub fn with_verdicts(routes: Vec<Route>, lookup: impl Fn(&Route) -> Option<Verdict>) -> Vec<Route> {
     let judged = |route: Route| match lookup(&route) {
         Some(verdict) => Route { verdict, ..route },
@@ -76,7 +76,7 @@ pub fn with_verdicts(routes: Vec<Route>, lookup: impl Fn(&Route) -> Option<Verdi
     routes.into_iter().map(judged).collect()
 }
 
-/// Where memory lives, and who is to see it.
+/// The device that has the memory, and the device that accesses it.
 struct RouteEnds<'n> {
     a: (DeviceIx, &'n DeviceInfo),
     b: (DeviceIx, &'n DeviceInfo),
@@ -97,8 +97,8 @@ impl RouteEnds<'_> {
         self.promised(RouteKind::Same, None, 0, "nothing", "one device")
     }
 
-    /// The host gets the mapped form where there is a choice: mapping is a contract between one API
-    /// and the host, and plain pages can as well be allocated by the host itself.
+    /// The host gets mapped memory if there is a choice: mapping is a contract between one API and the host, and the host can
+    /// allocate plain pages itself.
     fn host_pointer(&self) -> Option<Route> {
         let (pages, mapped) = (MemoryKind::HostPages, MemoryKind::MappedDevice);
         if self.to_host() && self.offers(mapped) {
@@ -133,7 +133,7 @@ impl RouteEnds<'_> {
         self.imports().then(|| self.hoped(RouteKind::SvmPointer, memory_kind, why))
     }
 
-    /// The coarse form is mapped in turn, so its hand-over costs calls; the fine one costs none.
+    /// Coarse-grained SVM is mapped and unmapped alternately, so its hand-over costs calls; fine-grained SVM costs none.
     fn svm_for_host(&self, memory_kind: MemoryKind) -> Route {
         let cost = if memory_kind == MemoryKind::FineSvm { 1 } else { 10 };
         let why = "shared virtual memory is the API's own contract with the host";
@@ -146,7 +146,7 @@ impl RouteEnds<'_> {
         )
     }
 
-    /// Managed memory is for the host and its own device: what others would import are pages that move.
+    /// Managed memory is for the host and its own device: other devices would import pages that move.
     fn managed_for_host(&self) -> Option<Route> {
         let memory_kind = MemoryKind::Managed;
         let needs = "a driver with concurrent managed access";
@@ -155,8 +155,7 @@ impl RouteEnds<'_> {
         there.then(|| self.promised(RouteKind::SvmPointer, Some(memory_kind), 500, needs, why))
     }
 
-    /// By a descriptor that the one exports and the other imports: the APIs promise that it is the same memory, where
-    /// both speak of one chip.
+    /// By a descriptor that one API exports and the other imports: the APIs guarantee the same memory if both refer to one chip.
     fn by_fd(&self) -> impl Iterator<Item = Route> + use<'_> {
         let (a, b) = (self.a.1, self.b.1);
         let same_chip = a.physical.same_chip(&b.physical);
@@ -171,24 +170,24 @@ impl RouteEnds<'_> {
         })
     }
 
-    /// By calls that the one API has for objects of the other. That the bytes arrive, they promise; that none are copied, they
-    /// do not.
+    /// By sharing calls that one API has for objects of the other. They guarantee that the bytes arrive, but not that none are
+    /// copied.
     fn by_sharing_call(&self) -> Option<Route> {
         let (a, b) = (self.a.1, self.b.1);
         let there = b.caps.shares_objects_of.contains(&a.api)
             && a.physical.same_chip(&b.physical)
             && self.offers(MemoryKind::Device);
         let needs = "one chip, and a driver with sharing calls for the other API's objects";
-        let why = "sharing calls promise the bytes, and not that none are copied";
+        let why = "sharing calls guarantee the contents, but may copy";
         let hoped = |route: Route| Route { guaranteed: false, ..route };
         let memory_kind = Some(MemoryKind::Device);
         there.then(|| hoped(self.promised(RouteKind::ApiShare, memory_kind, 25, needs, why)))
     }
 
-    /// Links between chips have been seen to lose writes without a word: nothing but an experiment vouches for them.
+    /// Peer links have been observed to lose writes silently, so only an experiment can prove them.
     fn peer(&self) -> Option<Route> {
-        let needs = "two chips of one API, of which the one reaches the other's memory";
-        let why = "the driver says that the one reaches the other's memory";
+        let needs = "two chips of one API, with peer access";
+        let why = "the driver reports peer access";
         let hoped = |route: Route| Route { guaranteed: false, ..route };
         reaches(self.a.1, self.b.1)
             .then(|| hoped(self.promised(RouteKind::Peer, None, 30, needs, why)))
@@ -196,7 +195,7 @@ impl RouteEnds<'_> {
 
     fn staged(&self) -> Route {
         let why = match are_apart(self.a.1, self.b.1) {
-            true => "the one does not reach the other's memory: copies, always counted",
+            true => "no peer access: copies, always counted",
             false => "copies through the host, always counted",
         };
         let needs = "room for a second copy of the bytes";
@@ -221,7 +220,7 @@ impl RouteEnds<'_> {
         route
     }
 
-    /// A route through imported host pages, which nothing but an experiment can vouch for.
+    /// A route through imported host pages, which only an experiment can prove.
     fn hoped(&self, kind: RouteKind, memory_kind: MemoryKind, why: &str) -> Route {
         let needs = "a driver that uses the pages it imports in place";
         let mut route = self.promised(kind, Some(memory_kind), 20, needs, why);

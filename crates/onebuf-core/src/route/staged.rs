@@ -1,9 +1,8 @@
-//! The staged route's engine: chunks through host memory, several in flight.
+//! The staged route: copies chunks through host memory, several in flight.
 //!
 //! # Safety
-//! Drivers are given pointers into chunks that this module owns, or into pages of a buffer that its state
-//! keeps until the work is over. A chunk whose transfer did not end in time is leaked, never freed under the
-//! driver's hands.
+//! Drivers get pointers into chunks that this module owns, or into pages of a buffer whose state keeps them until the work is
+//! over. A chunk whose transfer does not end in time is leaked, not freed while the driver may use it.
 
 #![allow(unsafe_code)]
 
@@ -11,61 +10,59 @@ use super::staging_pool::{self, CHUNK_BYTES, StagingPool};
 use onebuf_hal::{Device, Event, Memory, PeerStretch, Queue, Result, locks::Arc};
 use std::{mem, ptr::NonNull, time::Duration};
 
-/// Where a copy gets its chunks: from the device that it is for.
+/// The device that provides the chunks of a copy, with its queue and staging pool.
 pub(crate) struct Means<'a> {
     pub device: &'a dyn Device,
-    /// A queue of ours on that device.
+    /// The hub's queue on that device.
     pub queue: Arc<dyn Queue>,
     pub staging_pool: &'a StagingPool,
     pub timeout: Duration,
 }
 
 impl Means<'_> {
-    /// Whether the device reads and writes the host's pages where they are: a chunk in between would only
-    /// be one copy more.
+    /// Whether the device accesses host pages in place. A chunk in between would only add a copy.
     fn is_unified(&self) -> bool {
         self.device.info().caps.unified_memory
     }
 }
 
-/// One end of a copy, already handed over to it.
+/// One end of a copy, already handed over.
 #[derive(Clone, Copy)]
 pub(crate) enum End<'a> {
-    /// Bytes that the calling thread can touch, from the first one on.
+    /// Bytes that the calling thread can access, from the first one on.
     Host(NonNull<u8>),
-    /// Memory that a queue can touch, from an offset on.
+    /// Memory that a queue can access, from an offset on.
     Device(&'a dyn Queue, &'a dyn Memory, usize),
 }
 
-/// Copies so many bytes from one end to the other, and waits until both are done. Says in how many chunks
-/// they went through host memory in between: none, where it was one copy. After an error either queue may
-/// still be at work on either end.
+/// Copies `bytes` bytes from one end to the other, and waits until both are done. Returns the number of chunks that went through
+/// intermediate host memory; zero for a single copy. After an error either queue may still be using either end.
 pub(crate) fn copy(from: &End<'_>, to: &End<'_>, bytes: usize, means: Means<'_>) -> Result<usize> {
     match (*from, *to) {
         (End::Host(from), End::Host(to)) => {
             // SAFETY: both ends were handed over and have `bytes` bytes from there on; they are different
-            // groups or different buffers, hence different allocations.
+            // replicas or different buffers, hence different allocations.
             unsafe { to.copy_from_nonoverlapping(from, bytes) };
             Ok(0)
         }
         (End::Host(from), End::Device(queue, memory, at)) if means.is_unified() => {
-            // SAFETY: pages of ours, which the caller keeps until the work on both queues is over.
+            // SAFETY: pages of onebuf, which the caller keeps until the work on both queues is over.
             let written = unsafe { queue.write(memory, at, from.as_ptr(), bytes)? };
             written.wait(means.timeout).map(|()| 0)
         }
         (End::Device(queue, memory, at), End::Host(to)) if means.is_unified() => {
-            // SAFETY: as above, and nobody else uses them now.
+            // SAFETY: as above, and the pages have no other user now.
             let read = unsafe { queue.read(memory, at, to.as_ptr(), bytes)? };
             read.wait(means.timeout).map(|()| 0)
         }
         (End::Host(from), End::Device(queue, memory, at)) => {
             let to = Stretch(queue, memory, at);
-            // SAFETY: the pages are the source's for as long as we hold it.
+            // SAFETY: the pages belong to the source, which is held during the call.
             unsafe { upload_from(from.as_ptr(), bytes, to, means) }.map(|()| chunks(bytes))
         }
         (End::Device(queue, memory, at), End::Host(to)) => {
             let from = Stretch(queue, memory, at);
-            // SAFETY: the pages are the target's for as long as we hold it.
+            // SAFETY: the pages belong to the target, which is held during the call.
             unsafe { download_to(from, to.as_ptr(), bytes, means) }.map(|()| chunks(bytes))
         }
         (End::Device(a, from, from_at), End::Device(b, to, to_at)) => {
@@ -80,28 +77,28 @@ pub(crate) fn copy(from: &End<'_>, to: &End<'_>, bytes: usize, means: Means<'_>)
     }
 }
 
-/// How many chunks a copy of so many bytes has.
+/// The number of chunks in a copy of `bytes` bytes.
 pub(crate) fn chunks(bytes: usize) -> usize {
     bytes.div_ceil(CHUNK_BYTES)
 }
 
-/// A queue, the memory it works on, and from where on.
+/// A queue, the memory that it accesses, and the offset in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Stretch<'a>(pub &'a dyn Queue, pub &'a dyn Memory, pub usize);
 
-/// In which order the chunks of a copy go.
+/// The order of the chunks of a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The first one first.
+    /// The first chunk first.
     Up,
-    /// The last one first: for a copy to further up in the same memory.
+    /// The last chunk first: for a copy to a higher offset in the same memory.
     Down,
 }
 
-/// Copies from device to device, and says in how many chunks. A read is always queued behind the one that
-/// is waited for, so that the source does not stand still while this thread wakes up.
+/// Copies from device to device, and returns the number of chunks. There is always a read queued behind the one that is being
+/// waited for, so that the source does not idle while this thread wakes up.
 ///
-/// Source and target may overlap in one memory on one in-order queue, if the order is away from the target.
+/// Source and target may overlap in one memory on one in-order queue, if the order leads away from the target.
 pub(crate) fn relay(
     Stretch(from_queue, from, from_at): Stretch<'_>,
     Stretch(to_queue, to, to_at): Stretch<'_>,
@@ -135,7 +132,7 @@ pub(crate) fn relay(
     chunks.finish().map(|()| parts.len())
 }
 
-/// Copies a slice to device memory. The slice is not touched after the call, whatever happens.
+/// Copies a slice to device memory. The slice is not accessed after the call, even after an error.
 pub(crate) fn upload(
     from: &[u8],
     queue: &dyn Queue,
@@ -143,14 +140,14 @@ pub(crate) fn upload(
     offset: usize,
     means: Means<'_>,
 ) -> Result<()> {
-    // SAFETY: as long as the slice is.
+    // SAFETY: the slice has `from.len()` bytes.
     unsafe { upload_from(from.as_ptr(), from.len(), Stretch(queue, to, offset), means) }
 }
 
-/// The same of bytes that need not stand still: no reference to them is made.
+/// Copies bytes to device memory. They may change meanwhile, so no reference to them is created.
 ///
 /// # Safety
-/// So many bytes are mapped there.
+/// `bytes` bytes are mapped at `from`.
 unsafe fn upload_from(
     from: *const u8,
     bytes: usize,
@@ -161,7 +158,7 @@ unsafe fn upload_from(
     for (at, len) in ranges(bytes) {
         let chunk = chunks.next()?;
         let into = &mut chunk.bytes_mut()[..len];
-        // SAFETY: inside of both; a chunk is memory of its own.
+        // SAFETY: inside of both; the chunk is a separate allocation.
         unsafe { from.add(at).copy_to_nonoverlapping(into.as_mut_ptr(), len) };
         chunk.write(queue, to, offset + at, len)?;
         queue.flush()?;
@@ -169,7 +166,7 @@ unsafe fn upload_from(
     chunks.finish()
 }
 
-/// Copies device memory to a slice. The driver never sees the slice.
+/// Copies device memory to a slice. The driver never accesses the slice.
 pub(crate) fn download(
     queue: &dyn Queue,
     from: &dyn Memory,
@@ -177,14 +174,14 @@ pub(crate) fn download(
     to: &mut [u8],
     means: Means<'_>,
 ) -> Result<()> {
-    // SAFETY: as long as the slice is.
+    // SAFETY: the slice has `to.len()` bytes.
     unsafe { download_to(Stretch(queue, from, offset), to.as_mut_ptr(), to.len(), means) }
 }
 
-/// The same to bytes that others may be looking at: no reference to them is made.
+/// Copies device memory to bytes that others may be reading, so no reference to them is created.
 ///
 /// # Safety
-/// So many bytes are mapped there.
+/// `bytes` bytes are mapped at `to`.
 unsafe fn download_to(
     Stretch(queue, from, offset): Stretch<'_>,
     to: *mut u8,
@@ -196,7 +193,7 @@ unsafe fn download_to(
         let chunk = &mut chunks.slots[slot];
         chunk.wait(timeout)?;
         let read = &chunk.bytes_mut()[..len];
-        // SAFETY: inside of both; a chunk is memory of its own.
+        // SAFETY: inside of both; the chunk is a separate allocation.
         unsafe { to.add(at).copy_from_nonoverlapping(read.as_ptr(), len) };
         Ok::<_, onebuf_hal::Error>(())
     };
@@ -219,7 +216,7 @@ pub(crate) fn ranges(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..bytes).step_by(CHUNK_BYTES).map(move |at| (at, CHUNK_BYTES.min(bytes - at)))
 }
 
-/// A few chunks, used in turn.
+/// A few chunks, used in rotation.
 struct Chunks<'a> {
     slots: Vec<Chunk>,
     turn: usize,
@@ -227,14 +224,14 @@ struct Chunks<'a> {
 }
 
 impl<'a> Chunks<'a> {
-    /// No more of them than the copy has parts.
+    /// Takes at most `most` chunks, and no more than the copy has parts.
     fn new(bytes: usize, most: usize, means: Means<'a>) -> Self {
         let (size, parts) = (bytes.min(CHUNK_BYTES), bytes.div_ceil(CHUNK_BYTES).max(1));
         let chunk = |_| Chunk::new(means.staging_pool.chunk(means.device, &*means.queue, size));
         Self { slots: (0..parts.min(most)).map(chunk).collect(), turn: 0, means }
     }
 
-    /// The chunk whose turn it is, its last transfer done.
+    /// Returns the next chunk in rotation, after its last transfer has completed.
     fn advance(&mut self) -> Result<usize> {
         let index = self.turn;
         self.turn = (index + 1) % self.slots.len();
@@ -263,7 +260,7 @@ impl Drop for Chunks<'_> {
     }
 }
 
-/// Host memory that a driver may be using. Leaked when dropped while that is so.
+/// Host memory that a driver may be using. `Chunks` leaks it if the transfer does not end.
 struct Chunk {
     memory: staging_pool::StagingChunk,
     busy: Option<Arc<dyn Event>>,
@@ -287,7 +284,7 @@ impl Chunk {
     ) -> Result<()> {
         debug_assert!(self.busy.is_none());
         let into = self.bytes_mut()[..len].as_mut_ptr();
-        // SAFETY: the chunk is touched again only after its event completed, and is leaked otherwise.
+        // SAFETY: the chunk is accessed again only after its event has completed, and is leaked otherwise.
         self.busy = Some(unsafe { queue.read(from, offset, into, len)? });
         Ok(())
     }
@@ -306,7 +303,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// An error does not say that the driver has let go of the memory: only success does.
+    /// Waits for the transfer. Only success shows that the driver no longer uses the memory; an error does not.
     fn wait(&mut self, timeout: Duration) -> Result<()> {
         if let Some(event) = &self.busy {
             event.wait(timeout)?;
@@ -315,13 +312,13 @@ impl Chunk {
         Ok(())
     }
 
-    /// The memory, for another copy. An error path may have left a transfer under way; it is given a moment,
-    /// and then the memory is leaked.
+    /// Takes the memory for another copy. After an error a transfer may still be running; if it does not end within a second, the
+    /// memory is leaked.
     fn take_memory(&mut self) -> Option<staging_pool::StagingChunk> {
         let memory = mem::replace(&mut self.memory, staging_pool::StagingChunk::Plain(Vec::new()));
         match self.wait(Duration::from_secs(1)) {
             Ok(()) => Some(memory),
-            // Failed is over, too.
+            // A failed transfer is over, too.
             Err(_) if self.busy.as_ref().is_some_and(|event| event.is_over()) => Some(memory),
             Err(_) => {
                 mem::forget(memory);

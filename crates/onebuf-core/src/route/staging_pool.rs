@@ -1,8 +1,7 @@
-//! Host memory for copies, of the kind that a device copies fastest to and from.
+//! Host memory for copies, of the kind that a device transfers fastest.
 //!
 //! # Safety
-//! A chunk of the driver's is memory that stays mapped, at one address, as long as the chunk lives, and that
-//! nobody else has.
+//! A pinned chunk is driver memory that stays mapped at one address while the chunk lives, and that has no other user.
 
 #![allow(unsafe_code)]
 
@@ -12,26 +11,25 @@ use onebuf_hal::{
 };
 use std::{ptr::NonNull, time::Duration};
 
-/// Bytes of one chunk: large enough that per-call costs vanish, small enough to overlap.
+/// The size of a chunk: large enough that the cost of a call is negligible, small enough to overlap transfers.
 pub(crate) const CHUNK_BYTES: usize = 4 << 20;
 
-/// Copies smaller than this are not worth a chunk that is kept.
+/// Smaller copies do not use a pooled chunk.
 const WORTH_BYTES: usize = 256 << 10;
 
-/// How many chunks a device keeps for the next copy.
+/// The number of chunks that a device keeps.
 const KEPT: usize = 4;
 
-/// How long making a chunk may take.
+/// The timeout for mapping a new chunk.
 const MAP_WAIT: Duration = Duration::from_secs(10);
 
-/// A device's chunks between two copies: memory that was used before needs no pages.
+/// A device's idle chunks. Reused memory has its pages already.
 #[derive(Debug, Default)]
 pub(crate) struct StagingPool(Mutex<Vec<StagingChunk>>);
 
 impl StagingPool {
-    /// A chunk of at least so many bytes, [`CHUNK_BYTES`] at most. A chip with memory of its own copies
-    /// several times faster to memory that its driver allocated; a driver that gives none makes the copy
-    /// slower, not impossible.
+    /// Returns a chunk of at least `bytes` bytes, which are at most [`CHUNK_BYTES`]. A chip with its own memory copies several
+    /// times faster to and from memory that its driver allocated. If the driver cannot allocate it, ordinary memory is used.
     pub fn chunk(&self, device: &dyn Device, queue: &dyn Queue, bytes: usize) -> StagingChunk {
         if bytes < WORTH_BYTES {
             return StagingChunk::Plain(vec![0; bytes]);
@@ -52,7 +50,7 @@ impl StagingPool {
         }
     }
 
-    /// Frees what is kept.
+    /// Frees the idle chunks.
     pub fn clear(&self) {
         let kept = std::mem::take(&mut *lock(&self.0));
         drop(kept);
@@ -67,12 +65,12 @@ impl StagingPool {
     }
 }
 
-/// Host memory that is one copy's alone.
+/// Host memory for one copy at a time.
 #[derive(Debug)]
 pub(crate) enum StagingChunk {
     /// Ordinary memory.
     Plain(Vec<u8>),
-    /// Memory that a device's driver allocated, and can copy to and from without a detour.
+    /// Memory that the device's driver allocated, and can transfer directly.
     Pinned(Pinned),
 }
 
@@ -80,7 +78,7 @@ impl StagingChunk {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             StagingChunk::Plain(bytes) => bytes,
-            // SAFETY: as long as it was made, mapped, and ours alone; see the head of this file.
+            // SAFETY: the memory has `CHUNK_BYTES` bytes, stays mapped, and has no other user; see the head of this file.
             StagingChunk::Pinned(pinned) => unsafe {
                 std::slice::from_raw_parts_mut(pinned.pointer.as_ptr(), CHUNK_BYTES)
             },
@@ -95,7 +93,7 @@ pub(crate) struct Pinned {
     _memory: Arc<dyn Memory>,
 }
 
-// SAFETY: the pointer is to memory that this struct keeps, and that nobody else uses.
+// SAFETY: the pointer is to memory that this struct owns and that has no other user.
 unsafe impl Send for Pinned {}
 
 impl Pinned {
@@ -113,10 +111,13 @@ impl Pinned {
         let limit = device.post().map_or(MAP_WAIT, |post| post.limit().min(MAP_WAIT));
         queue.mark()?.wait(limit)?;
         let pointer = memory.host_pointer().ok_or_else(|| {
-            onebuf_hal::Error::unsupported("a chunk of the driver's", "memory that it maps")
+            onebuf_hal::Error::unsupported(
+                "a pinned staging chunk",
+                "driver memory that the host can map",
+            )
         })?;
-        // Every byte has been written before it is read as a slice of bytes.
-        // SAFETY: mapped for writing, as long as said, and nobody else's.
+        // Initializes every byte before it is read as a slice.
+        // SAFETY: mapped for writing, `CHUNK_BYTES` long, and without another user.
         unsafe { pointer.write_bytes(0, CHUNK_BYTES) };
         Ok(Self { pointer, _memory: memory })
     }

@@ -1,5 +1,5 @@
-//! Memory that another API allocated, by its address: whose word is needed, what is refused, and what is kept. The stub's second
-//! device plays the other API: its memory is ROCr's as well.
+//! Memory that another API allocated, imported by address: which source must confirm it, what is refused, and how long
+//! its owner is kept. The stub's second device acts as the other API, whose memory ROCr knows too.
 
 use super::*;
 use onebuf_hal::{AddressFrom, AddressRange, AddressSpace, FdKind, RawHandle};
@@ -60,7 +60,7 @@ fn what_a_kernel_said_is_held_against_rocr() {
         );
         let pinned = rig.memory(MemoryKind::MappedDevice, 64).unwrap();
         rig.refuses(range(&pinned, AddressFrom::Kernel), "its owner is agent");
-        // What its allocator calls an address is one.
+        // An address from the allocator needs no confirmation.
         rig.at_address(range(&theirs, AddressFrom::Allocator)).unwrap();
     });
 }
@@ -73,7 +73,7 @@ fn without_rocr_nobody_confirms() {
         match rig.flavor {
             Flavor::Cuda => rig.refuses(raw, "it shares no addresses"),
             Flavor::Hip => {
-                rig.refuses(raw, "ROCr cannot be asked whether it is one");
+                rig.refuses(raw, "ROCr cannot confirm the address");
                 rig.at_address(range(&own, AddressFrom::Allocator)).unwrap();
             }
         }
@@ -82,7 +82,7 @@ fn without_rocr_nobody_confirms() {
     });
 }
 
-/// Kernels use it, and no other call does: the stub would take it for HIP's own here, so that it is the backend that refuses.
+/// Only kernels may use it. The stub would accept it in API calls, so the refusal is the backend's.
 #[test]
 fn it_is_for_kernels_only() {
     over_rocr(|rig| {
@@ -93,7 +93,7 @@ fn it_is_for_kernels_only() {
         let add = rig.kernel("add", 2).unwrap();
         let grid = Grid { dims: 1, global: [1024, 1, 1], local: None, offset: [0; 3] };
         let args = [Arg::Memory(&*seen, Access::ReadWrite, 4096), Arg::Bytes(&[5, 0, 0, 0])];
-        // SAFETY: the stub's kernel adds to as many words as there are work-items.
+        // SAFETY: the stub's kernel adds to one word for each work-item.
         unsafe { queue.launch(&*add, &grid, &args, &[], false) }.unwrap();
         rig.probe.reset();
         let mut word = [0u8; 4];
@@ -122,7 +122,7 @@ fn it_is_for_kernels_only() {
     });
 }
 
-/// Its owner stays until HIP's work is over; and nothing of it is freed here.
+/// The owner is kept until HIP's work is over, and nothing is freed here.
 #[test]
 fn its_owner_is_kept_until_the_work_is_over() {
     over_rocr(|rig| {
@@ -132,7 +132,7 @@ fn its_owner_is_kept_until_the_work_is_over() {
         let seen = rig.at_address(kept).unwrap();
         let (queue, nap) = (rig.queue(), rig.kernel("nap", 1).unwrap());
         let grid = Grid { dims: 1, global: [1, 1, 1], local: None, offset: [0; 3] };
-        // SAFETY: the kernel touches nothing.
+        // SAFETY: the kernel accesses no memory.
         unsafe { queue.launch(&*nap, &grid, &[Arg::Bytes(&[100, 0, 0, 0])], &[], false) }.unwrap();
         queue.note_use(&*seen).unwrap();
         drop(seen);

@@ -1,8 +1,8 @@
-//! Every driver call of a scenario fails once: an error or no effect, no panic, nothing left behind.
+//! Each driver call of a scenario fails once: an error or no effect, no panic, no leak.
 
 use super::*;
 
-/// A part of what there is, up to the first error.
+/// A sequence of calls that stops at the first error.
 type Scenario = fn(&Rig) -> Result<()>;
 
 fn transfers(rig: &Rig) -> Result<()> {
@@ -13,7 +13,7 @@ fn transfers(rig: &Rig) -> Result<()> {
         queue.fill(&*memory, 0, 3072, &[1, 2, 3])?;
         queue.copy(&*memory, 0, &*memory, 4096, 4096)?;
         let (mut back, from) = (vec![0; 4096], numbers(4096));
-        // SAFETY: both outlive the waits, which are short where they fail.
+        // SAFETY: both outlive the waits; a failed wait is repeated.
         let (wrote, read) = unsafe {
             let wrote = queue.write(&*memory, 0, from.as_ptr(), 4096)?;
             let settled = wrote.wait(SECONDS).or_else(|_| wrote.wait(SECONDS));
@@ -61,13 +61,13 @@ fn launches(rig: &Rig) -> Result<()> {
     event.profile().map(drop)
 }
 
-/// What is dropped while work runs is put aside, and freed by those who come after.
+/// Objects dropped while work runs are freed later, by other calls.
 fn frees(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
     let nap = rig.device.build(&rig.source(PROGRAM))?.kernel("nap", 1)?;
     let memory = rig.device.allocate(&spec(MemoryKind::Device, 4096), None)?;
     let pages = rig.device.import(&Export::Host(pages(4096)), Access::ReadWrite)?;
-    // SAFETY: it touches nothing.
+    // SAFETY: the kernel accesses no memory.
     unsafe { queue.launch(&*nap, &line(1), &[Arg::Bytes(&[2, 0, 0, 0])], &[], false) }?;
     queue.fill(&*memory, 0, 4096, &[0])?;
     queue.fill(&*pages, 0, 4096, &[1, 2, 3, 4, 5, 6, 7, 8])?;
@@ -85,19 +85,19 @@ fn each_call_fails_once() {
     }
 }
 
-/// Says which calls were made to fail.
+/// Returns the calls that were made to fail.
 pub(super) fn sweep(flavor: Flavor, scenario: impl Fn(&Rig) -> Result<()>) -> Vec<&'static str> {
     sweep_of(|probe| found(flavor, probe), scenario)
 }
 
-/// The same over devices that are found otherwise.
+/// Runs the sweep over devices from another discovery function.
 pub(super) fn sweep_of(
     found: impl Fn(&Arc<Probe>) -> Option<Rig>,
     scenario: impl Fn(&Rig) -> Result<()>,
 ) -> Vec<&'static str> {
     let mut seen = std::collections::BTreeMap::new();
     let mut past_the_end = 0;
-    // Whether a wait has to poll varies, so the end is where several runs had no call left to fail.
+    // The number of polls in a wait varies, so the sweep ends after several runs without a failing call.
     for n in 1.. {
         let probe = Probe::new();
         let Some(rig) = found(&probe) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Buffers of OpenGL's, which a test plays: on its own thread, with every call in its order, and each failing.
+//! OpenGL buffers, simulated by the test on its own thread: every call in order, and each call failing.
 
 use super::{
     faults::sweep,
@@ -13,17 +13,17 @@ use std::{
 
 const BYTES: usize = 5000;
 
-/// A buffer of OpenGL's: a name, and bytes of which only calls with a current context know.
+/// A simulated OpenGL buffer: its name and its bytes.
 #[derive(Debug)]
 struct Played {
     name: u32,
     bytes: Mutex<Vec<u8>>,
-    /// Whether a context is current where calls are run.
+    /// Whether a context is current on the thread that runs the calls.
     current: AtomicBool,
 }
 
 fn stub_gl_buffer(name: u32, memory: *mut c_void, bytes: usize) {
-    // SAFETY: the stub's own type; the memory stays until it is told otherwise.
+    // SAFETY: the function's type in the stub; the memory stays allocated until the test unregisters it.
     unsafe {
         let tell: unsafe extern "C" fn(u32, *mut c_void, usize) =
             std::mem::transmute(of_stub(c"onebuf_stub_gl_buffer"));
@@ -32,7 +32,7 @@ fn stub_gl_buffer(name: u32, memory: *mut c_void, bytes: usize) {
 }
 
 fn stub_gl(what: &std::ffi::CStr, is: bool) {
-    // SAFETY: the stub's own type.
+    // SAFETY: the function's type in the stub.
     unsafe {
         let tell: unsafe extern "C" fn(c_int) = std::mem::transmute(of_stub(what));
         tell(is.into());
@@ -54,14 +54,14 @@ impl Played {
         Export::Object(ObjectRange { api, name, bytes, context: Default::default(), home })
     }
 
-    /// What OpenGL sees.
+    /// The bytes that OpenGL sees.
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
         self.bytes.lock().unwrap()
     }
 }
 
 impl ObjectHome for Played {
-    /// On another thread, as OpenGL's own.
+    /// Runs the call on another thread, like OpenGL's.
     fn run(&self, call: &mut (dyn FnMut() -> Result<()> + Send)) -> Result<()> {
         let current = self.current.load(Ordering::Relaxed);
         thread::scope(|scope| {
@@ -80,7 +80,7 @@ impl Drop for Played {
     }
 }
 
-/// The calls about resources, without what they begin with.
+/// The names of the recorded resource calls, without their prefix.
 fn calls(rig: &Rig) -> Vec<String> {
     let prefix = rig.call("Graphics");
     let lines = recorded();
@@ -115,7 +115,7 @@ fn a_buffer_is_mapped_while_it_is_ours() {
         assert_eq!(get(&*queue, &*memory, 0, BYTES), numbers(BYTES));
         queue.fill(&*memory, 4, 2000, &[7]).unwrap();
         assert_eq!(*played.bytes(), numbers(BYTES), "nothing comes back before its turn");
-        // Others read, and kernels here still do.
+        // The other API may read, and kernels of this one still can.
         assert_eq!(queue.reside(&*memory, AccessState::SharedRead), Ok(true));
         assert_eq!(calls(rig), ["UnmapResources", "MapResources", pointer(rig)]);
         let model = [&numbers(BYTES)[..4], &[7; 2000], &numbers(BYTES)[2004..]].concat();
@@ -123,7 +123,7 @@ fn a_buffer_is_mapped_while_it_is_ours() {
         assert_eq!(get(&*queue, &*memory, 0, BYTES), model);
         assert_eq!(queue.reside(&*memory, AccessState::Acquired), Ok(false));
 
-        // A region is of the same access state, and work is over before OpenGL sees it.
+        // A region shares the access state, and OpenGL sees it only after the queue's work.
         let part = memory.region(1024, 512, Access::ReadWrite).unwrap();
         nap(rig, &*queue, 5);
         put(&*queue, &*part, 0, &[9; 512]);
@@ -136,7 +136,7 @@ fn a_buffer_is_mapped_while_it_is_ours() {
     });
 }
 
-/// Memory that goes while it is mapped is unmapped first, behind its work; what keeps the buffer goes last.
+/// Memory dropped while mapped is unmapped first, after its work; the buffer's owner is dropped last.
 #[test]
 fn it_is_given_back_behind_its_work() {
     each_shared(|rig| {
@@ -150,7 +150,7 @@ fn it_is_given_back_behind_its_work() {
         assert_eq!((Arc::strong_count(&played), calls(rig).len()), (2, 0), "work still uses it");
         hold.let_go();
         queue.mark().unwrap().wait(SECONDS).unwrap();
-        // Whoever comes by frees what waited.
+        // Any later call frees what was deferred.
         drop((hold, rig.memory(MemoryKind::Device, 64).unwrap()));
         assert_eq!(calls(rig), ["UnmapResources", "UnregisterResource"]);
         assert_eq!(Arc::strong_count(&played), 1);
@@ -179,7 +179,7 @@ fn what_cannot_be_shared_says_why() {
         assert_eq!(live(), 0);
         played.current.store(true, Ordering::Relaxed);
 
-        // One that moves is not handed over; where it was, it is OpenGL's, as before.
+        // A buffer whose address changes is not mapped, and stays with OpenGL.
         let memory = import(&played.export()).unwrap();
         stub_gl(c"onebuf_stub_gl_move", true);
         queue.reside(&*memory, AccessState::Acquired).unwrap();
@@ -195,7 +195,7 @@ fn what_cannot_be_shared_says_why() {
     });
 }
 
-/// A turn there and back, up to the first error.
+/// One hand-over there and back, up to the first error.
 fn turns(rig: &Rig) -> Result<()> {
     let played = Played::new(&numbers(BYTES));
     let memory = rig.device.import(&played.export(), Access::ReadWrite)?;

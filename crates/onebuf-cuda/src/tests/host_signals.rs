@@ -1,11 +1,11 @@
-//! What streams wait for beside events, and callbacks: in order, out of order, failed, and of a context that died.
+//! Host signals, wait-value words and callbacks: in order, out of order, failed, and in a dead context.
 
 use super::*;
 use std::sync::mpsc::{Receiver, channel};
 
 const BYTES: usize = 4096;
 
-/// An event's callback, as something to wait for.
+/// Turns an event's callback into a channel.
 fn outcome(event: &dyn hal::Event) -> Receiver<Result<()>> {
     let (tell, told) = channel();
     let asked = event.on_complete(Box::new(move |outcome| tell.send(outcome).unwrap()));
@@ -65,17 +65,20 @@ fn what_waited_for_a_failure_says_so() {
             before.wait(SECONDS).unwrap();
             for event in [&behind, &further] {
                 let failed = event.wait(SECONDS).unwrap_err();
-                assert!(failed.to_string().contains("what it waited for has failed"), "{failed}");
+                assert!(
+                    failed.to_string().contains("the work it waited for has failed"),
+                    "{failed}"
+                );
                 assert!(event.is_over(), "over, well or not");
             }
             assert!(told.recv_timeout(SECONDS).unwrap().is_err());
-            // It was told: the queue goes on.
+            // The failure has been reported, so the queue continues.
             queue.mark().unwrap().wait(SECONDS).unwrap();
         }
     });
 }
 
-/// Who was behind the host signal is told all the same.
+/// Users behind the host signal still get its failure.
 #[test]
 fn a_watcher_takes_no_news_of_host_signals() {
     each(|rig| {
@@ -110,14 +113,14 @@ fn little_memory_is_not_read_before_its_turn() {
         let memory = rig.memory(MemoryKind::Device, BYTES).unwrap();
         let (host_signal, mut bytes) = (queue.host_signal().unwrap(), vec![1u8; BYTES]);
         let at = bytes.as_mut_ptr() as usize;
-        // What another API writes there while the host signal is shut.
+        // Another API writes here while the host signal is unsignalled.
         let opener = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
-            // SAFETY: nobody else touches it before the host signal is open.
+            // SAFETY: no other code uses it before the host signal is signalled.
             unsafe { (at as *mut u8).write_bytes(7, BYTES) };
             host_signal.open(Ok(()));
         });
-        // SAFETY: `bytes` outlives the wait; they are written by nobody once it is its turn.
+        // SAFETY: `bytes` outlives the wait, and nothing writes it after the host signal.
         let written = unsafe { queue.write(&*memory, 0, at as *const u8, BYTES) }.unwrap();
         written.wait(SECONDS).unwrap();
         opener.join().unwrap();
@@ -132,11 +135,11 @@ fn callbacks_come_when_their_events_are_reached() {
         let (queue, other) = (rig.queue(), rig.queue());
         let host_signal = queue.host_signal().unwrap();
         let late = outcome(&*queue.mark().unwrap());
-        // One that is under way keeps no other.
+        // A pending callback does not delay another one.
         let soon = outcome(&*other.mark().unwrap());
         soon.recv_timeout(SECONDS).unwrap().unwrap();
         assert!(late.try_recv().is_err(), "its event was not reached");
-        // Work behind the event keeps the callback no more than work of other queues.
+        // Work after the event does not delay its callback, nor does work of other queues.
         let second = queue.host_signal().unwrap();
         host_signal.open(Ok(()));
         late.recv_timeout(SECONDS).unwrap().unwrap();
@@ -195,10 +198,10 @@ fn callbacks_of_a_dead_context_come_with_its_error() {
     nap(&rig, &*queue, 300);
     let told = outcome(&*queue.mark().unwrap());
     let boom = rig.kernel("boom", 0).unwrap();
-    // SAFETY: the stub's kernel only says that it failed.
+    // SAFETY: the stub's kernel only reports a failure.
     unsafe { rig.queue().launch(&*boom, &line(1), &[], &[], false) }.unwrap();
     let lost = told.recv_timeout(SECONDS).unwrap().unwrap_err();
     assert!(matches!(lost, Error::DeviceLost { .. }), "{lost}");
-    // In the stub work goes on, and must not meet the end of its stream.
+    // In the stub the work continues, and must end before its stream does.
     std::thread::sleep(Duration::from_millis(400));
 }

@@ -32,7 +32,7 @@ fn a_kernel_works_on_every_kind_of_memory() {
     });
 }
 
-/// What the driver is told of a launch: groups, group sizes, shared bytes.
+/// The launch as the driver receives it: groups, group sizes, shared bytes.
 fn shape(rig: &Rig, grid: &Grid, local: &[usize]) -> Result<[u32; 7]> {
     let queue = rig.queue();
     let kernel = rig.kernel("shape", 1 + local.len())?;
@@ -44,7 +44,7 @@ fn shape(rig: &Rig, grid: &Grid, local: &[usize]) -> Result<[u32; 7]> {
     Ok(words(&get(&*queue, &*memory, 0, 28)).try_into().unwrap())
 }
 
-/// As with chipStar, which answers so.
+/// chipStar returns this status.
 #[test]
 fn a_runtime_that_cannot_say_what_a_function_needs_launches_it() {
     each(|rig| {
@@ -76,7 +76,7 @@ fn grids_arrive_as_groups() {
         assert_eq!(told(&grid(3, [8, 4, 2], None), &[]), [1, 1, 1, 8, 4, 2, 0]);
         let many = grid(2, [1, 65536 * 512, 1], None);
         assert_eq!(told(&many, &[]), [1, 32768, 1, 1, 1024, 1, 0], "at most 65535 groups there");
-        // Each part is aligned; more than 48 KiB need the driver's leave, which the stub demands of CUDA.
+        // Each part is aligned; more than 48 KiB needs an opt-in, which the stub requires of CUDA.
         assert_eq!(told(&line(64), &[100, 16])[6], 112 + 16);
         assert_eq!(told(&line(64), &[90 << 10])[6], 90 << 10);
     });
@@ -109,13 +109,13 @@ fn arguments_must_fit() {
         let (queue, memory) = (rig.queue(), rig.memory(MemoryKind::Device, 4096).unwrap());
         let add = rig.kernel("add", 2).unwrap();
         let launch = |args: &[Arg<'_>]| {
-            // SAFETY: refused, all of them.
+            // SAFETY: all are refused.
             unsafe { queue.launch(&*add, &line(64), args, &[], false) }.unwrap_err().to_string()
         };
         let few = launch(&[memory_arg(&memory)]);
         assert!(few.contains("takes 2 arguments, 1 given"), "{few}");
         if rig.flavor == Flavor::Cuda {
-            // Only there does the driver tell how long its parameters are.
+            // Only CUDA's driver reports the parameters' sizes.
             let wide = launch(&[memory_arg(&memory), Arg::Bytes(&[0; 8])]);
             assert!(wide.contains("parameter 1 of kernel `add` has 4 bytes"), "{wide}");
             let local = launch(&[memory_arg(&memory), Arg::Local(4)]);
@@ -136,7 +136,7 @@ fn arguments_must_fit() {
 #[test]
 fn many_arguments_are_as_good_as_few() {
     each(|rig| {
-        // Group-local arguments are no parameters, so that any number of them fits the stub's kernel.
+        // Group-local arguments are not parameters, so any number of them fits the stub's kernel.
         let seen = shape(rig, &line(64), &[16; 40]).unwrap();
         assert_eq!(seen[6], 640);
     });
@@ -215,7 +215,7 @@ fn programs_that_are_not_any() {
         }
         says(&Source::default().with_binary(b"another GPU".to_vec()), "another kind of device");
         says(&Source::default().with_binary(Vec::new()), "no bytes");
-        says(&written(Language("OpenCL C"), "kernel"), "of which the source has OpenCL C");
+        says(&written(Language("OpenCL C"), "kernel"), "from a source that has OpenCL C");
         let error = build(rig, &rig.source("add")).unwrap().kernel("sub", 2).unwrap_err();
         assert!(
             error.to_string().contains("no kernel `sub`") && error.to_string().contains("extern")
@@ -229,7 +229,7 @@ fn an_old_compiler_makes_what_the_driver_can_finish() {
     let probe = Probe::new();
     let Some(rig) = found(Flavor::Cuda, &probe) else { return };
     let queue = rig.queue();
-    // The compiler refuses the device's own architecture (5), and is asked again without it.
+    // The compiler refuses the device's own architecture (5), and compiles again without it.
     for n in 1.. {
         probe.fail_nth(n, 5);
         let built = build(&rig, &rig.source("add"));

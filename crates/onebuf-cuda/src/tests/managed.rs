@@ -1,4 +1,4 @@
-//! Memory whose pages move: by leave, by calls, in order with the stream, and only what has to.
+//! Managed memory: opt-in, moved by calls, in order with the stream, and only the pages that must move.
 
 use super::{
     faults::sweep_of,
@@ -10,9 +10,9 @@ use std::ffi::{CStr, c_int};
 
 const PAGE: usize = 4096;
 
-/// One of the stub's knobs.
+/// Sets one of the stub's settings.
 fn tell(what: &CStr, value: c_int) {
-    // SAFETY: the stub's own type.
+    // SAFETY: the function's type in the stub.
     unsafe {
         let tell: unsafe extern "C" fn(c_int) = std::mem::transmute(of_stub(what));
         tell(value);
@@ -26,7 +26,7 @@ fn by_leave(flavor: Flavor, probe: &Arc<Probe>) -> Option<Rig> {
     found_with(flavor, probe, libraries)
 }
 
-/// As [`each`], with leave to have it.
+/// Like [`each`], with managed memory enabled.
 fn each_managed(test: impl Fn(&Rig)) {
     let _alone = alone();
     for flavor in [Flavor::Cuda, Flavor::Hip] {
@@ -39,7 +39,7 @@ fn each_managed(test: impl Fn(&Rig)) {
     }
 }
 
-/// The moves so far: where they begin, how many bytes, and to whom.
+/// The recorded moves: offset, bytes and destination.
 fn moves(rig: &Rig) -> Vec<(usize, usize, i32)> {
     let name = rig.flavor.pick(["cuMemPrefetchAsync_v2(", "hipMemPrefetchAsync("]);
     let lines = recorded();
@@ -52,19 +52,19 @@ fn moves(rig: &Rig) -> Vec<(usize, usize, i32)> {
     moves.map(parse).collect()
 }
 
-/// What the host sees, when the queue's work is over.
+/// The host's view, after the queue's work.
 fn seen(queue: &dyn hal::Queue, memory: &dyn hal::Memory) -> &'static mut [u8] {
     queue.mark().unwrap().wait(SECONDS).unwrap();
     let at = memory.host_pointer().unwrap();
-    // SAFETY: managed memory of that length, which the tests keep longer than the slice; the stub stops whoever touches pages that
-    // are not the host's.
+    // SAFETY: managed memory of that length, which the tests keep longer than the slice; the stub ends the process on
+    // access to pages that are not on the host.
     unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), memory.bytes()) }
 }
 
 fn add(rig: &Rig, queue: &dyn hal::Queue, memory: &dyn hal::Memory, words: usize) {
     let kernel = rig.kernel("add", 2).unwrap();
     let args = [Arg::Memory(memory, Access::ReadWrite, words * 4), Arg::Bytes(&[1, 0, 0, 0])];
-    // SAFETY: so many words.
+    // SAFETY: `words` words.
     unsafe { queue.launch(&*kernel, &line(words), &args, &[], false) }.unwrap();
 }
 
@@ -106,7 +106,7 @@ fn pages_go_where_they_are_wanted() {
         assert_eq!(at, memory.host_pointer().unwrap().addr().get(), "one address");
         assert!(at.is_multiple_of(PAGE));
 
-        // It begins on the device, and nothing is to be moved there.
+        // It begins on the device, so no page has to move there.
         assert_eq!(moves(rig), []);
         assert_eq!(memory.misplaced(0, bytes, to_device), 0);
         assert_eq!(memory.misplaced(0, bytes, to_host), bytes);
@@ -118,7 +118,7 @@ fn pages_go_where_they_are_wanted() {
         let host = seen(&*queue, &*memory);
         assert_eq!(words(&host[..bytes / 4 * 4]), model);
 
-        // A part goes with the rest of its pages, and what has gone does not go again.
+        // A part moves in whole pages, and pages that have moved do not move again.
         host[PAGE + 8] = 77;
         assert_eq!(memory.misplaced(PAGE + 8, 1, to_device), PAGE);
         queue.move_pages(&*memory, PAGE + 8, 1, to_device).unwrap();
@@ -141,7 +141,7 @@ fn pages_go_where_they_are_wanted() {
     });
 }
 
-/// Behind the work before, and before the work behind.
+/// A move runs after earlier work and before later work.
 #[test]
 fn a_move_is_in_order_with_its_stream() {
     each_managed(|rig| {
@@ -162,7 +162,7 @@ fn a_move_is_in_order_with_its_stream() {
     });
 }
 
-/// A page that two memories had would go where the other's turn is.
+/// A page shared by two memories would move with the other one too.
 #[test]
 fn its_pages_are_its_own() {
     each_managed(|rig| {
@@ -207,7 +207,7 @@ fn others_do_not_get_it() {
     });
 }
 
-/// There and back, up to the first error; what is known of the pages is true at every step, or the stub ends the process.
+/// A hand-over there and back, up to the first error. If the record of the pages is wrong, the stub ends the process.
 fn turns(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
     let memory = rig.device.allocate(&spec(MemoryKind::Managed, 2 * PAGE), None)?;
@@ -221,14 +221,14 @@ fn turns(rig: &Rig) -> Result<()> {
     }
     queue.fill(&*memory, 0, PAGE, &[4])?;
     let event = queue.mark()?;
-    // So that the wait does not poll, of which each would be made to fail.
+    // So that the wait does not poll: each poll would be a call to fail.
     thread::sleep(Duration::from_millis(2));
     event.wait(SECONDS).or_else(|_| event.wait(SECONDS))?;
     assert_eq!(seen_half(&*memory), [3; PAGE]);
     Ok(())
 }
 
-/// The second page, which is the host's.
+/// The second page, which is on the host.
 fn seen_half(memory: &dyn hal::Memory) -> &[u8] {
     let at = memory.host_pointer().unwrap();
     // SAFETY: the second of two pages, which was moved to the host.
@@ -253,7 +253,7 @@ fn each_call_fails_once_and_nothing_is_lost() {
     }
 }
 
-/// A question that fails is an answer: there is none.
+/// An attribute whose query fails counts as absent.
 #[test]
 fn an_attribute_that_cannot_be_asked_is_no() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! Memory in every form, copies, fills, regions, and what others see of it.
+//! Memory of every kind, copies, fills, regions, and exports.
 
 use super::*;
 use onebuf_hal::{AccessState, RawHandle};
@@ -71,7 +71,7 @@ fn host_pages_are_registered_once_and_given_up_once() {
         let import =
             |device: &Device| device.import(&Export::Host(range.clone()), Access::ReadWrite);
         let first = import(&rig.device).unwrap();
-        // The drivers refuse pages that are pinned: those of a second view are, also on another device.
+        // The drivers refuse to pin pages twice; a second view shares the pin, also on another device.
         let (second, elsewhere) = (import(&rig.device).unwrap(), import(&rig.other).unwrap());
         assert_eq!(rig.probe.live()["registration"], 1);
         let part = range.part(4096, 100).unwrap();
@@ -92,7 +92,7 @@ fn host_pages_are_registered_once_and_given_up_once() {
     });
 }
 
-/// Chance gives an address like these once in thousands of runs: there the driver has to be asked for more.
+/// Such an address occurs by chance once in thousands of runs; otherwise a larger allocation is needed.
 #[test]
 fn pinned_memory_is_aligned_whatever_the_driver_does() {
     each(|rig| {
@@ -102,7 +102,7 @@ fn pinned_memory_is_aligned_whatever_the_driver_does() {
         let memory = rig.device.allocate(&wish, Some(&numbers(4099))).unwrap();
         let Export::Host(range) = memory.export(&*queue).unwrap() else { panic!("not pages") };
         assert!(range.pointer.addr().get().is_multiple_of(align), "{:p}", range.pointer);
-        // SAFETY: pinned memory of that length, which nobody writes.
+        // SAFETY: pinned memory of that length, which nothing writes.
         let seen = unsafe { std::slice::from_raw_parts(range.pointer.as_ptr(), 4099) };
         assert_eq!(seen, numbers(4099), "the device wrote where the host looks");
         put(&*queue, &*memory, 4000, &[7; 99]);

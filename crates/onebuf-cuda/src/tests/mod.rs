@@ -1,4 +1,4 @@
-//! The backend over the stub library, as CUDA and as HIP: no GPU is needed, and every rule is checked.
+//! Tests of the backend with the stub library, as CUDA and as HIP, without a GPU.
 
 mod addresses;
 mod faults;
@@ -39,7 +39,7 @@ fn written(language: Language, text: impl Into<std::borrow::Cow<'static, str>>) 
 }
 
 const SECONDS: Duration = Duration::from_secs(20);
-/// What the stub takes for a program: the names of its kernels.
+/// A program for the stub: the names of its kernels.
 const PROGRAM: &str = "add onebuf_step shape nap hold boom";
 
 /// The stub's two devices.
@@ -54,14 +54,14 @@ fn found(flavor: Flavor, probe: &Arc<Probe>) -> Option<Rig> {
     found_over(flavor, probe, "none")
 }
 
-/// The same over that HSA.
+/// Opens the stub's devices with this HSA library.
 fn found_over(flavor: Flavor, probe: &Arc<Probe>, hsa: &str) -> Option<Rig> {
     let (library, hsa) = (stub(), Some(hsa));
     let libraries = Libraries { driver: library, compiler: library, hsa, managed: false };
     found_with(flavor, probe, libraries)
 }
 
-/// The same with these libraries.
+/// Opens the stub's devices with these libraries.
 fn found_with(flavor: Flavor, probe: &Arc<Probe>, libraries: Libraries<'_>) -> Option<Rig> {
     stub()?;
     let mut next = 0;
@@ -75,7 +75,7 @@ fn found_with(flavor: Flavor, probe: &Arc<Probe>, libraries: Libraries<'_>) -> O
     Some(Rig { flavor, probe: probe.clone(), device, other })
 }
 
-/// A test over both APIs; nothing may be left behind.
+/// Runs a test on both APIs, and checks that nothing leaks.
 fn each(test: impl Fn(&Rig)) {
     let _alone = alone();
     for flavor in [Flavor::Cuda, Flavor::Hip] {
@@ -87,7 +87,7 @@ fn each(test: impl Fn(&Rig)) {
     }
 }
 
-/// Nothing is left; the thread that looks after callbacks may be late.
+/// Checks that no object is left, and waits for the thread that delivers callbacks.
 fn settle(probe: &Probe) {
     let start = std::time::Instant::now();
     while !probe.live().is_empty() && start.elapsed() < SECONDS {
@@ -123,7 +123,7 @@ impl Rig {
     }
 }
 
-/// Pages that a test owns.
+/// Host pages that the test owns.
 fn pages(bytes: usize) -> HostRange {
     let memory = Arc::new(vec![0u64; bytes / 8 + 512]);
     let start = memory.as_ptr().cast::<u8>();
@@ -157,15 +157,15 @@ fn line(n: usize) -> Grid {
     Grid { dims: 1, global: [n, 1, 1], local: None, offset: [0; 3] }
 }
 
-/// Keeps a queue busy for so long.
+/// Keeps a queue busy for `ms` milliseconds.
 fn nap(rig: &Rig, queue: &dyn hal::Queue, ms: u32) {
     let kernel = rig.kernel("nap", 1).unwrap();
-    // SAFETY: it touches nothing.
+    // SAFETY: the kernel accesses no memory.
     unsafe { queue.launch(&*kernel, &line(1), &[Arg::Bytes(&ms.to_ne_bytes())], &[], false) }
         .unwrap();
 }
 
-/// Keeps a queue busy until it is let go.
+/// Keeps a queue busy until `let_go`.
 struct Hold(Arc<dyn hal::Memory>);
 
 impl Hold {

@@ -1,4 +1,4 @@
-//! Kernels that were compiled for another API: their images say how they take their arguments.
+//! Kernels compiled for another API, whose images describe their parameters.
 
 use super::*;
 use onebuf_hal::{
@@ -6,7 +6,7 @@ use onebuf_hal::{
     packing::{self, Hidden, Packing, Slot},
 };
 
-/// That of the stub's kernel, which tells what it was given.
+/// The packing of the stub's kernel that reports its arguments.
 fn packing() -> Packing {
     Packing {
         name: "told".into(),
@@ -48,7 +48,8 @@ fn local_memory_comes_by_offsets_and_launches_tell_of_themselves() {
     });
 }
 
-/// SPIR-V's: each local argument is as large as the launch's memory, so that is the largest, and no offsets are passed.
+/// SPIR-V's packing: each local argument has the size of the launch's memory, which is that of the largest argument; no
+/// offsets are passed.
 #[test]
 fn local_memory_may_be_each_arguments_own() {
     each(|rig| {
@@ -99,9 +100,9 @@ fn a_packing_must_speak_of_its_kernel() {
         assert!(error.contains("no kernel `told`"), "{error}");
         let short = Packing { hidden: vec![Hidden::Dims], ..packing() };
         if rig.flavor == Flavor::Cuda {
-            // Only there does the driver tell how long its parameters are.
+            // Only CUDA's driver reports the parameters' sizes.
             let error = kernel(rig, short, 3).unwrap_err().to_string();
-            assert!(error.contains("its packing speaks of"), "{error}");
+            assert!(error.contains("its packing describes"), "{error}");
         }
     });
 }

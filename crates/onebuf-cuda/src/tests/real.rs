@@ -1,4 +1,4 @@
-//! The same on whatever is really there: skipped, with the reason, without a GPU.
+//! Tests on real devices; skipped with the reason where there is no GPU.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const CUDA_TEXT: &str = "extern \"C\" __global__ void add(unsigned *p, unsigned 
     p[blockIdx.x * blockDim.x + threadIdx.x] += by;
 }";
 
-/// The same in PTX, for machines without a compiler.
+/// The same kernel in PTX, for machines without a compiler.
 const PTX_TEXT: &str = ".version 6.0
 .target sm_50
 .address_size 64

@@ -1,5 +1,4 @@
-//! Memory that others import, and others' memory: every call with its arguments, who owns which descriptor, and each call
-//! failing.
+//! Exported and imported memory: every call with its arguments, the owner of each descriptor, and each call failing.
 
 use super::{faults::sweep, *};
 use onebuf_hal::{AccessState, FdKind, FdRange, RawHandle, checks};
@@ -10,13 +9,13 @@ use std::{
 };
 
 const PAGE: usize = 2 << 20;
-/// What the stub calls the files that its memory lies in.
+/// The name of the files that hold the stub's memory.
 const FILE_NAME: &str = "onebuf-stub";
 
-/// A function that the stub has for tests.
+/// A function of the stub for tests.
 pub(super) fn of_stub(name: &CStr) -> *mut c_void {
     let library = std::ffi::CString::new(stub().unwrap()).unwrap();
-    // SAFETY: both are strings; the library is loaded, and stays so.
+    // SAFETY: both are strings; the library is loaded and stays loaded.
     let found = unsafe {
         let library = libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
         libc::dlsym(library, name.as_ptr())
@@ -25,9 +24,9 @@ pub(super) fn of_stub(name: &CStr) -> *mut c_void {
     found
 }
 
-/// The calls that the stub has seen since the last time: name, arguments, status.
+/// The calls that the stub has recorded since the last time: name, arguments, status.
 pub(super) fn recorded() -> Vec<String> {
-    // SAFETY: the stub's own types.
+    // SAFETY: the functions' types in the stub.
     unsafe {
         let record: unsafe extern "C" fn(*mut c_char, usize) -> usize =
             std::mem::transmute(of_stub(c"onebuf_stub_record"));
@@ -40,9 +39,9 @@ pub(super) fn recorded() -> Vec<String> {
     }
 }
 
-/// How much of such memory the stub still knows of.
+/// The number of such objects that are alive in the stub.
 pub(super) fn live() -> c_int {
-    // SAFETY: the stub's own type.
+    // SAFETY: the function's type in the stub.
     unsafe {
         let live: unsafe extern "C" fn() -> c_int =
             std::mem::transmute(of_stub(c"onebuf_stub_live"));
@@ -50,12 +49,12 @@ pub(super) fn live() -> c_int {
     }
 }
 
-/// How many descriptors of the stub's memory there are in this process.
+/// The number of open descriptors of the stub's memory in this process.
 fn open() -> usize {
     checks::descriptors(FILE_NAME)
 }
 
-/// As [`each`], and no descriptor is left either.
+/// Like [`each`], and checks that no descriptor leaks.
 pub(super) fn each_shared(test: impl Fn(&Rig)) {
     each(|rig| {
         recorded();
@@ -64,7 +63,7 @@ pub(super) fn each_shared(test: impl Fn(&Rig)) {
     });
 }
 
-/// What is in a call's arguments by that name.
+/// The value of a named argument in a recorded call.
 pub(super) fn argument<'l>(line: &'l str, name: &str) -> &'l str {
     let at = line.find(&format!("{name}=")).unwrap_or_else(|| panic!("no {name} in {line}"));
     line[at + name.len() + 1..].split([',', ')']).next().unwrap()
@@ -79,7 +78,7 @@ impl Rig {
         self.flavor.pick([FdKind::OpaqueFd, FdKind::DmaBuf])
     }
 
-    /// A name of CUDA's as this API has it.
+    /// The name of a CUDA call in this API.
     pub(super) fn call(&self, name: &str) -> String {
         format!("{}{name}", self.flavor.pick(["cu", "hip"]))
     }
@@ -96,7 +95,7 @@ fn address(memory: &dyn hal::Memory) -> String {
     format!("{at:#x}")
 }
 
-/// Whole pages, mapped at an address of their own, for the device that made them; and back in the opposite order.
+/// Allocates whole pages and maps them for the device; frees them in the opposite order.
 #[test]
 fn pages_are_made_mapped_and_given_back() {
     each_shared(|rig| {
@@ -169,7 +168,7 @@ fn it_is_memory_like_any_other() {
         put(&*queue, &*part, 0, &[8; 512]);
         assert_eq!(get(&*queue, &*memory, 1020, 8), [5, 0, 0, 0, 8, 8, 8, 8]);
         let remark = memory.remark().unwrap();
-        assert!(remark.contains("passed on by descriptors"), "{remark}");
+        assert!(remark.contains("shared by descriptors"), "{remark}");
         drop((part, memory));
     });
 }
@@ -201,7 +200,7 @@ fn an_export_is_a_descriptor_of_the_memory_itself() {
         file.write_all_at(&[1; 100], 4000).unwrap();
         assert_eq!(get(&*queue, &*memory, 4000, 100), [1; 100]);
 
-        // Each export is a descriptor of its own, and outlives the memory that it was taken of.
+        // Each export is a separate descriptor, and outlives the memory it was exported from.
         let again = memory.export_fd(rig.kind()).unwrap();
         assert_ne!(again.fd.as_raw_fd(), range.fd.as_raw_fd());
         drop((memory, range));
@@ -250,8 +249,8 @@ fn others_memory_is_imported_and_given_back() {
         let (first, second) =
             (rig.call("ImportExternalMemory"), rig.call("ExternalMemoryGetMappedBuffer"));
         assert_eq!(names(&calls), [&*first, &*second]);
-        // The driver gets a duplicate, of which nothing is left: CUDA has closed it, or HIP has not and we have. What the
-        // stub itself keeps is one of its own.
+        // The driver gets a duplicate, which is closed by now: by CUDA, or by onebuf for HIP. The stub keeps another
+        // one.
         assert_ne!(argument(&calls[0], "fd"), range.fd.as_raw_fd().to_string());
         assert_eq!((argument(&calls[0], "kind"), argument(&calls[0], "flags")), ("1", "0"));
         assert_eq!(
@@ -272,7 +271,7 @@ fn others_memory_is_imported_and_given_back() {
         let further = import.export_fd(rig.kind()).unwrap_err();
         assert!(matches!(further, Error::Unsupported { .. }), "{further}");
 
-        // The exporter goes first: the memory stays.
+        // The exporter is dropped first: the memory stays.
         drop((memory, range));
         assert_eq!(get(&*there, &*import, 1024, 512), [6; 512]);
         drop(part);
@@ -338,9 +337,9 @@ fn what_is_no_such_memory_is_refused_and_stays_the_callers() {
     });
 }
 
-/// The next calls of that name answer so.
+/// Makes the next calls of this name fail with this status.
 pub(super) fn fail(call: &CStr, status: c_int, times: c_int) {
-    // SAFETY: the stub's own type.
+    // SAFETY: the function's type in the stub.
     unsafe {
         let fail: unsafe extern "C" fn(*const c_char, c_int, c_int) =
             std::mem::transmute(of_stub(c"onebuf_stub_fail"));
@@ -348,7 +347,7 @@ pub(super) fn fail(call: &CStr, status: c_int, times: c_int) {
     }
 }
 
-/// A driver that does not take CUDA's own memory for somebody else's takes it for its own.
+/// A driver that refuses CUDA's own memory as external memory imports it as its own.
 #[test]
 fn what_is_not_imported_as_others_is_imported_as_its_own() {
     each_shared(|rig| {
@@ -383,7 +382,7 @@ fn what_is_not_imported_as_others_is_imported_as_its_own() {
             drop(import);
             assert_eq!((live(), open()), before);
         }
-        // Both ways are refused: the first one's words, and nothing left of either.
+        // Both ways are refused: the first error is returned, and nothing leaks.
         if rig.flavor == Flavor::Cuda {
             for own in [c"cuMemImportFromShareableHandle", c"cuMemMap", c"cuMemSetAccess"] {
                 fail(c"cuImportExternalMemory", 801, 1);
@@ -398,7 +397,7 @@ fn what_is_not_imported_as_others_is_imported_as_its_own() {
     });
 }
 
-/// The stub ends the process where memory is unmapped or freed under work.
+/// The stub ends the process if memory in use is unmapped or freed.
 #[test]
 fn it_is_kept_while_work_uses_it() {
     each_shared(|rig| {
@@ -415,7 +414,7 @@ fn it_is_kept_while_work_uses_it() {
         there.mark().unwrap().wait(SECONDS).unwrap();
         assert_eq!(get(&*there, &*import, 2040, 2056), [vec![2; 8], vec![1; 2048]].concat());
         drop((import, hold));
-        // Whoever comes by frees what waited.
+        // Any later call frees what was deferred.
         drop(rig.memory(MemoryKind::Device, 64).unwrap());
         drop(rig.other.allocate(&spec(MemoryKind::Device, 64), None).unwrap());
     });
@@ -443,7 +442,7 @@ fn pages_that_wait_to_be_freed_are_not_lacking() {
     });
 }
 
-/// Memory is made, exported and imported, up to the first error. Nothing is waited for, so each call is one that can be chosen.
+/// Allocates, exports and imports memory, up to the first error. Waits for nothing, so the number of calls is constant.
 fn shares(rig: &Rig) -> Result<()> {
     let memory = rig.device.allocate(&spec(MemoryKind::Exportable, 5000), None)?;
     let range = memory.export_fd(rig.kind())?;
@@ -454,7 +453,7 @@ fn shares(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// The same with work on both sides, which is still at it when the memory is dropped.
+/// Shares memory with work on both sides, which still runs when the memory is dropped.
 fn shares_work(rig: &Rig) -> Result<()> {
     let memory_kind = spec(MemoryKind::Exportable, 5000);
     let memory = rig.device.allocate(&memory_kind, Some(&numbers(5000)))?;

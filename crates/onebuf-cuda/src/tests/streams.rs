@@ -1,4 +1,4 @@
-//! Queues and events: order, waits that end, times, what is kept while work runs, threads.
+//! Queues and events: order, timeouts, profiling, objects kept while work runs, threads.
 
 use super::*;
 use onebuf_hal::QueueOrder;
@@ -30,7 +30,7 @@ fn one_queue_waits_for_another() {
         first.fill(&*memory, 0, 4096, &[7]).unwrap();
         second.wait_for(&[first.mark().unwrap()]).unwrap();
         assert_eq!(get(&*second, &*memory, 0, 4096), [7; 4096]);
-        // A queue of another device, too; but not one of another library.
+        // A queue of another device can wait too, but not one of another library.
         let there = rig.other.queue(QueueSpec::default()).unwrap();
         nap(rig, &*first, 20);
         first.fill(&*memory, 0, 4096, &[8]).unwrap();
@@ -59,7 +59,7 @@ fn a_profiled_queue_knows_when_its_work_ran() {
         let memory = rig.memory(MemoryKind::Device, 4096).unwrap();
         let nap = rig.kernel("nap", 1).unwrap();
         let ms = 5u32.to_ne_bytes();
-        // SAFETY: it touches nothing.
+        // SAFETY: the kernel accesses no memory.
         let ran = unsafe { queue.launch(&*nap, &line(1), &[Arg::Bytes(&ms)], &[], true) };
         let ran = ran.unwrap().unwrap();
         let (hold, held) = Hold::new(rig, &*queue, true);
@@ -97,7 +97,7 @@ fn nothing_is_freed_under_work() {
             // SAFETY: 1024 words.
             unsafe { queue.launch(&*add, &line(1024), &args, &[], false) }.unwrap();
         }
-        // The stub ends the process where memory or a module goes before the work is done.
+        // The stub ends the process if memory or a module is freed before the work is done.
         drop((memory, registered, add, queue));
         let live = rig.probe.live();
         assert_eq!((live["mem"], live["registration"], live["program"]), (1, 1, 2), "{live:?}");
@@ -107,7 +107,7 @@ fn nothing_is_freed_under_work() {
         let freed = ["mem", "registration", "program", "event"];
         let left = || freed.iter().any(|kind| rig.probe.live().contains_key(kind));
         while (owner.upgrade().is_some() || left()) && start.elapsed() < SECONDS {
-            // Whoever passes by frees what can be freed.
+            // Any call frees what can be freed.
             drop(rig.queue());
         }
         let live = rig.probe.live();
@@ -124,7 +124,7 @@ fn a_failed_kernel_loses_the_device() {
     let Some(rig) = found(Flavor::Cuda, &probe) else { return };
     let (queue, memory) = (rig.queue(), rig.memory(MemoryKind::Device, 64).unwrap());
     let boom = rig.kernel("boom", 0).unwrap();
-    // SAFETY: the stub's kernel only says that it failed.
+    // SAFETY: the stub's kernel only reports a failure.
     unsafe { queue.launch(&*boom, &line(1), &[], &[], false) }.unwrap();
     // The kernel may have failed already.
     let event = queue.mark();
@@ -134,7 +134,7 @@ fn a_failed_kernel_loses_the_device() {
     assert!(event.as_ref().map_or(true, |event| event.is_over()), "nobody waits for it for ever");
     let again = queue.fill(&*memory, 0, 64, &[0]).unwrap_err();
     assert!(matches!(again, Error::DeviceLost { .. }), "{again}");
-    // The stub frees what is given back even so, and lets the next context work again.
+    // The stub still frees returned objects, and lets the next context work again.
     drop((rig, queue, memory, boom, event));
     let Some(rig) = found(Flavor::Cuda, &Probe::new()) else { return };
     let queue = rig.queue();
@@ -146,7 +146,7 @@ fn what_was_current_is_current_again() {
     each(|rig| {
         let table = onebuf_sys::cuda_like::CudaLike::load(rig.flavor, stub(), None).unwrap();
         let before = (rig.flavor == Flavor::Hip).then(|| {
-            // SAFETY: needs nothing; device 1 is another than the one that is used.
+            // SAFETY: no preconditions; device 1 is not the device in use.
             unsafe {
                 table.set_device(1).unwrap();
                 table.current_device().unwrap()
@@ -164,7 +164,7 @@ fn what_was_current_is_current_again() {
             }
         } else {
             let mut popped = onebuf_sys::cuda_like::CuContext::NULL;
-            // SAFETY: a place for a context.
+            // SAFETY: a valid pointer for a context.
             let popped = unsafe { table.pop_current(&raw mut popped) };
             assert!(popped.is_err(), "every push has its pop");
         }
@@ -202,7 +202,7 @@ fn any_thread_may_call() {
     });
 }
 
-/// A library that was given the address and the stream enqueues there: nothing tells but that it was given.
+/// A library that has the address and the stream enqueues work; onebuf knows only that it passed them on.
 #[test]
 fn memory_that_was_given_away_waits_for_the_queue() {
     each(|rig| {
@@ -214,19 +214,19 @@ fn memory_that_was_given_away_waits_for_the_queue() {
         queue.note_use(&*memory).unwrap();
         let enqueue = &mut |stream: usize| {
             let (at, stream) = (DevicePtr(at as u64), CuStream(stream as *mut _));
-            // SAFETY: memory that waits for the queue.
+            // SAFETY: the memory is freed after the queue's work.
             unsafe { table.fill_u8_async(at, 7, 4096, stream) }.unwrap();
             Ok(())
         };
         queue.call_native(&[], enqueue).unwrap();
-        // The stub ends the process where memory goes under work.
+        // The stub ends the process if memory in use is freed.
         drop(memory);
         hold.let_go();
         queue.mark().unwrap().wait(SECONDS).unwrap();
     });
 }
 
-/// The drivers' frees wait for the whole device: not for a host signal that this thread is to open.
+/// The drivers' frees wait for the whole device, so none may run while a stream waits for a host signal of this thread.
 #[test]
 fn nothing_is_freed_while_a_stream_waits_for_the_host() {
     each(|rig| {

@@ -25,7 +25,7 @@ fn verdict(script: &str) -> Verdict {
 }
 
 #[track_caller]
-fn expect(script: &str, state: State, why: &str) {
+fn expect(script: &str, state: VerdictState, why: &str) {
     let verdict = verdict(script);
     assert_eq!(verdict.state, state, "{script}: {}", verdict.why);
     assert!(verdict.why.contains(why), "no `{why}` in: {}", verdict.why);
@@ -33,22 +33,26 @@ fn expect(script: &str, state: State, why: &str) {
 
 #[test]
 fn nothing_that_happens_before_the_experiment_refutes() {
-    expect("sleep 600", State::Declared, "not known: the helper was silent");
-    expect("kill -STOP $$", State::Declared, "not known: the helper was silent");
-    expect("kill -SEGV $$", State::Declared, "not tried: crashed: signal 11");
-    expect("kill -KILL $$", State::Declared, "not tried: ended by signal 9");
-    expect("exit 1", State::Declared, "not tried: the helper gave up");
+    expect("sleep 600", VerdictState::Declared, "not known: the helper was silent");
+    expect("kill -STOP $$", VerdictState::Declared, "not known: the helper was silent");
+    expect("kill -SEGV $$", VerdictState::Declared, "not tried: crashed: signal 11");
+    expect("kill -KILL $$", VerdictState::Declared, "not tried: ended by signal 9");
+    expect("exit 1", VerdictState::Declared, "not tried: the helper gave up");
 }
 
 #[test]
 fn in_the_experiment_what_a_driver_can_do_refutes() {
     let begun = |script: &str| format!("say devices $DEVICES\n{BEGIN}\n{script}");
-    expect(&begun("sleep 600"), State::Refuted, "hung: nothing for 0.6 s while sharing");
-    expect(&begun("kill -SEGV $$"), State::Refuted, "crashed: signal 11 (SIGSEGV) while sharing");
+    expect(&begun("sleep 600"), VerdictState::Refuted, "hung: nothing for 0.6 s while sharing");
+    expect(
+        &begun("kill -SEGV $$"),
+        VerdictState::Refuted,
+        "crashed: signal 11 (SIGSEGV) while sharing",
+    );
     // Signals from other processes do not refute.
-    expect(&begun("kill -STOP $$"), State::Declared, "not known: the helper was stopped");
-    expect(&begun("kill -KILL $$"), State::Declared, "not tried: ended by signal 9");
-    expect(&begun("kill -TERM $$"), State::Declared, "not tried: ended by signal 15");
+    expect(&begun("kill -STOP $$"), VerdictState::Declared, "not known: the helper was stopped");
+    expect(&begun("kill -KILL $$"), VerdictState::Declared, "not tried: ended by signal 9");
+    expect(&begun("kill -TERM $$"), VerdictState::Declared, "not tried: ended by signal 15");
 }
 
 /// A wait that times out in a helper that was stopped meanwhile.
@@ -58,12 +62,12 @@ fn a_wait_that_timed_out_is_excused_by_a_stop() {
     let refuted = serde_json::to_string(&refuted("timed out after 480 ms".into())).unwrap();
     let end = format!("{late}\nsay verdict '{refuted}'");
     let begun = format!("say devices $DEVICES\n{BEGIN}");
-    expect(&format!("{begun}\n{end}"), State::Refuted, "timed out");
+    expect(&format!("{begun}\n{end}"), VerdictState::Refuted, "timed out");
     let stop = "(sleep 0.4; kill -CONT $$) & kill -STOP $$";
-    expect(&format!("{begun}\n{stop}\n{end}"), State::Declared, "could not run meanwhile");
+    expect(&format!("{begun}\n{stop}\n{end}"), VerdictState::Declared, "could not run meanwhile");
     // A failure other than a timeout counts even after a stop.
     let wrong = format!("{begun}\n{stop}\nsay verdict '{refuted}'");
-    expect(&wrong, State::Refuted, "timed out");
+    expect(&wrong, VerdictState::Refuted, "timed out");
 }
 
 #[test]

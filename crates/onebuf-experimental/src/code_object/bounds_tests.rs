@@ -6,7 +6,7 @@ use onebuf_hal::testing::{
     meter::measure,
 };
 
-/// As `docs/graft.md` promises.
+/// The bound that `docs/graft.md` promises.
 const BOUND: Bound = Bound { per_byte: 64, fixed: 1 << 20 };
 const HEAD: usize = 64;
 const SEGMENT: usize = 56;

@@ -18,7 +18,7 @@ const METADATA_OWNER: &[u8] = b"AMDGPU\0";
 const SEGMENT_BYTES: u16 = 56;
 const SECTION_BYTES: u16 = 64;
 
-/// An object whose parts are inside of the file.
+/// An object whose parts are all inside the file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Object {
     /// Version of the code object: 3, 4 or 5.
@@ -90,7 +90,7 @@ impl<'b> Bytes<'b> {
         usize::try_from(size).map_err(|_| format!("a length of {size} bytes"))
     }
 
-    /// The ranges of a table's entries, all checked to be inside of the file.
+    /// Returns the offsets of a table's entries, all checked to be inside the file.
     fn table(
         self,
         [at, size, count]: [usize; 3],
@@ -105,7 +105,7 @@ impl<'b> Bytes<'b> {
         Ok((first..first + bytes).step_by(usize::from(wanted)))
     }
 
-    /// Drivers determine the file's length by its sections, so those must be inside of it.
+    /// Checks the sections: drivers determine the file's length by them, so they must be inside it.
     fn check_sections(self) -> Result<(), String> {
         for section in self.table([40, 58, 60], SECTION_BYTES)? {
             if self.u32(section + 4)? != SECTION_WITHOUT_BYTES {
@@ -115,7 +115,7 @@ impl<'b> Bytes<'b> {
         Ok(())
     }
 
-    /// The range of the one description of the kernels.
+    /// Returns the range of the one description of the kernels.
     fn metadata(self) -> Result<Range<usize>, String> {
         let (mut found, mut unread) = (None, self.0.len());
         for segment in self.table([32, 54, 56], SEGMENT_BYTES)? {
@@ -152,7 +152,7 @@ impl<'b> Bytes<'b> {
     }
 }
 
-/// Names and contents of notes are padded to words.
+/// Rounds up to a word: names and contents of notes are padded.
 fn padded(len: u32) -> usize {
     (len as usize).next_multiple_of(4)
 }

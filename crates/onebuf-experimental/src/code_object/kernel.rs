@@ -1,4 +1,4 @@
-//! What the metadata say about kernels, and how kernels take their arguments.
+//! Reads the metadata of kernels, and how they take their arguments.
 
 use super::msgpack::Node;
 use onebuf_hal::packing::{Hidden, Packing, Slot};
@@ -11,7 +11,7 @@ const MOST_ALIGN: usize = 128;
 const POINTER_BYTES: usize = 8;
 /// Size of an address in group memory.
 const LOCAL_BYTES: usize = 4;
-/// From this version on a kernel gets its number of dimensions by an argument; before, from the packet that HIP's
+/// From this version on a kernel gets the number of dimensions as an argument; before, from the packet that HIP's
 /// runtime writes.
 const TELLS_DIMS: u8 = 5;
 
@@ -102,7 +102,7 @@ pub(super) fn read<'n, 'b>(root: &'n Node<'b>, version: u8) -> Result<Program<'n
         return Err(format!("its metadata have `{other}`, which is not known"));
     }
     let said = root.field("amdhsa.version")?.and_then(Node::list).unwrap_or_default();
-    // A third number is one too many, and more need not be read.
+    // Two numbers are expected; a third is read only to detect that there are more.
     let said: Vec<_> = said.iter().take(3).map(Node::number).collect();
     // The metadata have their own version: 1.0 in code object version 3, 1.1 in 4, 1.2 in 5.
     if said != [Some(1), Some(usize::from(version) - 3)] {
@@ -191,7 +191,9 @@ impl<'n, 'b> Described<'n, 'b> {
         }
         match self.node.field(".kind")?.map(Node::text) {
             None | Some(Some("normal")) => Ok(()),
-            Some(kind) => self.wrong(format!("is of kind {kind:?}, which runs by itself")),
+            Some(kind) => {
+                self.wrong(format!("is of kind {kind:?}, which the runtime runs automatically"))
+            }
         }
     }
 
@@ -202,7 +204,7 @@ impl<'n, 'b> Described<'n, 'b> {
             field.list().and_then(|list| list.iter().map(Node::number).collect::<Option<Vec<_>>>());
         match sizes.and_then(|sizes| <[usize; 3]>::try_from(sizes).ok()) {
             Some(group) => Ok(Some(group)),
-            None => self.wrong("insists on a group size that is none"),
+            None => self.wrong("requires an invalid group size"),
         }
     }
 
@@ -272,7 +274,7 @@ impl<'k, 'n, 'b> Argument<'k, 'n, 'b> {
         self.kernel.wrong(format!("has argument {}{name}, which {}", self.index, why.as_ref()))
     }
 
-    /// What a launch must do for the argument.
+    /// Records what a launch must do for the argument.
     fn note(&self, kernel: &mut Kernel<'n, 'b>) -> Result<(), String> {
         let Packing { slots, hidden, .. } = &mut kernel.packing;
         match (self.kind, self.bytes) {

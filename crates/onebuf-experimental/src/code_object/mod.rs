@@ -1,7 +1,7 @@
 //! AMD code objects: OpenCL kernels compiled to machine code, rewritten so that HIP can load and launch them.
 //!
 //! HIP and OpenCL read the same metadata but fill hidden arguments differently. HIP passes zero for every global offset, always passes three
-//! dimensions, and reserves four bytes for each local-memory argument, whatever size the launch asks for. The rewriter turns these
+//! dimensions, and reserves four bytes for each local-memory argument, whatever size the launch requests. The rewriter turns these
 //! arguments into plain values that the launch passes. Machine code and all lengths in the file stay unchanged.
 
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
@@ -14,7 +14,7 @@ mod patch;
 use elf::Object;
 use onebuf_hal::packing::{self, Packing};
 
-/// Magic numbers: of a code object, and of containers that may hold one.
+/// Magic numbers of a code object, and of containers that may hold one.
 const ELF: &[u8] = b"\x7fELF";
 const WRAPPED: [&[u8]; 3] = [b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"BC\xc0\xde"];
 
@@ -23,10 +23,11 @@ pub fn is_one(binary: &[u8]) -> bool {
     WRAPPED.iter().chain([&ELF]).any(|magic| binary.starts_with(magic))
 }
 
-/// Rewrites a code object into the image that the HIP backend loads: comments that say how the kernels take their arguments, then the object.
+/// Rewrites a code object into the image that the HIP backend loads: comments that describe how the kernels take their
+/// arguments, then the object.
 ///
 /// # Errors
-/// What of the object is invalid, or not known to mean the same under HIP.
+/// What is invalid in the object, or not known to mean the same under HIP.
 pub fn rewrite(object: &[u8]) -> Result<Vec<u8>, String> {
     if WRAPPED.iter().any(|magic| object.starts_with(magic)) {
         return Err(

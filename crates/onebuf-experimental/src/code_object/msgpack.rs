@@ -28,7 +28,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Node<'_>, String> {
     let node = Reader { bytes, next: 0, unclaimed: bytes.len() }.node(0)?;
     match node.at.end == bytes.len() {
         true => Ok(node),
-        false => Err(format!("its metadata go on behind byte {}", node.at.end)),
+        false => Err(format!("its metadata continue after byte {}", node.at.end)),
     }
 }
 
@@ -160,13 +160,13 @@ impl<'b> Node<'b> {
         }
     }
 
-    /// A name in a map that is not in this list.
+    /// Returns a key of a map that is not in this list.
     pub fn other_than(&self, names: &[&str]) -> Option<&'b str> {
         let mut keys = self.map().unwrap_or_default().iter().filter_map(|[key, _]| key.text());
         keys.find(|key| !names.contains(key))
     }
 
-    /// The value of a name in a map; none if the name occurs twice.
+    /// Returns the value of a key in a map; an error if the key occurs twice.
     pub fn field(&self, name: &str) -> Result<Option<&Node<'b>>, String> {
         let named = |[key, _]: &&[Node<'b>; 2]| key.text() == Some(name);
         let mut found = self.map().unwrap_or_default().iter().filter(named);
@@ -227,7 +227,7 @@ mod tests {
             assert!(value(wrong).unwrap_err().contains("end before"), "{wrong:?}");
         }
         assert!(value(&deep).unwrap_err().contains("nested"));
-        assert!(value(&[1, 2]).unwrap_err().contains("go on behind byte 1"));
+        assert!(value(&[1, 2]).unwrap_err().contains("continue after byte 1"));
         assert!(value(&[0x81, 1, 1]).unwrap_err().contains("without a name"));
         assert!(value(&[0xa1, 0xff]).unwrap_err().contains("no text"));
         for other in [0xc0, 0xc1, 0xc4, 0xca, 0xcb, 0xd0, 0xd4, 0xff] {

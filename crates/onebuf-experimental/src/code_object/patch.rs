@@ -9,8 +9,8 @@ use std::ops::Range;
 /// Shorter texts have their length in their first byte.
 const SHORT: usize = 32;
 
-/// The range of the argument's description in the document, and its replacement: a value of the same size, not in group
-/// memory.
+/// Returns the range of the argument's description in the document, and its replacement: a value of the same size, not
+/// in group memory.
 pub(super) fn as_value(
     argument: &Node<'_>,
     document: &[u8],
@@ -58,7 +58,7 @@ impl<'n> Piece<'n> {
         }
     }
 
-    /// At least this many bytes.
+    /// The minimum size in bytes.
     fn bytes(&self) -> usize {
         match self {
             Piece::Text(text) => 1 + text.len(),

@@ -1,9 +1,9 @@
-//! Every driver call of a scenario fails once: an error or no effect, no panic, nothing left behind.
+//! Each driver call of a scenario fails once: an error or no effect, no panic, no leak.
 
 use super::*;
 use std::collections::BTreeMap;
 
-/// A part of what there is, up to the first error.
+/// A sequence of calls that stops at the first error.
 type Scenario = fn(&Device) -> Result<()>;
 
 fn transfers(device: &Device) -> Result<()> {
@@ -14,7 +14,7 @@ fn transfers(device: &Device) -> Result<()> {
         queue.fill(&*memory, 0, 3072, &[1, 2, 3])?;
         queue.copy(&*memory, 0, &*memory, 4096, 4096)?;
         let from = [7; 64];
-        // SAFETY: it is read when the call returns.
+        // SAFETY: the data is copied before the call returns.
         unsafe { queue.write(&*memory, 0, from.as_ptr(), 64)? }.wait(SECONDS)?;
         contents(&*queue, &*memory)?;
     }
@@ -55,7 +55,7 @@ fn each_call_fails_once() {
 fn sweep(scenario: Scenario) {
     let mut seen = BTreeMap::new();
     let mut past_the_end = 0;
-    // Whether a wait has to ask varies, so the end is where several runs had no call left to fail.
+    // The number of polls in a wait varies, so the sweep ends after several runs without a failing call.
     for n in 1.. {
         let probe = Probe::new();
         let Some(device) = device(Some(probe.clone())) else { return };
@@ -112,7 +112,7 @@ fn discovery_tells_what_it_leaves_out() {
 fn an_old_driver_is_named_as_such() {
     let _alone = alone();
     let probe = Probe::new();
-    // `EGL_BAD_MATCH`: there is no such version.
+    // `EGL_BAD_MATCH`: the version is not available.
     probe.fail_always("eglCreateContext", 0x3009);
     let missing = discover(None, Some(probe), &mut || Domain(1), &|_, _| None).unwrap_err();
     if missing.loaded {

@@ -36,7 +36,7 @@ fn wrong_bindings_are_named() {
     let memory = device.allocate(&spec(MemoryKind::Device, 4096), None).unwrap();
     let (whole, word) = (Arg::Memory(&*memory, Access::ReadWrite, 4096), Arg::Bytes(&[1; 4]));
     let launch = |args: &[Arg<'_>], grid: Grid| {
-        // SAFETY: none of these is launched.
+        // SAFETY: all are refused before the launch.
         refusal(unsafe { queue.launch(&*kernel, &grid, args, &[], false) })
     };
     for (args, says) in [
@@ -52,7 +52,7 @@ fn wrong_bindings_are_named() {
     let args = [whole, word, word];
     for (grid, says) in [
         (line(33), "do not divide"),
-        (Grid { local: Some([64, 1, 1]), ..line(64) }, "leave the group size away"),
+        (Grid { local: Some([64, 1, 1]), ..line(64) }, "omit the group size"),
         (Grid { offset: [1, 0, 0], ..line(64) }, "offset"),
         (line(32 * (1 << 31)), "the device takes"),
     ] {

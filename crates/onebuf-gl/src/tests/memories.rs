@@ -1,12 +1,12 @@
-//! Memory in every form, from both sides.
+//! Memory of every kind, from host and device.
 
 use super::*;
 use onebuf_hal::{Hint, checks};
 
-/// Pages that both sides have seen: as many as there are, and a bit.
+/// Several pages, and a part of one.
 const BYTES: usize = 5 * PAGE + 12;
 
-/// Steps over every word, from the host and from a shader in turn, through one address.
+/// Steps over every word, alternately from the host and from a shader, through one address.
 fn both_sides(device: &dyn hal::Device, memory: &dyn hal::Memory) -> Result<()> {
     let queue = device.queue(QueueSpec::default())?;
     let kernel = device.build(&source("step", STEP))?.kernel("step", 3)?;
@@ -57,12 +57,12 @@ fn host_pages_are_used_in_place() {
     let memory = device.import(&Export::Host(range.clone()), Access::ReadWrite).unwrap();
     assert_eq!(memory.host_pointer(), Some(range.pointer));
     both_sides(&*device, &*memory).unwrap();
-    // Memory of OpenGL's is no page of the host's: what is written there stays there.
+    // OpenGL's own memory is separate from the host pages.
     let other = device.allocate(&spec(MemoryKind::Device, BYTES), None).unwrap();
     let queue = device.queue(QueueSpec::default()).unwrap();
     queue.fill(&*other, 0, BYTES, &[7]).unwrap();
     queue.mark().unwrap().wait(SECONDS).unwrap();
-    // SAFETY: the first of the pages, which nobody uses now.
+    // SAFETY: the first of the pages, which no work uses now.
     assert_ne!(unsafe { range.pointer.read() }, 7);
     let owner = std::sync::Arc::downgrade(&range.owner);
     drop((range, memory, other, queue));
@@ -106,7 +106,7 @@ fn every_memory_kind_keeps_what_was_written() {
                 "{memory_kind}"
             );
         }
-        // SAFETY: the numbers are kept until they are read.
+        // SAFETY: the data outlives the wait.
         unsafe { queue.write(&*other, 1, first.as_ptr(), 5000) }.unwrap().wait(SECONDS).unwrap();
         assert_eq!(contents(&*queue, &*other).unwrap()[1..5001], first[..5000], "{memory_kind}");
     }
@@ -131,7 +131,7 @@ fn a_map_for_the_hosts_side_alone() {
     }
 }
 
-/// Whatever was wished, each side sees what the other wrote; what is flushed says so.
+/// With any hint, each side sees what the other wrote; flushed maps report a flush.
 #[test]
 fn a_map_as_it_was_wished() {
     let _alone = alone();
@@ -145,7 +145,7 @@ fn a_map_as_it_was_wished() {
         assert_eq!(memory.needs_access_state(), flushes, "{hint}");
         queue.reside(&*memory, AccessState::Released).unwrap();
         let at = memory.host_pointer().unwrap();
-        // SAFETY: mapped as long as the memory is there; no work is under way.
+        // SAFETY: mapped as long as the memory exists; no work is running.
         unsafe { at.write_bytes(1, BYTES) };
         assert_eq!(queue.reside(&*memory, AccessState::Acquired).unwrap(), flushes, "{hint}");
         step(&*queue, &*kernel, &*memory, 5).unwrap().wait(SECONDS).unwrap();

@@ -1,4 +1,4 @@
-//! The backend on whatever OpenGL is installed.
+//! Tests of the backend on the installed OpenGL.
 
 use super::{
     device::{Device, Driver},
@@ -23,7 +23,7 @@ mod memories;
 const SECONDS: Duration = Duration::from_secs(20);
 const PAGE: usize = 4096;
 
-/// The first device there is; none, after a printed skip, without OpenGL.
+/// The first device. Without OpenGL it prints a skip and returns `None`.
 fn device(probe: Option<std::sync::Arc<Probe>>) -> Option<Arc<Device>> {
     let mut number = 0;
     let mut next = || {
@@ -39,7 +39,7 @@ fn device(probe: Option<std::sync::Arc<Probe>>) -> Option<Arc<Device>> {
     }
 }
 
-/// The same device with other habits.
+/// The same device with another mapping preference.
 fn with_habits(device: &Device, coherence: Coherence) -> Device {
     let driver = device.driver();
     Device::new(Driver {
@@ -53,7 +53,7 @@ fn with_habits(device: &Device, coherence: Coherence) -> Device {
     })
 }
 
-/// Memory that everybody may use for everything.
+/// A spec for memory that host and kernels read and write.
 fn spec(memory_kind: MemoryKind, bytes: usize) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, HostAccess::ReadWrite);
     AllocSpec { bytes, align: 64, memory_kind, access, host, hint: None }
@@ -93,16 +93,16 @@ fn step(
     let (mul, n) = (mul.to_ne_bytes(), (words as u32).to_ne_bytes());
     let memory = Arg::Memory(memory, Access::ReadWrite, memory.bytes());
     let args = [memory, Arg::Bytes(&mul), Arg::Bytes(&n)];
-    // SAFETY: it touches the memory's words, as many as there are.
+    // SAFETY: the kernel accesses only the memory's words.
     let event =
         unsafe { queue.launch(kernel, &line(words.next_multiple_of(32)), &args, &[], true)? };
     event.ok_or_else(|| Error::invalid("no event"))
 }
 
-/// Everything, read by the queue.
+/// Reads the whole memory through the queue.
 fn contents(queue: &dyn hal::Queue, memory: &dyn hal::Memory) -> Result<Vec<u8>> {
     let mut bytes = vec![0; memory.bytes()];
-    // SAFETY: as many bytes as there are, kept until the read is over.
+    // SAFETY: as many bytes as the memory has, kept until the read is over.
     unsafe { queue.read(memory, 0, bytes.as_mut_ptr(), bytes.len())?.wait(SECONDS)? };
     Ok(bytes)
 }
@@ -115,7 +115,7 @@ fn numbers(n: usize) -> Vec<u32> {
     (0..n as u32).map(|i| i.wrapping_mul(2_654_435_761) ^ 0x1234).collect()
 }
 
-/// Pages of the host's.
+/// Host pages.
 fn pages(bytes: usize) -> HostRange {
     let words: Box<[u64]> = vec![0; bytes.next_multiple_of(PAGE) / 8 + PAGE / 8].into();
     let owner = std::sync::Arc::new(words);
@@ -125,12 +125,12 @@ fn pages(bytes: usize) -> HostRange {
     HostRange { pointer, bytes, owner }
 }
 
-/// What a refusal says.
+/// The text of a refusal.
 fn refusal<T>(result: Result<T>) -> String {
     result.err().expect("a refusal").to_string()
 }
 
-/// One test at a time.
+/// Serialises the tests.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     onebuf_hal::testing::drivers_alone(&[])
 }

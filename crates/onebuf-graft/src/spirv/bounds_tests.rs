@@ -12,7 +12,7 @@ use onebuf_hal::{
     },
 };
 
-/// As `docs/graft.md` promises.
+/// The bound that `docs/graft.md` promises.
 const BOUND: Bound = Bound { per_byte: 64, fixed: 1 << 20 };
 
 fn rewritten(module: &[u8]) -> Result<Vec<u8>, String> {
@@ -21,7 +21,7 @@ fn rewritten(module: &[u8]) -> Result<Vec<u8>, String> {
     image
 }
 
-/// A group that has many decorations is applied to many ids, many times.
+/// A group with many decorations is applied to many ids, many times.
 #[test]
 fn decorations_take_no_more_than_their_ids() {
     let said = op(71, &[OWN, 38, 2]).repeat(256);
@@ -44,7 +44,7 @@ fn structures_are_laid_out_once_for_all_parameters() {
     assert_eq!(kernels[0].slots, vec![Slot::Value(4 * members); 10_000]);
 }
 
-/// Each level contains the previous one twice: unless every type is laid out once, the work doubles as well.
+/// Each level contains the previous one twice: unless every type is laid out once, the work doubles with each level.
 #[test]
 fn types_in_types_are_laid_out_once() {
     let layers: Vec<_> = (0..30).map(|n| op(30, &[OWN + n + 1, OWN + n, OWN + n])).collect();

@@ -18,7 +18,7 @@ const LOCAL_ALIGN: usize = 16;
 /// entries that share one function could multiply its parameters.
 const MOST_SHARED: usize = 1 << 14;
 
-/// One packing per kernel of the module, which has this many words.
+/// Returns one packing for each kernel of the module, which has `words` words.
 pub(super) fn packings(module: &SpirvModule, words: usize) -> Result<Vec<Packing>, String> {
     let parameters =
         |kernel: &EntryPoint| module.functions.get(&kernel.function).map_or(0, Vec::len);
@@ -64,7 +64,7 @@ fn slot(module: &SpirvModule, kind: u32, id: u32, sizes: &mut Sizes) -> Result<S
         Type::Pointer(PRIVATE, to) if module.is_by_value(id) => {
             module.types.value_bytes(*to, sizes).map(Slot::Value)
         }
-        Type::Pointer(..) => Err("a pointer to memory that no caller has".into()),
+        Type::Pointer(..) => Err("a pointer to memory that a caller cannot pass".into()),
         _ => module.types.value_bytes(kind, sizes).map(Slot::Value),
     }
 }

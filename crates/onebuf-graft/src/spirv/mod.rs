@@ -1,9 +1,9 @@
 //! OpenCL SPIR-V for a HIP runtime that is itself built on OpenCL (chipStar).
 //!
-//! The module stays unchanged inside of the bundle format that such a runtime loads, and the same driver compiles it.
-//! Only the launch differs: local memory is not an argument, every global offset is zero, there are always three
-//! dimensions, and the runtime computes the sizes of values itself. So the rewriter reads each kernel's parameters for
-//! its packing, and refuses what the runtime would get wrong.
+//! The module stays unchanged inside the bundle format that such a runtime loads, and the same driver compiles it. Only
+//! the launch differs: local memory is not an argument, every global offset is zero, there are always three dimensions,
+//! and the runtime computes the sizes of values itself. So the rewriter reads each kernel's parameters for its packing,
+//! and refuses modules that the runtime would handle wrongly.
 
 #[cfg(all(test, not(onebuf_shuttle), not(miri)))]
 mod bounds_tests;
@@ -20,7 +20,8 @@ const ENTRY: &[u8] = b"hip-spirv64";
 /// The alignment of entries in a bundle.
 const ALIGN: usize = 16;
 
-/// The image that the HIP backend loads: comments that say how the kernels take their arguments, then the bundle.
+/// Returns the image that the HIP backend loads: comments that describe how the kernels take their arguments, then the
+/// bundle.
 pub(super) fn rewrite(spirv: &[u8]) -> Result<Vec<u8>, String> {
     let words = module::words(spirv)?;
     let kernels = kernel::packings(&SpirvModule::read(&words)?, words.len())?;
@@ -29,7 +30,7 @@ pub(super) fn rewrite(spirv: &[u8]) -> Result<Vec<u8>, String> {
     Ok(image)
 }
 
-/// Whether a module has its own variables in global memory.
+/// Whether a module has variables in global memory.
 pub fn has_variables(spirv: &[u8]) -> bool {
     let module = module::words(spirv).and_then(|words| SpirvModule::read(&words));
     module.is_ok_and(|module| module.has_variables)

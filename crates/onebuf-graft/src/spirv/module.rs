@@ -1,4 +1,4 @@
-//! The instructions of a module that determine how kernels are launched.
+//! Reads the instructions of a module that determine how kernels are launched.
 
 use super::types::Types;
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ const BY_VALUE: u32 = 2;
 /// Numbers in OpenCL's extended instruction set.
 const PRINTF: u32 = 184;
 
-/// The module's words, in either byte order.
+/// Returns the module's words, which may be in either byte order.
 pub(super) fn words(bytes: &[u8]) -> Result<Vec<u32>, String> {
     let (words, rest) = bytes.as_chunks::<4>();
     let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
@@ -65,14 +65,14 @@ pub(super) struct EntryPoint {
     uses: Vec<u32>,
 }
 
-/// What a module says about its kernels.
+/// The properties of a module that concern its kernels.
 #[derive(Debug, Default)]
 pub(super) struct SpirvModule {
     pub kernels: Vec<EntryPoint>,
     pub functions: HashMap<u32, Parameters>,
     pub groups: HashMap<u32, [usize; 3]>,
     pub types: Types,
-    /// Whether it has its own variables in global memory.
+    /// Whether it has variables in global memory.
     pub has_variables: bool,
     /// Whether it has a variable for the number of dimensions, and whether a kernel declares that it uses one.
     has_dims: bool,
@@ -87,7 +87,7 @@ pub(super) struct SpirvModule {
 }
 
 impl SpirvModule {
-    /// Reads all instructions; an error says at which word.
+    /// Reads all instructions; an error names the word.
     pub fn read(words: &[u32]) -> Result<SpirvModule, String> {
         if words.len() < HEADER {
             return Err(format!("a head of {} words where {HEADER} belong", words.len()));
@@ -117,7 +117,7 @@ impl SpirvModule {
                 return Err("printf, whose output the runtime would not show".into());
             }
             (op::ENTRY_POINT, [KERNEL_MODEL, function, name @ ..]) => {
-                // The name ends with a NUL, in the middle of a word or in one of its own.
+                // The name ends with a NUL, inside its last word or in an additional word.
                 let has_end = |word: &u32| word.to_le_bytes().contains(&0);
                 let letters = name.iter().position(has_end).map_or(name.len(), |at| at + 1);
                 let (function, uses) = (*function, name[letters..].to_vec());
@@ -178,7 +178,7 @@ impl SpirvModule {
         self.admits_dims(kernel) || self.has_dims && !self.admitted
     }
 
-    /// Checks after everything was read.
+    /// Derives the properties that depend on all instructions: packed types, and uses of the number of dimensions.
     fn settle(&mut self) {
         let packed = self.marks.iter().filter(|(_, marks)| *marks & mark::PACKED != 0);
         packed.for_each(|(id, _)| self.types.pack(*id));
@@ -187,7 +187,7 @@ impl SpirvModule {
     }
 }
 
-/// The NUL-terminated text at the beginning of some words.
+/// Returns the NUL-terminated text at the beginning of some words.
 fn text(words: &[u32]) -> String {
     let bytes = || words.iter().flat_map(|word| word.to_le_bytes());
     let mut text =

@@ -1,15 +1,15 @@
-//! Modules that are put together word by word.
+//! Tests with modules built word by word.
 
 use super::*;
 use onebuf_hal::packing::{Packing, Slot};
 
-/// Ids of what every module here has.
+/// Ids that every module here uses.
 const VOID: u32 = 1;
 pub(super) const UINT: u32 = 2;
 const ULONG: u32 = 3;
 pub(super) const KERNEL: u32 = 4;
 const SIGNATURE: u32 = 5;
-/// From here on a test's own.
+/// The first id that a test may use itself.
 pub(super) const OWN: u32 = 20;
 
 pub(super) fn op(code: u32, operands: &[u32]) -> Vec<u32> {
@@ -24,7 +24,7 @@ pub(super) fn named(code: u32, before: &[u32], name: &str, after: &[u32]) -> Vec
     op(code, &[before, &letters, after].concat())
 }
 
-/// A kernel `k` whose parameters are of those types; `more` stands before its function, and has those types.
+/// A kernel `k` with parameters of these types; `more` is inserted before its function, and declares the types.
 pub(super) fn module(more: &[Vec<u32>], parameters: &[u32]) -> Vec<u8> {
     let parts = [
         vec![0x0723_0203, 0x0001_0000, 0, 100, 0],
@@ -66,7 +66,7 @@ fn parameters_of_every_kind_are_told() {
         op(28, &[OWN + 5, ULONG, OWN + 4]),
         op(30, &[OWN + 6, UINT, OWN + 5]),
         pointer(OWN + 7, 7, OWN + 6),
-        // By a group of decorations, as older translators write.
+        // With a decoration group, as older translators write it.
         op(71, &[OWN + 9, 38, 2]),
         op(73, &[OWN + 9]),
         op(74, &[OWN + 9, 65]),
@@ -128,7 +128,7 @@ fn what_the_runtime_would_get_wrong_is_refused() {
     refused(&packed, OWN, "a packed structure");
     refused(&[op(25, &[OWN, VOID, 1, 0, 0, 0, 0, 0])], OWN, "an image");
     refused(&[op(26, &[OWN])], OWN, "a sampler");
-    refused(&[pointer(OWN, 7, UINT)], OWN, "memory that no caller has");
+    refused(&[pointer(OWN, 7, UINT)], OWN, "memory that a caller cannot pass");
     refused(&[op(30, &[OWN, OWN])], OWN, "without an end");
     refused(&[], 77, "an unknown type");
     let huge = [op(43, &[UINT, OWN, u32::MAX]), op(28, &[OWN + 1, ULONG, OWN])];
@@ -141,7 +141,7 @@ fn printf_and_small_addresses_are_refused_with_their_place() {
     let prints = [named(11, &[OWN], "OpenCL.std", &[]), op(12, &[UINT, OWN + 1, OWN, 184, OWN])];
     let why = rewrite(&module(&prints, &[])).unwrap_err();
     assert!(why.contains("word ") && why.contains("printf"), "{why}");
-    // The same number in another set is something else.
+    // The same number in another instruction set means something else.
     let other = [named(11, &[OWN], "Other.std", &[]), op(12, &[UINT, OWN + 1, OWN, 184, OWN])];
     assert!(rewrite(&module(&other, &[])).is_ok());
     let narrow = [op(14, &[1, 2])];
@@ -161,7 +161,7 @@ fn variables_in_global_memory_are_seen() {
     assert!(!has_variables(&module(&[pointer(OWN, 5, UINT)], &[OWN])), "a parameter");
 }
 
-/// Every word changed, and the module cut at every word: an answer or a refusal, and never a panic.
+/// Changes every word, and truncates the module at every word: a result or a refusal, never a panic.
 #[test]
 fn broken_modules_are_refused_or_harmless() {
     let types = [op(30, &[OWN, UINT, UINT]), pointer(OWN + 1, 5, UINT)];

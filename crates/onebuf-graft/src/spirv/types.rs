@@ -76,7 +76,7 @@ impl Types {
         self.known.get(&id).unwrap_or(&Type::Other("of an unknown type"))
     }
 
-    /// The size of a value, if the runtime computes the same.
+    /// Returns the size of a value if the runtime computes the same.
     pub fn value_bytes(&self, id: u32, sizes: &mut Sizes) -> Result<usize, String> {
         match self.layout(id, 0, sizes)? {
             (0, _) => Err("a value of no bytes".into()),
@@ -84,7 +84,7 @@ impl Types {
         }
     }
 
-    /// Computes each type once, however many other types and parameters use it.
+    /// Returns the layout of a type. Each type is computed once, however many other types and parameters use it.
     fn layout(&self, id: u32, depth: usize, sizes: &mut Sizes) -> Result<Layout, String> {
         if let Some(layout) = sizes.0.get(&id) {
             return Ok(*layout);
@@ -95,7 +95,7 @@ impl Types {
     }
 
     fn lay_out(&self, id: u32, depth: usize, sizes: &mut Sizes) -> Result<Layout, String> {
-        let wrong = |why: &str| Err(format!("{why}, of which the runtime gets the size wrong"));
+        let wrong = |why: &str| Err(format!("{why}, whose size the runtime computes wrongly"));
         match self.get(id) {
             _ if depth > DEEPEST => Err("types in types without an end".into()),
             Type::Number(bytes) => Ok((*bytes, *bytes)),

@@ -258,9 +258,14 @@ fn events_are_spans() {
         let hub = builder().build().unwrap();
         hub.buffer::<u8>(64).name("signal").build().unwrap().write(&[1; 64]).unwrap();
         assert!(hub.trace().is_none());
+        let device = hub.device("fake:0").unwrap();
+        let buffer = hub.buffer::<u32>(N).shared_with([&device]).build().unwrap();
+        drop(buffer.write_on(&device.queue().unwrap()).unwrap());
+        drop(buffer.map().unwrap());
     });
     let heard = heard.0.lock().unwrap();
-    for what in ["copy", "of=\"write\"", "bytes=64", "buffer=\"signal\"", "implied=false"] {
+    let copy = ["copy", "of=\"write\"", "bytes=64", "buffer=\"signal\"", "implied=false"];
+    for what in copy.into_iter().chain(["hand_over", "sync=host_wait"]) {
         assert!(heard.iter().any(|line| line == what), "{what} in {heard:?}");
     }
     assert!(!heard.iter().any(|line| line == "launch"));

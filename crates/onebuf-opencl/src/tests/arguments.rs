@@ -1,13 +1,13 @@
-//! Arguments: what was set is not set again, and what has changed always is.
+//! Arguments: an unchanged argument is not set again, a changed one always is.
 
 use super::*;
 
-/// How often a call is among the latest ones.
+/// How often a call occurs since the last reset.
 fn calls(rig: &Rig, name: &str) -> usize {
     rig.probe.trace().iter().filter(|call| **call == name).count()
 }
 
-/// Sets since the last reset, of memory and of anything else.
+/// The number of arguments set since the last reset.
 fn sets(rig: &Rig) -> usize {
     calls(rig, "clSetKernelArg") + calls(rig, "clSetKernelArgSVMPointer")
 }
@@ -40,7 +40,7 @@ fn an_argument_that_has_not_changed_is_not_set_again() {
     });
 }
 
-/// A driver gives a new object the address of an old one; a memory must not be known by its handle.
+/// Drivers reuse the handles of released objects, so a memory must not be identified by its handle.
 #[test]
 fn a_new_memory_at_an_old_address_is_set() {
     each(|rig| {
@@ -83,7 +83,7 @@ fn an_argument_that_was_refused_is_set_again() {
             launch(&*queue, &*add, &line(64, None), &[data, Arg::Bytes(&n.to_ne_bytes())])
         };
         add_to(1).unwrap();
-        // The first set of this launch is the value's.
+        // This launch sets only the value.
         rig.probe.fail_nth(1, -6);
         add_to(2).unwrap_err();
         assert_eq!(rig.probe.failed(), Some("clSetKernelArg"));
@@ -94,7 +94,7 @@ fn an_argument_that_was_refused_is_set_again() {
     });
 }
 
-/// Each form of arguments has `cl_kernel`s of its own; whichever came last, the right one is found.
+/// Each form of arguments has separate `cl_kernel`s; a launch finds the right one whatever the last form was.
 #[test]
 fn memory_and_shared_virtual_memory_take_turns() {
     each(|rig| {
@@ -192,7 +192,7 @@ fn one_kernel_is_launched_by_many_threads() {
     });
 }
 
-/// Two memories in turn, another value each time.
+/// Adds to two memories alternately, with another value each time.
 fn adds_by_itself(rig: &Rig, add: &dyn hal::Kernel, n: u32) {
     let queue = rig.queue();
     let memories = [(); 2].map(|()| rig.memory(MemoryKind::Device, 256).unwrap());

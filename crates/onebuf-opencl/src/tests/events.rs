@@ -1,4 +1,4 @@
-//! Events and host signals: polls, waits that end, callbacks, failures that arrive.
+//! Events and host signals: polls, waits with a timeout, callbacks, reported failures.
 
 use super::*;
 use std::sync::mpsc;
@@ -50,7 +50,7 @@ fn a_dropped_host_signal_fails_the_work_behind_it() {
         for dropped in [true, false] {
             let queue = rig.queue();
             let host_signal = queue.host_signal().unwrap();
-            // Commands whose events nobody holds, here and on a queue that waits for this one.
+            // Commands without events, here and on a queue that waits for this one.
             let memory = rig.memory(MemoryKind::MappedDevice, 4096).unwrap();
             queue.fill(&*memory, 0, 4096, &[1]).unwrap();
             queue.reside(&*memory, hal::AccessState::Released).unwrap();
@@ -75,7 +75,7 @@ fn a_dropped_host_signal_fails_the_work_behind_it() {
     });
 }
 
-/// Who was behind the host signal is told all the same. What a driver itself fails, it tells a watcher too.
+/// A watcher ignores failed host signals; other events still report them. A failure by the driver itself reaches a watcher, too.
 #[test]
 fn a_watcher_takes_no_news_of_host_signals() {
     each_with_host_signals(|rig| {

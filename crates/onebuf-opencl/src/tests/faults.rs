@@ -1,13 +1,13 @@
-//! Every driver call of a scenario fails once: an error or no effect, no panic, nothing left behind.
+//! Every driver call of a scenario fails once: an error or no effect, no panic, no object left.
 
 use super::*;
 use onebuf_hal::{AccessState, Export, HostRange};
 use std::ptr::NonNull;
 
-/// A part of what there is, up to the first error.
+/// A sequence of operations, up to the first error.
 type Scenario = fn(&Rig) -> Result<()>;
 
-/// Apart from the others, since compiling takes most of the time.
+/// Separate from the others, because compiling takes most of the time.
 fn launches(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
     let add = rig.program(PROGRAM)?.kernel("add", 2)?;
@@ -21,7 +21,7 @@ fn launches(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// The same with everything that a launch can have: parts, an offset, events, times, disorder.
+/// Launches with everything that a launch can have: regions, an offset, events, times, out of order.
 fn rich_launches(rig: &Rig) -> Result<()> {
     let order = match rig.device.info().caps.out_of_order {
         true => QueueOrder::OutOfOrder,
@@ -42,7 +42,7 @@ fn rich_launches(rig: &Rig) -> Result<()> {
         let event = unsafe { queue.launch(&*add, &grid, &args, &after, true) }?;
         events.push(event.ok_or_else(|| Error::invalid("no event"))?);
     }
-    // Last, for how often a wait asks varies.
+    // Last, because the number of polls in a wait varies.
     events.iter().try_for_each(|event| event.wait(SECONDS))?;
     events.iter().try_for_each(|event| match event.profile() {
         Err(Error::Unsupported { .. }) => Ok(()),
@@ -50,7 +50,7 @@ fn rich_launches(rig: &Rig) -> Result<()> {
     })
 }
 
-/// Flags, contents, and a fill that the host must not write.
+/// Flags, contents, and a fill of memory that the host must not write.
 fn made_for(rig: &Rig) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
     for host in [HostAccess::Read, HostAccess::Write, HostAccess::None] {
@@ -117,7 +117,7 @@ fn each_call_fails_once() {
 fn sweep(index: usize, scenario: Scenario) {
     let mut seen = std::collections::BTreeMap::new();
     let mut past_the_end = 0;
-    // Whether a wait has to poll varies, so the end is where several runs had no call left to fail.
+    // The number of polls in a wait varies, so the sweep ends after several runs without a call left to fail.
     for n in 1.. {
         let rig = rigs().swap_remove(index);
         if n == 1 {

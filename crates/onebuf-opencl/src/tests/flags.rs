@@ -1,4 +1,4 @@
-//! How memory is asked for: what the host does with it, what it holds at first, where it lies.
+//! Allocation requests: the host's access, initial contents, placement.
 
 use super::*;
 use onebuf_hal::AccessState;
@@ -46,7 +46,7 @@ fn the_hosts_access_is_told_to_drivers_that_know_it() {
             let remark = memory.remark().unwrap();
             println!("  {remark}");
             assert_eq!(remark.contains(flag), has_host_flags(rig), "{remark}");
-            // Kernels and commands inside the device are not the host.
+            // Kernels and copies inside the device do not count as host access.
             let copy = rig.memory(MemoryKind::Device, BYTES).unwrap();
             queue.copy(&*memory, 0, &*copy, 0, BYTES).unwrap();
             assert_eq!(get(&*queue, &*copy, 0, BYTES), numbers(BYTES));
@@ -80,7 +80,7 @@ fn maps_go_as_far_as_the_host_may() {
         }
         let write = made(HostAccess::Write);
         let why = invalid(queue.reside(&*write, AccessState::SharedRead));
-        assert!(why.contains("the host was to use for write"), "{why}");
+        assert!(why.contains("allocated for host access `write`"), "{why}");
         assert_eq!(write.access_state(), AccessState::Acquired);
         assert!(queue.reside(&*write, AccessState::Released).unwrap());
         let none = made(HostAccess::None);

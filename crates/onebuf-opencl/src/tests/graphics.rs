@@ -1,5 +1,6 @@
-//! Buffers of OpenGL's on the stub driver. A test plays OpenGL: on its own thread, with every call in its order, and each
-//! failing. The stub dies of a use that was not acquired, of a release under work, and of a buffer that goes before its object.
+//! OpenGL buffers on the stub driver. The test plays OpenGL's part on a separate thread, checks the order of the calls, and
+//! makes each of them fail. The stub aborts on a use without acquire, a release before the work ends, and a buffer freed
+//! before its object.
 
 use super::{
     stub::{library, platforms},
@@ -24,15 +25,15 @@ const RELEASE: &str = "clEnqueueReleaseGLObjects";
 const BYTES: usize = 5000;
 const HANDLES: ContextHandles = ContextHandles { context: 0xc0, display: 0xd0 };
 
-/// OpenGL: its device, and where its calls are run.
+/// A fake OpenGL, and the thread context that its calls run in.
 #[derive(Debug)]
 struct OpenGl {
     path: CString,
-    /// What is current where calls are run.
+    /// The context that is current where calls run.
     current: AtomicUsize,
 }
 
-/// A buffer of it: a name, and bytes of which only the driver and OpenGL know.
+/// A fake OpenGL buffer: a name, and bytes that only the stub driver and this fake access.
 #[derive(Debug)]
 struct Played {
     gl: Arc<OpenGl>,
@@ -46,9 +47,9 @@ impl OpenGl {
         Arc::new(OpenGl { path, current })
     }
 
-    /// A function that the stub has for tests.
+    /// Looks up a test function of the stub.
     fn of_stub(&self, name: &CStr) -> *mut c_void {
-        // SAFETY: both are strings; the library is loaded, and stays so.
+        // SAFETY: both are C strings; the library is loaded and stays loaded.
         let found = unsafe {
             let library = libc::dlopen(self.path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
             libc::dlsym(library, name.as_ptr())
@@ -58,7 +59,7 @@ impl OpenGl {
     }
 
     fn tell_buffer(&self, name: u32, memory: *mut c_void, bytes: usize) {
-        // SAFETY: the stub's own type; the memory stays until it is told otherwise.
+        // SAFETY: the stub function's type; the memory stays valid until the name is unregistered.
         unsafe {
             let tell: unsafe extern "C" fn(u32, *mut c_void, usize) =
                 std::mem::transmute(self.of_stub(c"onebuf_stub_gl_buffer"));
@@ -67,7 +68,7 @@ impl OpenGl {
     }
 
     fn tell_current(&self, context: usize) {
-        // SAFETY: the stub's own type.
+        // SAFETY: the stub function's type.
         unsafe {
             let tell: unsafe extern "C" fn(usize) =
                 std::mem::transmute(self.of_stub(c"onebuf_stub_gl_current"));
@@ -77,7 +78,7 @@ impl OpenGl {
 }
 
 impl ObjectHome for OpenGl {
-    /// On another thread, as OpenGL's own.
+    /// Runs the call on another thread, as OpenGL does.
     fn run(&self, call: &mut (dyn FnMut() -> Result<()> + Send)) -> Result<()> {
         thread::scope(|scope| {
             let there = scope.spawn(|| {
@@ -93,11 +94,11 @@ fn nothing<T>() -> Result<T> {
     Err(Error::unsupported("a played device", "a real one"))
 }
 
-/// A device that has nothing but a context.
+/// A device that has only a context.
 #[derive(Debug)]
 struct Partner(Option<Arc<OpenGl>>, hal::DeviceInfo);
 
-// SAFETY: it makes nothing.
+// SAFETY: it creates no objects.
 unsafe impl hal::Device for Partner {
     fn info(&self) -> &hal::DeviceInfo {
         &self.1
@@ -184,7 +185,7 @@ impl Played {
         ObjectRange { api, name, bytes: BYTES, context: HANDLES, home }
     }
 
-    /// What OpenGL sees.
+    /// The bytes as OpenGL sees them.
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
         self.bytes.lock().unwrap()
     }
@@ -202,7 +203,7 @@ impl Drop for Played {
     }
 }
 
-/// A rig whose driver shares, and OpenGL beside it.
+/// A rig whose driver shares with OpenGL, and a fake OpenGL.
 fn beside(path: &str) -> (Rig, Arc<OpenGl>) {
     let [ordinary, rig] = platforms(path);
     assert!(ordinary.device.info().caps.shares_objects_of.is_empty());
@@ -210,13 +211,13 @@ fn beside(path: &str) -> (Rig, Arc<OpenGl>) {
     (rig, OpenGl::new(path))
 }
 
-/// The device is told of that, before it is used.
+/// Announces a partner to the device before it is used.
 fn acquaint(rig: &Rig, gl: Option<&Arc<OpenGl>>, api: &'static str) {
     let info = hal::DeviceInfo { api: Api(api), ..rig.device.info().clone() };
     rig.device.will_share_with(&(Arc::new(Partner(gl.cloned(), info)) as _));
 }
 
-/// The calls since the last time, without those that wait.
+/// The calls since the last reset, without those that wait.
 fn calls(rig: &Rig) -> Vec<&'static str> {
     let calls = rig.probe.trace();
     rig.probe.reset();
@@ -243,7 +244,7 @@ fn each_turn_is_acquired_and_released() {
     acquaint(&rig, Some(&gl), "gl");
     rig.probe.reset();
     let queue = rig.queue();
-    // How long the answer is, the answer, and the context: the stub takes nothing but the right list.
+    // Two queries (length, value) and the context: the stub accepts only the right properties.
     assert_eq!(calls(&rig)[..3], [INFO, INFO, CONTEXT]);
     let played = Played::new(&gl, &numbers(BYTES));
     let import = Export::Object(played.object());
@@ -274,7 +275,7 @@ fn each_turn_is_acquired_and_released() {
     assert_eq!(*played.bytes(), model);
     assert_eq!(get(&*queue, &*memory, 0, BYTES), model, "both read");
 
-    // A region has one access state with the whole; OpenGL's turn, and what it wrote.
+    // A region shares its access state with the whole. OpenGL then writes, and OpenCL sees it.
     let part = memory.region(1024, 512, Access::ReadWrite).unwrap();
     assert!(!reside(&rig, &*queue, &*part, AccessState::Acquired));
     put(&*queue, &*part, 0, &[9; 512]);
@@ -286,7 +287,7 @@ fn each_turn_is_acquired_and_released() {
     assert!(reside(&rig, &*queue, &*memory, AccessState::Acquired));
     assert_eq!(get(&*queue, &*memory, 0, 4), [1, 2, 3, 4]);
 
-    // Work that has not begun keeps the buffer; then it is given back, and its object goes before it.
+    // Pending work keeps the buffer; afterwards it is released, and its object is destroyed before it.
     let host_signal = queue.host_signal().unwrap();
     queue.fill(&*memory, 0, BYTES, &[8]).unwrap();
     drop(part);
@@ -316,20 +317,20 @@ fn what_cannot_be_shared_says_why() {
         rig.device.import(&Export::Object(object), Access::Read).unwrap_err().to_string()
     };
     let why = refused(&rig, played.object());
-    assert!(why.contains("made when OpenGL was known"), "nobody was told of: {why}");
+    assert!(why.contains("created after OpenGL was registered"), "nobody was told of: {why}");
     let why = refused(&rig, ObjectRange { api: Api("vulkan"), ..played.object() });
     assert!(why.contains("an object of vulkan"), "{why}");
 
-    // One whose context is gone; one of another API, which is none of its business.
+    // First a partner whose context is gone, then one of another API, which is ignored.
     let (rig, _) = beside(&path);
     acquaint(&rig, None, "gl");
     let why = refused(&rig, played.object());
     assert!(why.contains("OpenGL's context is gone"), "{why}");
     let (rig, _) = beside(&path);
     acquaint(&rig, Some(&gl), "vulkan");
-    assert!(refused(&rig, played.object()).contains("made when OpenGL was known"));
+    assert!(refused(&rig, played.object()).contains("created after OpenGL was registered"));
 
-    // The driver does not know the context: OpenCL works, and shares nothing.
+    // The driver does not know the context: OpenCL works, without sharing.
     let (rig, _) = beside(&path);
     gl.current.store(1, Ordering::Relaxed);
     acquaint(&rig, Some(&gl), "gl");
@@ -339,7 +340,7 @@ fn what_cannot_be_shared_says_why() {
     put(&*rig.queue(), &*own, 0, &[5; 64]);
     gl.current.store(HANDLES.context, Ordering::Relaxed);
 
-    // An older one is used where the newest has gone.
+    // An older partner is used if the newest is gone.
     let (rig, _) = beside(&path);
     acquaint(&rig, Some(&gl), "gl");
     acquaint(&rig, None, "gl");
@@ -359,7 +360,7 @@ fn what_cannot_be_shared_says_why() {
     is_only_ours(&played);
 }
 
-/// The driver tells which chip a context of OpenGL's is on.
+/// The driver reports the chip of an OpenGL context.
 #[test]
 fn a_context_is_found_on_its_chip() {
     let _alone = alone();
@@ -383,7 +384,7 @@ fn a_context_is_found_on_its_chip() {
     assert_eq!(chip(ContextHandles { context: 1, ..HANDLES }), None, "not one that it knows");
 }
 
-/// A turn there and back, up to the first error.
+/// One hand-over to OpenCL and back, up to the first error.
 fn turns(rig: &Rig, gl: &Arc<OpenGl>) -> Result<()> {
     let played = Played::new(gl, &numbers(BYTES));
     let memory = rig.device.import(&Export::Object(played.object()), Access::ReadWrite)?;
@@ -397,7 +398,7 @@ fn turns(rig: &Rig, gl: &Arc<OpenGl>) -> Result<()> {
     queue.reside(&*memory, AccessState::Acquired).map(drop)
 }
 
-/// A driver's thread may be late with letting go.
+/// Waits until the test holds the only reference, because a driver's thread may release late.
 #[track_caller]
 fn is_only_ours<T: ?Sized>(kept: &Arc<T>) {
     let start = Instant::now();
@@ -422,7 +423,7 @@ fn each_call_fails_once() {
             let why = result.as_ref().err().map(Error::to_string);
             seen.entry(failed).or_insert(why);
             rig.probe.fail_nth(0, 0);
-            // A context that was refused once shares nothing; what else failed is tried again.
+            // After a failed context creation nothing is shared; other failed calls succeed when repeated.
             let again = turns(&rig, &gl);
             let without = [INFO, CONTEXT].contains(&failed);
             assert_eq!(again.is_ok(), !without, "after {failed}: {again:?}");

@@ -1,5 +1,5 @@
-//! Memory behind descriptors, on the stub driver: it dies of a use that was not acquired, and has a cache, so that what was
-//! not handed over is not seen.
+//! Memory behind descriptors, on the stub driver. The stub aborts on a use without acquire, and has a cache, so writes are
+//! visible only after a hand-over.
 
 use super::{
     stub::{library, platforms},
@@ -13,7 +13,7 @@ use std::{
 
 const ACQUIRE: &str = "clEnqueueAcquireExternalMemObjectsKHR";
 const RELEASE: &str = "clEnqueueReleaseExternalMemObjectsKHR";
-/// Four pages and a bit.
+/// Four pages and 129 bytes.
 const BYTES: usize = 4 * 4096 + 129;
 const KINDS: [FdKind; 2] = [FdKind::OpaqueFd, FdKind::DmaBuf];
 const STEP: &str = "
@@ -23,7 +23,7 @@ kernel void onebuf_step(global uint *p, uint first, uint n, uint mul, uint add) 
 }
 ";
 
-/// Somebody else's memory: a file that has no name in any folder.
+/// Foreign memory: an anonymous file.
 struct Theirs {
     file: File,
     name: String,
@@ -38,7 +38,7 @@ impl Theirs {
         Theirs { file, name }
     }
 
-    /// A descriptor of their own for each: it must not matter to them what becomes of it.
+    /// A range with its own descriptor, so that the driver may close it.
     fn range(&self, kind: FdKind, offset: usize, bytes: usize) -> FdRange {
         let fd = OwnedFd::from(self.file.try_clone().unwrap());
         let allocation_bytes = self.file.metadata().unwrap().len() as usize;
@@ -55,12 +55,12 @@ impl Theirs {
         back
     }
 
-    /// How many descriptors of it there are in this process.
+    /// The number of open descriptors of it in this process.
     fn open(&self) -> usize {
         checks::descriptors(&self.name)
     }
 
-    /// A driver's thread may be late with closing.
+    /// Waits until the test has the only descriptor, because a driver's thread may close late.
     #[track_caller]
     fn only_ours_is_open(&self) {
         let start = Instant::now();
@@ -71,7 +71,7 @@ impl Theirs {
     }
 }
 
-/// A test on the platform that imports; nothing may be left behind.
+/// Runs a test on the platform that imports; no object may be left.
 fn on_importer(test: impl Fn(&Rig)) {
     let _alone = alone();
     let Some((_table, path)) = library() else { return };
@@ -86,7 +86,7 @@ fn sync(queue: &dyn hal::Queue) {
     queue.mark().unwrap().wait(SECONDS).unwrap();
 }
 
-/// Changes the access state, and says which hand-overs the driver saw of it.
+/// Changes the access state, and returns the driver's acquire and release calls.
 fn reside(
     rig: &Rig,
     queue: &dyn hal::Queue,
@@ -126,7 +126,7 @@ fn each_turn_is_acquired_and_released() {
         let memory = rig.device.import(&theirs.all(), Access::ReadWrite).unwrap();
         assert_eq!((memory.bytes(), memory.memory_kind()), (BYTES, MemoryKind::Exportable));
         assert!(memory.needs_access_state() && memory.host_pointer().is_none());
-        // It is theirs until it was acquired.
+        // Others own it until it is acquired.
         assert_eq!(memory.access_state(), AccessState::Released);
         let early = invalid(queue.fill(&*memory, 0, 8, &[1]));
         assert!(early.contains("released"), "{early}");
@@ -205,7 +205,7 @@ fn what_was_written_arrives_when_it_is_dropped() {
     });
 }
 
-/// The release at the end is behind the work of every queue, not only of the one that acquired.
+/// The final release comes after the work of every queue, not only of the one that acquired.
 #[test]
 fn it_is_not_released_under_another_queues_work() {
     on_importer(|rig| {
@@ -247,7 +247,7 @@ fn regions_follow_the_whole() {
     });
 }
 
-/// Memory that begins inside an allocation: the driver imports and hands over the whole of it.
+/// Memory that begins inside an allocation: the driver imports and acquires the whole allocation.
 #[test]
 fn an_offset_is_where_the_memory_begins() {
     on_importer(|rig| {
@@ -260,7 +260,7 @@ fn an_offset_is_where_the_memory_begins() {
             assert_eq!(reside(rig, &*queue, &*memory, AccessState::Acquired), [ACQUIRE]);
             assert_eq!(get(&*queue, &*memory, 0, 5000), numbers(BYTES)[8192..13192]);
             put(&*queue, &*memory, 4999, &[1]);
-            // A region of it begins further in.
+            // A region's offset is relative to the memory.
             let part = memory.region(1024, 64, Access::ReadWrite).unwrap();
             assert_eq!(get(&*queue, &*part, 0, 64), numbers(BYTES)[9216..9280]);
             put(&*queue, &*part, 0, &[2; 64]);
@@ -301,7 +301,7 @@ fn what_is_no_such_memory_is_refused_and_stays_theirs() {
         let pipe = FdRange { fd: Arc::new(pipe.into()), ..good.clone() };
         let wrong = import(&pipe);
         assert!(is_refusal(&wrong), "{wrong}");
-        // Parts begin where the device wants it.
+        // A sub-buffer must start at the device's alignment.
         let odd = import(&FdRange { offset: 100, bytes: 64, ..good.clone() });
         assert!(odd.to_string().contains("clCreateSubBuffer"), "{odd}");
         drop(good);
@@ -325,7 +325,7 @@ fn it_is_imported_for_what_kernels_do() {
     });
 }
 
-/// Every hand-over, with a part and an offset, up to the first error.
+/// Every hand-over, with a region and an offset, up to the first error.
 fn turns(rig: &Rig, theirs: &Theirs) -> Result<()> {
     let queue = rig.device.queue(QueueSpec::default())?;
     let other = rig.device.queue(QueueSpec::default())?;

@@ -1,4 +1,4 @@
-//! Launches: offsets, group sizes, local memory, events before and after, times, disorder.
+//! Launches: offsets, group sizes, local memory, events before and after, times, out-of-order queues.
 
 use super::*;
 
@@ -67,7 +67,7 @@ fn a_required_group_size_is_used_and_kept() {
     });
 }
 
-/// A kernel's own limit may be below the device's, and rusticl's answer below what it runs.
+/// A kernel's limit may be below the device's, and rusticl reports less than it runs.
 #[test]
 fn groups_as_large_as_the_device_says_run() {
     each(|rig| {
@@ -110,7 +110,7 @@ fn local_memory_of_kernel_and_arguments_is_added() {
         let all = rig.device.info().caps.local_memory_bytes as usize;
         let why = run(all);
         println!("  all local memory beside the kernel's own: {why:?}");
-        // Where the driver says what the kernel has for itself.
+        // Only if the driver reports the kernel's own local memory.
         if let Err(Error::InvalidArgument(why)) = why {
             assert!(why.contains("of local memory"), "{why}");
         }
@@ -232,7 +232,7 @@ fn times_of_unfinished_work_are_not_known() {
     });
 }
 
-/// Each launch waits for the one before by its event alone; transfers stand in order by themselves.
+/// Each launch waits for the previous one by its event alone; transfers are always in order.
 #[test]
 fn an_out_of_order_queue_keeps_to_events() {
     each(|rig| {
@@ -283,7 +283,7 @@ fn a_launch_that_waits_keeps_its_arguments() {
         let host_signal: Arc<dyn hal::Event> =
             Arc::new(own.raw.event("clCreateUserEvent", user).unwrap());
         thread::scope(|scope| {
-            // On another thread: where arguments are read late, the launch itself waits.
+            // On another thread: the launch itself waits if the driver reads arguments late.
             scope.spawn(|| {
                 thread::sleep(Duration::from_millis(50));
                 // SAFETY: a user event that is completed once.
@@ -298,7 +298,7 @@ fn a_launch_that_waits_keeps_its_arguments() {
             }
         });
         let mut sum = [0; 4];
-        // SAFETY: as long as said, and waited for.
+        // SAFETY: four bytes, and the read is waited for.
         let read = unsafe { queue.read(&*memory, 0, sum.as_mut_ptr(), 4) }.unwrap();
         read.wait(SECONDS).unwrap();
         assert_eq!(u32::from_ne_bytes(sum), 10_101, "{}", rig.name());

@@ -9,7 +9,7 @@ use std::{
 
 const BYTES: usize = 96 * 1024;
 
-/// Host pages that count themselves.
+/// Host pages that count their live instances.
 struct Pages {
     memory: Vec<u8>,
     start: usize,
@@ -33,9 +33,9 @@ impl Drop for Pages {
     }
 }
 
-/// What the host sees at a pointer.
+/// The bytes that the host sees at a pointer.
 fn seen(pointer: NonNull<u8>, bytes: usize) -> &'static mut [u8] {
-    // SAFETY: of tests only: mapped memory of that length, dropped after the slice's last use.
+    // SAFETY: only for tests: mapped memory of that length, freed after the slice's last use.
     unsafe { std::slice::from_raw_parts_mut(pointer.as_ptr(), bytes) }
 }
 
@@ -195,7 +195,7 @@ fn hand_overs_make_data_visible() {
     });
 }
 
-/// The device writes and the host reads, then the other way round, through every transition.
+/// The device writes and the host reads, then vice versa, through every transition.
 fn hand_over_rounds(queue: &dyn hal::Queue, memory: &dyn hal::Memory) {
     for round in 0..3 {
         assert_eq!((memory.access_state(), memory.host_pointer()), (AccessState::Acquired, None));
@@ -262,7 +262,7 @@ fn imported_pages_are_the_hosts() {
     });
 }
 
-/// The pages' owner is dropped, if need be by a thread of ours.
+/// Waits until the pages' owner is dropped, possibly by another thread.
 fn gone(alive: &AtomicUsize) {
     let start = Instant::now();
     while alive.load(Ordering::SeqCst) != 0 && start.elapsed() < SECONDS {
@@ -322,7 +322,7 @@ fn next_door(a: &Rig, b: &Rig, memory_kind: MemoryKind) {
     sync(&*qb);
     qa.reside(&*memory, AccessState::Acquired).unwrap();
     assert_eq!(get(&*qa, &*memory, 0, BYTES), [3; BYTES]);
-    // The view outlives the memory's own handle, and keeps its pages.
+    // The view outlives the memory's handle, and keeps its pages.
     drop((export, memory));
     qb.reside(&*view, AccessState::Acquired).unwrap();
     assert_eq!(get(&*qb, &*view, 0, BYTES), [3; BYTES]);

@@ -70,13 +70,13 @@ impl Rig {
     }
 }
 
-/// Memory that everybody may use for everything.
+/// Memory that kernels and the host may read and write.
 fn spec(memory_kind: MemoryKind, bytes: usize) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, HostAccess::ReadWrite);
     AllocSpec { bytes, align: 8, memory_kind, access, host, hint: None }
 }
 
-/// Launches on a queue, after nothing.
+/// Launches on a queue, without waiting for events.
 ///
 /// # Safety
 /// As [`hal::Queue::launch`].
@@ -102,7 +102,7 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
     bytemuck::cast_slice(words).to_vec()
 }
 
-/// The message of a refusal that names what is wrong.
+/// The message of an `InvalidArgument` error.
 fn invalid<T: std::fmt::Debug>(result: Result<T>) -> String {
     match result {
         Err(Error::InvalidArgument(why)) => why,
@@ -110,7 +110,7 @@ fn invalid<T: std::fmt::Debug>(result: Result<T>) -> String {
     }
 }
 
-/// What the drivers here, and the stub driver, are told.
+/// Environment variables for the installed drivers and the stub driver.
 const ENVIRONMENT: [(&str, &str); 4] = [
     ("RUSTICL_ENABLE", "llvmpipe"),
     ("LP_CL", "1"),
@@ -118,12 +118,12 @@ const ENVIRONMENT: [(&str, &str); 4] = [
     ("ONEBUF_STUB_PLATFORMS", "2"),
 ];
 
-/// One test at a time, with what the drivers are told.
+/// Runs one test at a time, with these environment variables.
 fn alone() -> MutexGuard<'static, ()> {
     onebuf_hal::testing::drivers_alone(&ENVIRONMENT)
 }
 
-/// The devices, each with a domain of its own; none, after a printed skip, where OpenCL is missing.
+/// The devices, each with its own domain; none, after a printed skip, if OpenCL is missing.
 fn rigs() -> Vec<Rig> {
     let probe = Probe::new();
     let mut next = 0;
@@ -156,7 +156,7 @@ fn each(test: impl Fn(&Rig)) {
     }
 }
 
-/// The same, on devices that have host signals and callbacks.
+/// Runs a test on every device that has host signals.
 fn each_with_host_signals(test: impl Fn(&Rig)) {
     each(|rig| match rig.device.info().caps.host_signals {
         true => test(rig),
@@ -167,7 +167,7 @@ fn each_with_host_signals(test: impl Fn(&Rig)) {
     });
 }
 
-/// Nothing is live but what other devices' contexts may still need; a driver's thread may be late.
+/// Waits until the driver has no live objects, because a driver's thread may release late.
 fn settled(probe: &Probe) {
     let start = Instant::now();
     while !probe.live().is_empty() && start.elapsed() < SECONDS {
@@ -233,7 +233,7 @@ fn a_device_that_cannot_be_asked_is_left_out() {
         probe.fail_nth(n, -6);
         match discover(None, Some(probe.clone()), &mut || Domain(0)) {
             Ok(found) => {
-                // Lists end early where a problem is; facts that nobody must have stay unknown.
+                // Lists end early after a problem; optional properties stay unknown.
                 assert!(found.problems.len() <= 1, "{:?}", found.problems);
             }
             Err(missing) => assert!(missing.code.is_some(), "{missing}"),

@@ -1,9 +1,9 @@
-//! Parts of memory: where they may lie, who may use them, and that they are the whole's bytes.
+//! Regions of memory: their alignment, their access, and that they are the whole's bytes.
 
 use super::*;
 use onebuf_hal::{AccessState, RawHandle};
 
-/// Two pages of the largest alignment that is usual.
+/// One page, the largest usual alignment.
 const PAGE: usize = 4096;
 
 #[test]
@@ -48,7 +48,7 @@ fn a_region_narrows_access_and_never_widens_it() {
                 assert!(wide.contains("where the whole memory is for"), "{wide}");
                 whole.region(0, PAGE, has).unwrap();
             }
-            // K1 reads where K2 writes: one memory, two children.
+            // One kernel argument reads one region, the other writes another region of the same memory.
             let whole = rig.memory(memory_kind, 2 * PAGE).unwrap();
             put(&*queue, &*whole, 0, &numbers(PAGE));
             let from = whole.region(0, PAGE, Access::Read).unwrap();
@@ -160,7 +160,7 @@ fn a_region_is_where_the_whole_is() {
             );
             let (at, seen) = (whole.host_pointer().unwrap(), part.host_pointer().unwrap());
             assert_eq!(at.addr().get() + PAGE, seen.addr().get());
-            // SAFETY: mapped, and used by nobody else.
+            // SAFETY: mapped, and not used otherwise.
             let bytes = unsafe { std::slice::from_raw_parts(seen.as_ptr(), PAGE) };
             assert_eq!(bytes, numbers(PAGE), "{memory_kind}");
             let args = [Arg::Memory(&*part, Access::ReadWrite, usize::MAX), Arg::Bytes(&[0; 4])];
@@ -190,7 +190,7 @@ fn a_region_keeps_the_whole() {
             // SAFETY: a page of words.
             unsafe { launch(&*queue, &*add, &line(PAGE / 4, None), &args) }.unwrap();
             assert_eq!(words(&get(&*queue, &*part, 0, PAGE)), [5; PAGE / 4], "{memory_kind}");
-            // SAFETY: a page of words. The part goes under queued work.
+            // SAFETY: a page of words. The region is dropped while work is queued.
             unsafe { launch(&*queue, &*add, &line(PAGE / 4, None), &args) }.unwrap();
             drop(part);
         }

@@ -1,4 +1,4 @@
-//! The stub driver: what no driver of this machine has, and books that can be read.
+//! The stub driver: it has features that no driver of this machine has, and its state can be inspected.
 
 use super::*;
 use onebuf_hal::RawHandle;
@@ -10,7 +10,7 @@ use std::{path::PathBuf, process::Command, ptr, sync::OnceLock};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub/opencl_stub.c");
 
-/// The stub library, loaded, and the path that loads it again; `None`, after a printed skip, without a C compiler.
+/// The loaded stub library and its path for loading it again; `None`, after a printed skip, without a C compiler.
 pub(super) fn library() -> Option<(OpenCl, String)> {
     static BUILT: OnceLock<Option<String>> = OnceLock::new();
     let path = BUILT.get_or_init(build).clone()?;
@@ -29,13 +29,13 @@ fn build() -> Option<String> {
         }
     }
     let path = library.to_string_lossy().into_owned();
-    // Loaded now, so that the file can go; loading it again finds it by its name.
+    // Loaded now, so that the file can be removed; loading it again finds it by its name.
     OpenCl::load(Some(&path), None).unwrap();
     std::fs::remove_file(&library).unwrap();
     Some(path)
 }
 
-/// Two platforms of the stub, as `alone` has asked for: an ordinary one, and one of Texas Instruments that imports
+/// The two platforms of the stub that `alone` configures: an ordinary one, and one of Texas Instruments that imports
 /// descriptors.
 pub(super) fn platforms(path: &str) -> [Rig; 2] {
     let (probe, mut next) = (Probe::new(), 0);
@@ -49,11 +49,11 @@ pub(super) fn platforms(path: &str) -> [Rig; 2] {
     rigs.try_into().unwrap()
 }
 
-/// What the driver knows of a memory object.
+/// Queries the driver for a property of a memory object.
 fn asked<T: bytemuck::Pod>(table: &OpenCl, memory: &dyn hal::Memory, what: u32) -> T {
     let RawHandle::Object(mem) = memory.raw() else { panic!("{memory:?}") };
     super::super::query::value(|n, at, len| {
-        // SAFETY: a live object; `query` gives a place of the length it says.
+        // SAFETY: a live object; `query` passes a buffer of the stated length.
         unsafe { table.get_mem_object_info(ClMem(mem as *mut _), what, n, at, len) }
     })
     .unwrap()
@@ -82,10 +82,10 @@ fn memory_on_the_chip_is_for_texas_instruments() {
     let device = ti.memory(MemoryKind::Device, 4096).unwrap();
     let flags: u64 = asked(&table, &*device, cl::CL_MEM_FLAGS);
     assert_eq!(flags, cl::CL_MEM_READ_WRITE, "only what was asked for");
-    // The control: the stub's other platform would have told of the bit.
+    // The control: the stub's other platform reports this flag as invalid.
     let context: usize =
         asked(&table, &*ordinary.memory(MemoryKind::Device, 64).unwrap(), cl::CL_MEM_CONTEXT);
-    // SAFETY: refused; a device keeps its context.
+    // SAFETY: the call is refused; a device keeps its context.
     let made = unsafe {
         let context = ClContext(context as *mut _);
         table.create_buffer(context, cl::CL_MEM_USE_MSMC_TI, 64, ptr::null_mut())

@@ -36,7 +36,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// `None` if a frame of this size cannot be divided so.
+    /// `None` if a frame of this size cannot be divided in this way.
     pub fn new(frame_bytes: usize, stride: usize) -> Option<Self> {
         let packets = u32::try_from(frame_bytes.div_ceil(stride.max(1))).ok()?;
         let (frame_bytes, stride) = (frame_bytes as u64, u16::try_from(stride).ok()?);

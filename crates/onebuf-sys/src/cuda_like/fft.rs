@@ -53,7 +53,8 @@ pub mod rocfft {
 }
 
 table! {
-    /// The symbol table of cuFFT or rocFFT. Methods with the prefix `roc_` are rocFFT's alone, the others are cuFFT's.
+    /// The symbol table of cuFFT or rocFFT. Methods with the prefix `roc_` exist only in rocFFT, the others only in
+    /// cuFFT.
     pub struct Fft in PLACES;
 
     create = "cufftCreate" | "" () -> create CufftPlan, "fft";
@@ -102,7 +103,7 @@ impl Fft {
         library_of(at.or(self.roc_setup.map(|call| call as *const c_void))?)
     }
 
-    /// The name of a status; neither library has a function for it.
+    /// Returns the name of a status; neither library has a function for it.
     pub fn error_name(&self, status: CuStatus) -> String {
         let names = match status.0 {
             1 => ["CUFFT_INVALID_PLAN", "rocfft_status_failure"],

@@ -3,7 +3,7 @@
 use super::{CuEvent, CuStatus, CuStream, CudaLike, Refused};
 use std::ptr;
 
-/// Name of the underlying API, platform, device, context, queue.
+/// The handles are: name of the underlying API, platform, device, context, queue.
 const HANDLES: usize = 5;
 
 /// The OpenCL handles of a stream. The runtime owns them all.
@@ -18,16 +18,16 @@ pub struct NativeStream {
 }
 
 impl CudaLike {
-    /// The OpenCL handles of a stream; the null stream is the current device's own.
+    /// Returns the OpenCL handles of a stream; the null stream is that of the current device.
     ///
     /// # Errors
     /// The call's errors; [`CuStatus::NULL_HANDLE`] if it returns an unexpected number of handles.
     ///
     /// # Safety
-    /// Null, or a live stream; its device is current.
+    /// `stream` is null or a live stream; its device is current.
     pub unsafe fn native_stream(&self, stream: CuStream) -> Result<NativeStream, Refused> {
         let (mut count, mut handles) = (0, [0; HANDLES]);
-        // SAFETY: a place for the number, and no handles are requested.
+        // SAFETY: a valid pointer for the number; no handles are requested.
         unsafe { self.native_handles(0, ptr::null_mut(), &raw mut count)? };
         if count != HANDLES as i32 {
             return Err(unknown("hipGetBackendNativeHandles"));
@@ -42,14 +42,14 @@ impl CudaLike {
         }
     }
 
-    /// The OpenCL event of a recorded event. No reference is added: it is valid until the event is destroyed or
+    /// Returns the OpenCL event of a recorded event. No reference is added: it is valid until the event is destroyed or
     /// recorded again.
     ///
     /// # Errors
     /// [`CuStatus::NULL_HANDLE`] for an event that was not recorded.
     ///
     /// # Safety
-    /// A live event.
+    /// `event` is a live event.
     pub unsafe fn event_beneath(&self, event: CuEvent) -> Result<usize, Refused> {
         let at = self.enter(self.native_event, ["", "hipGetNativeEventFromHipEvent"])?;
         // SAFETY: guaranteed by the caller.

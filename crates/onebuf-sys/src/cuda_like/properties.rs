@@ -10,7 +10,7 @@ const ARCHITECTURE_AT: [usize; 2] = [1160, 396];
 const ARCHITECTURE_BYTES: usize = 256;
 
 impl CudaLike {
-    /// The target of a HIP device, such as `gfx90a:sramecc+:xnack-`; none for other APIs and runtimes.
+    /// Returns the target of a HIP device, such as `gfx90a:sramecc+:xnack-`; `None` for other APIs and runtimes.
     ///
     /// # Errors
     /// The call's errors.
@@ -18,10 +18,10 @@ impl CudaLike {
         let mut room = [0u64; ROOM_BYTES / 8];
         let to = room.as_mut_ptr().cast::<c_void>();
         let (asked, at) = if self.has_properties_0600() {
-            // SAFETY: more room than the structure of this name has.
+            // SAFETY: `room` is larger than the structure of this call.
             (unsafe { self.properties_0600(to, device) }, ARCHITECTURE_AT[0])
         } else if self.has_properties_old() {
-            // SAFETY: as above; the name without a number always means the older structure.
+            // SAFETY: as above; the call without a version suffix always fills the older structure.
             (unsafe { self.properties_old(to, device) }, ARCHITECTURE_AT[1])
         } else {
             return Ok(None);

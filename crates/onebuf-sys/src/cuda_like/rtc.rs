@@ -1,6 +1,6 @@
 //! The runtime compilers: NVRTC for CUDA C, HIPRTC for HIP C.
 //!
-//! Their functions differ only in the result: NVRTC gives PTX, and a CUBIN since 11.1; HIPRTC gives code.
+//! Their functions differ only in the result: NVRTC returns PTX, and a CUBIN since 11.1; HIPRTC returns a code object.
 
 use std::ffi::{c_char, c_void};
 use std::fmt;
@@ -19,7 +19,7 @@ const PLACES: [Place; 2] = [
         names: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"],
         hint: "it comes with the CUDA toolkit; a program in PTX needs no compiler",
     },
-    // Before HIP 6 the compiler was a part of the runtime itself.
+    // Before HIP 6 the compiler was part of the runtime library.
     Place {
         api: "hiprtc",
         variable: "ONEBUF_HIPRTC_LIB",

@@ -1,4 +1,4 @@
-//! LU factors of dense matrices: cuSOLVER and rocSOLVER.
+//! LU factorisation of dense matrices: cuSOLVER and rocSOLVER.
 //!
 //! cuSOLVER has its own handles and needs a workspace from the caller; rocSOLVER uses a handle of rocBLAS, which has
 //! its own workspace.
@@ -35,8 +35,8 @@ const PLACES: [Place; 2] = [
 ];
 
 table! {
-    /// The symbol table of cuSOLVER's dense part or of rocSOLVER. Methods with the prefix `roc_` are rocSOLVER's alone,
-    /// the others are cuSOLVER's.
+    /// The symbol table of cuSOLVER's dense part or of rocSOLVER. Methods with the prefix `roc_` exist only in
+    /// rocSOLVER, the others only in cuSOLVER.
     pub struct Solver in PLACES;
 
     create = "cusolverDnCreate" | "" () -> create SolverHandle, "solver";
@@ -132,7 +132,8 @@ impl Solver {
         library_of(at.or(self.roc_sgetrf.map(|call| call as *const c_void))?)
     }
 
-    /// The name of a status. cuSOLVER has no function for it; rocSOLVER uses rocBLAS's statuses, which has one.
+    /// Returns the name of a status. cuSOLVER has no function for it; rocSOLVER uses the statuses of rocBLAS, which has
+    /// one.
     pub fn error_name(&self, status: CuStatus) -> String {
         let cuda = match status.0 {
             1 => "CUSOLVER_STATUS_NOT_INITIALIZED",

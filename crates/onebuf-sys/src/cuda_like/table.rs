@@ -1,8 +1,9 @@
 //! The macros that turn a line of the symbol table into a method.
 //!
-//! `struct Table in PLACES` says where its library is looked for, CUDA's and HIP's. `[has] name = "cuName" | "hipName"
+//! `struct Table in PLACES` names the places of its libraries, CUDA's and HIP's. `[has] name = "cuName" | "hipName"
 //! (arguments) -> kind, "counted";` defines the method `name`. An empty name means that this API has no such function;
-//! an optional symbol has `[has]`, the method that says whether it was found. Errors name the call as its own API does.
+//! an optional symbol has `[has]`, the method that returns whether it was found. Errors use the C name of the call in
+//! its API.
 //!
 //! | kind | arguments added | chosen to fail | counted |
 //! |---|---|---|---|
@@ -38,7 +39,7 @@ macro_rules! method {
             pub unsafe fn $name(&self, $($arg: $ty),*) -> Result<$of, Refused> {
                 let at = self.enter(self.$name, $names)?;
                 let mut got = <$of>::default();
-                // SAFETY: the caller keeps the C function's contract; `got` is a place for the answer.
+                // SAFETY: the caller keeps the C function's contract; `got` is valid for the result.
                 at.answer(unsafe { (at.function)(&raw mut got $(, $arg)*) })?;
                 Ok(got)
             }
@@ -49,7 +50,7 @@ macro_rules! method {
             pub unsafe fn $name(&self, $($arg: $ty),*) -> Result<$of, Refused> {
                 let at = self.enter(self.$name, $names)?;
                 let mut made = <$of>::default();
-                // SAFETY: the caller keeps the C function's contract; `made` is a place for the answer.
+                // SAFETY: the caller keeps the C function's contract; `made` is valid for the result.
                 at.answer(unsafe { (at.function)(&raw mut made $(, $arg)*) })?;
                 if made.is_null() {
                     return Err(Refused { call: at.name, status: CuStatus::NULL_HANDLE });
@@ -95,7 +96,7 @@ macro_rules! method {
     };
     (raw $of:ty, $name:ident, $names:expr, $args:tt) => {};
     (@doc $names:expr; $($method:tt)*) => {
-        /// The call of this name; see the table in the source for its C names.
+        /// Calls the function of this name; see the table in the source for its C names.
         ///
         /// # Safety
         ///
@@ -105,7 +106,7 @@ macro_rules! method {
     };
 }
 
-/// The sizes of a call's arguments, to be compared with the headers.
+/// The sizes of a call's arguments, for comparison with the headers.
 #[cfg(all(test, target_pointer_width = "64"))]
 macro_rules! sizes {
     (get $of:ty, ($($ty:ty),*)) => { &[size_of::<usize>() $(, size_of::<$ty>())*] };
@@ -181,14 +182,14 @@ macro_rules! table {
                 }
             )?)*
 
-            /// Asks the probe, if there is one, whether to fail this call.
+            /// Returns the function; refuses if it is missing, in a forked child, or if the probe fails this call.
             #[inline]
             fn enter<F>(&self, at: Option<F>, names: [&'static str; 2]) -> Result<At<F>, Refused> {
                 let (at, chosen) = self.enter_anyway(at, names)?;
                 chosen.map(|()| at)
             }
 
-            /// As `enter`, for a call that reaches the driver even if it is chosen to fail.
+            /// Like `enter`, for a call that reaches the driver even if it is chosen to fail.
             #[inline]
             #[allow(clippy::type_complexity)]
             fn enter_anyway<F>(

@@ -1,4 +1,4 @@
-//! The tables without a GPU: what is missing, and the prototypes.
+//! Tests of the tables without a GPU: missing libraries, and prototypes.
 
 use super::*;
 use crate::headers;
@@ -50,18 +50,18 @@ fn statuses_display_as_numbers_and_some_are_fatal() {
     assert_eq!(CuStatus::SUCCESS.ok(), Ok(()));
 }
 
-/// What `./dev` installs may not be missing unnoticed.
+/// Skips a test; fails instead if `ONEBUF_STRICT` is set, because `./dev` installs what is needed.
 fn absent(what: &str) {
     let strict = std::env::var("ONEBUF_STRICT").is_ok_and(|level| !["", "0"].contains(&&*level));
     assert!(!strict, "{what}, and ONEBUF_STRICT is set");
     println!("skip: {what}");
 }
 
-/// A code object, or what the compiler has against the text. For a GPU that is named: there need be none.
+/// Compiles a code object, or returns the compiler's log. Names the target, so no GPU is needed.
 fn compiled_for_amd(rtc: &Rtc, text: &std::ffi::CStr) -> Result<Vec<u8>, String> {
     let (name, target) = (c"program".as_ptr(), c"--offload-arch=gfx906".as_ptr());
     let mut bytes = 0;
-    // SAFETY: strings that end with a zero; a live program, and places of the sizes that it says.
+    // SAFETY: NUL-terminated strings; a live program, and buffers of the sizes that it reports.
     unsafe {
         let none = std::ptr::null();
         let mut program = rtc.create_program(text.as_ptr(), name, 0, none, none).unwrap();
@@ -84,8 +84,8 @@ fn compiled_for_amd(rtc: &Rtc, text: &std::ffi::CStr) -> Result<Vec<u8>, String>
     }
 }
 
-/// In a process of its own: AMD's compiler of Debian 12 has clang inside but shares LLVM, which aborts when PoCL or Clover
-/// bring their clang as well.
+/// Runs in a separate process: AMD's compiler in Debian 12 contains clang but shares LLVM, which aborts if PoCL or
+/// Clover load their clang too.
 #[test]
 fn the_real_hiprtc_compiles_without_a_device() {
     let mut alone = Command::new(std::env::current_exe().unwrap());
@@ -113,7 +113,7 @@ fn hiprtc_compiles() {
     assert!(log.contains("error:"), "{log}");
 }
 
-/// HIP's own headers, where they are installed. `ONEBUF_HIP_INCLUDE` names another folder.
+/// Returns HIP's headers if they are installed. `ONEBUF_HIP_INCLUDE` names another folder.
 fn hip_headers() -> Option<String> {
     let folder = std::env::var("ONEBUF_HIP_INCLUDE").unwrap_or("/usr/include".into());
     let read = |name| std::fs::read_to_string(format!("{folder}/hip/{name}"));
@@ -132,7 +132,7 @@ fn every_argument_has_the_size_that_hips_headers_say() {
     let prototypes = headers::hip_prototypes(&text);
     let mut seen = 0;
     for ([_, hip], sizes) in CudaLike::SIZES.iter().chain(Rtc::SIZES) {
-        // chipStar alone has two, ROCm 6 and newer the other.
+        // Two of these exist only in chipStar, the other only in ROCm 6 and newer.
         let elsewhere = [
             "hipGetBackendNativeHandles",
             "hipGetNativeEventFromHipEvent",
@@ -196,7 +196,7 @@ fn the_installed_hip_answers() {
         Err(missing) => return absent(&missing.to_string()),
     };
     assert_eq!(table.error_name(CuStatus::NOT_READY), "hipErrorNotReady");
-    // SAFETY: the first call there is.
+    // SAFETY: `init` needs no earlier call.
     match unsafe { table.init(0) } {
         Ok(()) => {
             // SAFETY: initialised.
@@ -210,7 +210,7 @@ fn the_installed_hip_answers() {
     }
 }
 
-/// The headers of the libraries for mathematics, where they are installed: CUDA's by `ONEBUF_CUDA_INCLUDE`, ROCm's by
+/// Returns the headers of the math libraries if they are installed: CUDA's by `ONEBUF_CUDA_INCLUDE`, ROCm's by
 /// `ONEBUF_ROCM_INCLUDE`.
 fn library_headers(flavor: Flavor) -> Option<String> {
     let variable = flavor.pick(["ONEBUF_CUDA_INCLUDE", "ONEBUF_ROCM_INCLUDE"]);
@@ -253,7 +253,7 @@ fn every_argument_has_the_size_that_the_libraries_headers_say() {
     }
 }
 
-/// The parser of headers is worth what it can tell apart.
+/// The header parser distinguishes names, comments and types.
 #[test]
 fn prototypes_are_read() {
     let text = headers::plain(
@@ -276,7 +276,7 @@ fn operations_are_numbered_as_in_the_headers() {
     ];
     for flavor in BOTH {
         let Some(text) = library_headers(flavor) else { continue };
-        // CUDA's are in a header of their own in some releases.
+        // In some releases CUDA declares them in a separate header.
         let number = |name: &str| {
             let after = text.split(name).find_map(|rest| rest.trim_start().strip_prefix('='));
             after.map(|rest| rest.trim_start().split(|c: char| !c.is_numeric()).next().unwrap())
@@ -306,7 +306,7 @@ fn libraries_that_are_missing_say_how_to_get_them() {
     }
 }
 
-/// The installed libraries of the usual names have all that the tables want.
+/// Checks that the installed libraries have every symbol of the tables.
 #[test]
 fn installed_libraries_are_complete() {
     for flavor in BOTH {

@@ -1,4 +1,4 @@
-//! Handles, statuses and numbers that CUDA and HIP share, and those in which they differ.
+//! Handles, statuses and numbers of CUDA and HIP, both shared and different ones.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -18,7 +18,7 @@ impl Flavor {
         self.pick(["cuda", "hip"])
     }
 
-    /// The first for CUDA, the second for HIP.
+    /// Returns the first value for CUDA, the second for HIP.
     pub const fn pick<T: Copy>(self, [cuda, hip]: [T; 2]) -> T {
         match self {
             Flavor::Cuda => cuda,
@@ -88,11 +88,10 @@ handles! {
     RocfftInfo;
 }
 
-/// `CUmemGenericAllocationHandle`, a number, and `hipMemGenericAllocationHandle_t`, a pointer: both are one
-/// word.
+/// `CUmemGenericAllocationHandle`, a number, or `hipMemGenericAllocationHandle_t`, a pointer: both are one word.
 pub type AllocationHandle = DevicePtr;
 
-/// `CUhostFn`, `hipHostFn_t`. It must not call the API that it is called from.
+/// `CUhostFn`, `hipHostFn_t`. It must not call the API.
 pub type HostFunction = unsafe extern "C" fn(user: *mut c_void);
 
 /// `CUmemAllocationProp`, `hipMemAllocationProp`.
@@ -101,11 +100,11 @@ pub type HostFunction = unsafe extern "C" fn(user: *mut c_void);
 pub struct AllocationProp {
     /// Always [`consts::ALLOCATION_PINNED`].
     pub kind: i32,
-    /// What it can be exported as.
+    /// The handle types it can be exported as.
     pub handle_types: i32,
-    /// Where it is allocated.
+    /// The location of the allocation.
     pub location: Location,
-    /// Windows' own.
+    /// Windows only.
     pub win32_metadata: usize,
     /// Compression, RDMA, usage.
     pub flags: [u8; 8],
@@ -115,9 +114,9 @@ pub struct AllocationProp {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Location {
-    /// [`consts::LOCATION_DEVICE`], or [`consts::LOCATION_HOST`] where memory can lie there.
+    /// [`consts::LOCATION_DEVICE`], or [`consts::LOCATION_HOST`] in calls that accept it.
     pub kind: i32,
-    /// Which device; zero for the host.
+    /// The device; zero for the host.
     pub id: i32,
 }
 
@@ -142,15 +141,15 @@ pub struct ExternalMemoryDesc {
     pub fd: AlignedFd,
     /// The second word of the union.
     pub unused: usize,
-    /// How large the whole allocation is.
+    /// Size of the whole allocation.
     pub bytes: u64,
-    /// [`consts::EXTERNAL_DEDICATED`] or nothing.
+    /// [`consts::EXTERNAL_DEDICATED`] or zero.
     pub flags: u32,
     /// Zero.
     pub reserved: [u32; 16],
 }
 
-/// A descriptor that is as aligned as the pointers beside it in their union.
+/// A descriptor with the alignment of the pointers in its union.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(8))]
 pub struct AlignedFd(pub i32);
@@ -159,9 +158,9 @@ pub struct AlignedFd(pub i32);
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct ExternalBufferDesc {
-    /// Where in the memory it begins.
+    /// Offset in the memory.
     pub offset: u64,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub bytes: u64,
     /// Zero.
     pub flags: u32,
@@ -185,12 +184,12 @@ pub struct ExternalSemaphoreDesc {
     pub reserved: [u32; 16],
 }
 
-/// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS` and `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS`: one size, and all zero for a
+/// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS` and `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS`: the same size, and all zero for a
 /// binary semaphore.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct SemaphoreParams {
-    /// The values of fences and keyed mutexes, and what is reserved beside them.
+    /// The values of fences and keyed mutexes, and reserved words.
     pub values: [u64; 9],
     /// Zero: memory of other APIs is synchronised.
     pub flags: u32,
@@ -198,14 +197,14 @@ pub struct SemaphoreParams {
     pub reserved: [u32; 16],
 }
 
-// 32-bit processes load no table that could take them.
+// 32-bit processes load no table that uses these structures.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     assert!(size_of::<ExternalSemaphoreDesc>() == 96);
     assert!(size_of::<SemaphoreParams>() == 144);
 };
 
-/// `CUdeviceptr`, a number, and `hipDeviceptr_t`, a pointer: both are one word.
+/// `CUdeviceptr`, a number, or `hipDeviceptr_t`, a pointer: both are one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct DevicePtr(pub u64);
@@ -217,7 +216,7 @@ impl DevicePtr {
     }
 }
 
-/// `CUipcMemHandle`, `hipIpcMemHandle_t`: by which another process opens memory. Passed by value.
+/// `CUipcMemHandle`, `hipIpcMemHandle_t`: another process opens memory with it. Passed by value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct IpcHandle(pub [u8; 64]);
@@ -234,7 +233,7 @@ impl fmt::Debug for IpcHandle {
     }
 }
 
-/// `cufftHandle`: a number; no value means null.
+/// `cufftHandle`: a number without a null value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct CufftPlan(pub i32);
@@ -261,7 +260,7 @@ impl CuStatus {
     pub const NOT_LOADED: Self = Self(i32::MIN);
     /// Not from a driver: it reported success, but returned a null handle.
     pub const NULL_HANDLE: Self = Self(i32::MIN + 1);
-    /// Not from a driver: work that a queue was told to wait for has failed.
+    /// Not from a driver: work that a queue waits for has failed.
     pub const WAIT_FAILED: Self = Self(i32::MIN + 2);
     /// Not from a driver: this is a forked child, where no driver is called.
     pub const FORKED: Self = Self(crate::fork::FORKED);
@@ -290,12 +289,12 @@ impl CuStatus {
     pub const NOT_SUPPORTED: Self = Self(801);
     pub const SYSTEM_DRIVER_MISMATCH: Self = Self(803);
 
-    /// Everything but success as an error.
+    /// Converts every status but success to an error.
     pub const fn ok(self) -> Result<(), Self> {
         if self.0 == 0 { Ok(()) } else { Err(self) }
     }
 
-    /// Whether the context is unusable afterwards: every later call returns the same.
+    /// Whether the context is unusable afterwards: every later call returns the same status.
     pub const fn is_fatal(self) -> bool {
         matches!(self, Self::ECC_UNCORRECTABLE | Self::ILLEGAL_ADDRESS | Self::LAUNCH_TIMEOUT)
             || matches!(self, Self::CONTEXT_IS_DESTROYED | Self::LAUNCH_FAILED | Self::ASSERT)
@@ -309,7 +308,7 @@ impl fmt::Display for CuStatus {
         match *self {
             Self::NOT_LOADED => f.write_str("call not exported by the library"),
             Self::NULL_HANDLE => f.write_str("null handle from a call that succeeded"),
-            Self::WAIT_FAILED => f.write_str("what it waited for has failed"),
+            Self::WAIT_FAILED => f.write_str("the work it waited for has failed"),
             Self::FORKED => f.write_str(crate::fork::WHY),
             Self(code) => write!(f, "status {code}"),
         }
@@ -350,7 +349,7 @@ impl Attribute {
     pub const CAN_MAP_HOST_MEMORY: Self = Self([19, 3]);
     pub const CONCURRENT_MANAGED_ACCESS: Self = Self([89, 9]);
     pub const CAN_USE_STREAM_WAIT_VALUE: Self = Self([122, 10013]);
-    /// CUDA's alone: HIP's virtual memory has such handles.
+    /// CUDA only. In HIP, support for virtual memory includes such handles.
     pub const POSIX_FD_SUPPORTED: Self = Self([103, 89]);
     pub const VIRTUAL_MEMORY_SUPPORTED: Self = Self([102, 89]);
     pub const COMPUTE_CAPABILITY: [Self; 2] = [Self([75, 23]), Self([76, 61])];
@@ -359,7 +358,7 @@ impl Attribute {
 /// Numbers that both APIs share.
 #[allow(missing_docs)] // The names are the APIs' own.
 pub mod consts {
-    /// Memory that the driver allocates or pins: for every context, and mapped for kernels.
+    /// Flags for memory that the driver allocates or pins: valid in every context, and mapped for kernels.
     pub const HOST_PORTABLE: u32 = 1;
     pub const HOST_DEVICE_MAP: u32 = 2;
     pub const MEM_ATTACH_GLOBAL: u32 = 1;
@@ -367,7 +366,7 @@ pub mod consts {
     pub const ALLOCATION_PINNED: i32 = 1;
     pub const LOCATION_DEVICE: i32 = 1;
     pub const LOCATION_HOST: i32 = 2;
-    /// `CU_DEVICE_CPU`, `hipCpuDeviceId`: where a prefetch takes a device.
+    /// `CU_DEVICE_CPU`, `hipCpuDeviceId`: the host, in a prefetch that takes a device.
     pub const DEVICE_CPU: i32 = -1;
     pub const ACCESS_READ_WRITE: i32 = 3;
     /// A file descriptor: opaque for CUDA, a dma-buf for HIP.
@@ -376,7 +375,7 @@ pub mod consts {
     pub const EXTERNAL_OPAQUE_FD: i32 = 1;
     pub const EXTERNAL_DEDICATED: u32 = 1;
     pub const SEMAPHORE_OPAQUE_FD: i32 = 1;
-    /// The one flag with which handles of other processes are opened: both APIs require it.
+    /// The only flag for opening handles of other processes: both APIs require it.
     pub const IPC_LAZY_ENABLE_PEER_ACCESS: u32 = 1;
     /// Waits until the value is at least this one, by signed distance.
     pub const WAIT_VALUE_GEQ: u32 = 0;
@@ -384,7 +383,7 @@ pub mod consts {
     pub const EVENT_DISABLE_TIMING: u32 = 2;
     pub const FUNC_MAX_THREADS_PER_BLOCK: i32 = 0;
     pub const FUNC_SHARED_SIZE_BYTES: i32 = 1;
-    /// CUDA's alone.
+    /// CUDA only.
     pub const FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES: i32 = 8;
     pub const JIT_ERROR_LOG_BUFFER: i32 = 5;
     pub const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: i32 = 6;

@@ -1,8 +1,8 @@
 //! The macros that turn a line of the symbol table into a method.
 //!
 //! `[has] name = "glName" (arguments) -> kind, "counted";` defines the method `name`; an optional symbol has `[has]`,
-//! the method that says whether it was found. OpenGL's functions return no status: the error is queried afterwards, and
-//! stays set until then. A call whose error the next queried call will report is `quiet`.
+//! the method that returns whether it was found. OpenGL's functions return no status: the error is queried afterwards,
+//! and stays set until then. A call whose error the next queried call reports is `quiet`.
 //!
 //! | kind | C arguments added, C result | chosen to fail | counted |
 //! |---|---|---|---|
@@ -100,7 +100,7 @@ macro_rules! gl_method {
         gl_method! { @doc $c; pub unsafe fn $name(&self) -> Result<u32, GlRefused> {
             let call = self.enter(self.$name, $c)?;
             let mut made = 0;
-            // SAFETY: the caller keeps the C function's contract; there is a place for one name.
+            // SAFETY: the caller keeps the C function's contract; `made` has room for one name.
             unsafe { call(1, &raw mut made) };
             self.answer($c)?;
             if made == 0 {
@@ -130,7 +130,7 @@ macro_rules! gl_method {
     (end_one, $name:ident, $c:literal, (), $kind:literal) => {
         gl_method! { @doc $c; pub unsafe fn $name(&self, name: u32) -> Result<(), GlRefused> {
             let (call, chosen) = self.enter_anyway(self.$name, $c)?;
-            // SAFETY: the caller keeps the C function's contract; one name is what is said.
+            // SAFETY: the caller keeps the C function's contract; one name is passed.
             unsafe { call(1, &raw const name) };
             self.count($kind, -1);
             chosen
@@ -147,7 +147,7 @@ macro_rules! gl_method {
     };
 }
 
-/// The sizes of a call's arguments, to be compared with the headers.
+/// The sizes of a call's arguments, for comparison with the headers.
 #[cfg(test)]
 macro_rules! gl_sizes {
     (one, ()) => { &[4, size_of::<usize>()] };

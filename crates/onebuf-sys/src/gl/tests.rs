@@ -1,9 +1,9 @@
-//! The table against Khronos' headers, and against whatever EGL is installed.
+//! Compares the table with Khronos' headers and with the installed EGL.
 
 use super::*;
 use crate::headers;
 
-/// The headers' text, where they are installed. `ONEBUF_GL_INCLUDE` names another folder.
+/// Returns the headers' text if they are installed. `ONEBUF_GL_INCLUDE` names another folder.
 fn header() -> Option<String> {
     let folder = std::env::var("ONEBUF_GL_INCLUDE").unwrap_or("/usr/include".into());
     let names = ["EGL/egl.h", "EGL/eglext.h", "GL/glcorearb.h", "GL/glext.h"];
@@ -67,10 +67,10 @@ fn what_is_installed_answers() {
         Err(missing) => return println!("skip: {missing}"),
     };
     assert!(gl.library().is_some_and(|path| path.to_str().is_some_and(|p| p.contains("EGL"))));
-    // SAFETY: asked of no display, this is what the library can do.
+    // SAFETY: without a display the call returns the library's own extensions.
     let extensions = unsafe { gl.egl_text(EglDisplay::NULL, consts::EGL_EXTENSIONS) };
     assert!(extensions.contains("EGL_"), "{extensions}");
-    // SAFETY: no display is an error that is told, by its name.
+    // SAFETY: a null display is refused with an error.
     let refused = unsafe {
         let none = std::ptr::null_mut();
         gl.egl_make_current(EglDisplay::NULL, none, none, EglContext::NULL)

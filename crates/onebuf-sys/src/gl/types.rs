@@ -74,7 +74,7 @@ impl fmt::Display for GlStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (*self, self.name()) {
             (Self::NOT_LOADED, _) => f.write_str("call not offered by the library"),
-            (Self::NULL_HANDLE, _) => f.write_str("nothing from a call that reported no error"),
+            (Self::NULL_HANDLE, _) => f.write_str("null result from a call that reported no error"),
             (Self::FORKED, _) => f.write_str(crate::fork::WHY),
             (Self(code), Some(name)) => write!(f, "{name} ({code:#06x})"),
             (Self(code), None) => write!(f, "status {code:#x}"),
@@ -122,7 +122,7 @@ macro_rules! handles {
             }
         }
 
-        // SAFETY: a handle is only a number here; the calls' contracts say what a thread may do with it.
+        // SAFETY: a handle is never dereferenced here; the calls' contracts state what each thread may do with it.
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}

@@ -1,4 +1,4 @@
-//! The table against ROCr's headers, and against whatever ROCr is installed, without a GPU.
+//! Compares the table with ROCr's headers and with the installed ROCr, without a GPU.
 
 use std::mem::offset_of;
 
@@ -28,7 +28,7 @@ const SIZES: &[(&str, &[usize])] = &[
     (CLOSE, Close::SIZES),
 ];
 
-/// ROCr's own headers, where they are installed. `ONEBUF_HSA_INCLUDE` names another folder.
+/// Returns ROCr's headers if they are installed. `ONEBUF_HSA_INCLUDE` names another folder.
 fn header() -> Option<String> {
     let folder = std::env::var("ONEBUF_HSA_INCLUDE").unwrap_or("/usr/include/hsa".into());
     let read = |name| std::fs::read_to_string(format!("{folder}/{name}"));
@@ -139,10 +139,10 @@ fn the_installed_rocr_answers() {
     };
     let place = 0u8;
     let ask = || {
-        // SAFETY: any pointer may be asked about, with or without a runtime that is started.
+        // SAFETY: any non-null pointer may be queried, whether or not the runtime is initialised.
         unsafe { hsa.pointer_info((&raw const place).cast()) }
     };
-    // Where there is a GPU, HIP in another test may have started it already.
+    // If there is a GPU, HIP in another test may have initialised ROCr already.
     match ask() {
         Ok(info) => assert_eq!(info.kind, PointerType::UNKNOWN),
         Err(before) => assert_eq!(before.status, HsaStatus::ERROR_NOT_INITIALIZED, "{before}"),
@@ -151,7 +151,7 @@ fn the_installed_rocr_answers() {
     match unsafe { hsa.init() } {
         Ok(()) => {
             assert_eq!(ask().unwrap().kind, PointerType::UNKNOWN);
-            // SAFETY: it was started just now.
+            // SAFETY: balances the `init` above.
             unsafe { hsa.shut_down() }.unwrap();
         }
         Err(refused) => {
@@ -162,7 +162,7 @@ fn the_installed_rocr_answers() {
     }
     assert!(probe.live().is_empty(), "{:?}", probe.live());
     if !hsa.has_dmabuf() {
-        // SAFETY: it is not there to be called.
+        // SAFETY: the function is missing, so it is not called.
         let refused = unsafe { hsa.export_dmabuf(std::ptr::null(), 4096) }.unwrap_err();
         assert_eq!(refused.status, HsaStatus::NOT_LOADED);
     }

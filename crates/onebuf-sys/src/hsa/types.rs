@@ -13,7 +13,7 @@ macro_rules! codes {
         impl HsaStatus {
             /// Not from ROCr: the library does not export this call.
             pub const NOT_LOADED: Self = Self(i32::MIN);
-            /// Not from ROCr: it reported success, but gave no file descriptor.
+            /// Not from ROCr: it reported success, but returned no file descriptor.
             pub const NO_FD: Self = Self(i32::MIN + 1);
             $(pub const $name: Self = Self($code);)*
 
@@ -76,13 +76,13 @@ impl fmt::Display for HsaRefused {
 
 impl std::error::Error for HsaRefused {}
 
-/// `hsa_amd_pointer_type_t`, a newtype for the same reason.
+/// `hsa_amd_pointer_type_t`. A newtype and not an `enum`, like `HsaStatus`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct PointerType(pub i32);
 
 impl PointerType {
-    /// Not known to ROCr: ordinary memory, or none at all. The other fields are then meaningless.
+    /// Not known to ROCr: ordinary or unmapped memory. The other fields are then meaningless.
     pub const UNKNOWN: Self = Self(0);
     /// From ROCr's allocators, such as `hipMalloc` and coarse-grained `clSVMAlloc`.
     pub const HSA: Self = Self(1);
@@ -98,7 +98,7 @@ impl PointerType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct PointerInfo {
-    /// In: the size of this structure. Out: how many bytes of it the runtime knows.
+    /// In: the size of this structure. Out: the number of bytes that the runtime supports.
     pub size: u32,
     /// The kind of memory.
     pub kind: PointerType,

@@ -1,4 +1,4 @@
-//! Functions that fit no kind of the table: without a status, with two results, or with their own way of counting.
+//! Functions that fit no kind of the table: those without a status, with two results, or with special counting.
 //!
 //! # Safety
 //!
@@ -28,8 +28,7 @@ impl OpenCl {
     ///
     /// # Safety
     ///
-    /// The contract of the C function. The address is non-null also for calls that the platform
-    /// does not support.
+    /// The contract of the C function. The address is non-null also for calls that the platform does not support.
     pub unsafe fn get_extension_function_address(&self, name: &CStr) -> Option<NonNull<c_void>> {
         let call = self.get_extension_function_address?;
         self.enter("clGetExtensionFunctionAddress").ok()?;
@@ -41,8 +40,8 @@ impl OpenCl {
     ///
     /// # Safety
     ///
-    /// The contract of the C function. PoCL and rusticl return non-null also for calls that they do
-    /// not support: look up only what an extension declares.
+    /// The contract of the C function. PoCL and rusticl return non-null also for calls that they do not support: look
+    /// up only functions of declared extensions.
     pub unsafe fn get_extension_function_address_for_platform(
         &self,
         platform: ClPlatform,
@@ -54,11 +53,11 @@ impl OpenCl {
         NonNull::new(unsafe { call(platform, name.as_ptr()) })
     }
 
-    /// The functions of `cl_khr_external_memory`; `None` if the platform lacks one.
+    /// Returns the functions of `cl_khr_external_memory`; `None` if the platform lacks one.
     ///
     /// # Safety
     ///
-    /// A live platform that declares the extension.
+    /// `platform` is a live platform that declares the extension.
     pub unsafe fn external_calls(&self, platform: ClPlatform) -> Option<ExternalCalls> {
         let find = |name: &CStr| {
             // SAFETY: guaranteed by the caller.
@@ -72,11 +71,11 @@ impl OpenCl {
         Some(ExternalCalls { acquire, release })
     }
 
-    /// `clEnqueueAcquireExternalMemObjectsKHR`, of one object, with no event.
+    /// `clEnqueueAcquireExternalMemObjectsKHR` for one object, without an event.
     ///
     /// # Safety
     ///
-    /// The contract of the C function; the calls are of the queue's platform.
+    /// The contract of the C function; `calls` belong to the queue's platform.
     pub unsafe fn enqueue_acquire_external(
         &self,
         calls: &ExternalCalls,
@@ -89,11 +88,11 @@ impl OpenCl {
         ClStatus(unsafe { (calls.acquire)(queue, 1, &raw const mem, 0, none, no) }).ok()
     }
 
-    /// `clEnqueueReleaseExternalMemObjectsKHR`, of one object, with no event.
+    /// `clEnqueueReleaseExternalMemObjectsKHR` for one object, without an event.
     ///
     /// # Safety
     ///
-    /// The contract of the C function; the calls are of the queue's platform.
+    /// The contract of the C function; `calls` belong to the queue's platform.
     pub unsafe fn enqueue_release_external(
         &self,
         calls: &ExternalCalls,
@@ -135,7 +134,7 @@ impl OpenCl {
         NonNull::new(mapped).ok_or(ClStatus::NULL_HANDLE)
     }
 
-    /// `clEnqueueMarker`: deprecated, but the only one in OpenCL 1.1.
+    /// `clEnqueueMarker`: deprecated, but the only marker in OpenCL 1.1.
     ///
     /// # Safety
     ///
@@ -153,7 +152,7 @@ impl OpenCl {
         Ok(())
     }
 
-    /// `clSVMAlloc`. It reports no status: `None` is any failure.
+    /// `clSVMAlloc`. It reports no status: every failure is `None`.
     ///
     /// # Safety
     ///
@@ -173,7 +172,7 @@ impl OpenCl {
         Some(made)
     }
 
-    /// `clSVMFree`. A driver cannot refuse: an error means not loaded, or injected *after* the
+    /// `clSVMFree`. A driver cannot refuse: an error means that the function is not loaded, or was injected *after* the
     /// memory was freed.
     ///
     /// # Safety
@@ -197,7 +196,7 @@ impl OpenCl {
         chosen
     }
 
-    /// `clEnqueueSVMFree`. Counted as freed when it was enqueued.
+    /// `clEnqueueSVMFree`. Without `notify`, the memory is counted as freed once it is enqueued.
     ///
     /// # Safety
     ///

@@ -140,7 +140,7 @@ constants! {
         CL_QUEUE_PROPERTIES = 0x1093;
     }
 
-    /// `cl_mem_flags` and `cl_svm_mem_flags`. Read-only and write-only speak of kernels.
+    /// `cl_mem_flags` and `cl_svm_mem_flags`. Read-only and write-only refer to kernels.
     u64 {
         CL_MEM_READ_WRITE = 1 << 0;
         CL_MEM_WRITE_ONLY = 1 << 1;
@@ -234,7 +234,7 @@ constants! {
         CL_KERNEL_ATTRIBUTES = 0x1195;
     }
 
-    /// `cl_kernel_arg_info` and its answers, for `clGetKernelArgInfo`.
+    /// `cl_kernel_arg_info` and its values, for `clGetKernelArgInfo`.
     u32 {
         CL_KERNEL_ARG_ADDRESS_QUALIFIER = 0x1196;
         CL_KERNEL_ARG_ACCESS_QUALIFIER = 0x1197;
@@ -281,7 +281,7 @@ constants! {
         CL_QUEUED = 3;
     }
 
-    /// `cl_profiling_info`, for `clGetEventProfilingInfo`; answers in nanoseconds.
+    /// `cl_profiling_info`, for `clGetEventProfilingInfo`; the values are in nanoseconds.
     u32 {
         CL_PROFILING_COMMAND_QUEUED = 0x1280;
         CL_PROFILING_COMMAND_SUBMIT = 0x1281;
@@ -326,13 +326,13 @@ constants! {
         CL_DEVICE_TOPOLOGY_TYPE_PCIE_AMD = 1;
     }
 
-    /// Queries of `cl_khr_external_memory`; each answers with an array of `u32` handle types.
+    /// Queries of `cl_khr_external_memory`; each returns an array of `u32` handle types.
     u32 {
         CL_PLATFORM_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES_KHR = 0x2044;
         CL_DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES_KHR = 0x204F;
     }
 
-    /// `cl_mem_properties` of `cl_khr_external_memory`: which devices get the memory.
+    /// `cl_mem_properties` of `cl_khr_external_memory`: the devices that get the memory.
     u64 {
         CL_MEM_DEVICE_HANDLE_LIST_KHR = 0x2051;
         CL_MEM_DEVICE_HANDLE_LIST_END_KHR = 0;
@@ -368,7 +368,7 @@ constants! {
         CL_SEMAPHORE_HANDLE_SYNC_FD_KHR = 0x2058;
     }
 
-    /// `cl_ext_buffer_device_address`: the property to ask for one, and the query.
+    /// `cl_ext_buffer_device_address`: the property that requests an address, and the query.
     u32 {
         CL_MEM_DEVICE_PRIVATE_ADDRESS_EXT = 0x5000;
         CL_MEM_DEVICE_ADDRESS_EXT = 0x5001;
@@ -398,7 +398,7 @@ mod tests {
     use super::ALL;
     use crate::headers;
 
-    /// Younger than many installed headers, or in none of Khronos'.
+    /// Newer than many installed headers, or in none of Khronos'.
     const OFTEN_ABSENT: [&str; 5] = [
         "CL_MEM_USE_MSMC_TI",
         "CL_MEM_DEVICE_HANDLE_LIST_KHR",

@@ -1,8 +1,8 @@
 //! The macros that turn a line of a symbol table into a method.
 //!
 //! `[has] name = clName(arguments) -> kind;` defines the method `name`. An optional symbol has `[has]`, the method that
-//! says whether it was found. The kind says which arguments are added at the end, and what the probe does with the
-//! call:
+//! returns whether it was found. The kind determines which arguments are added at the end, and what the probe does with
+//! the call:
 //!
 //! | kind | arguments added | chosen to fail | counted |
 //! |---|---|---|---|
@@ -12,7 +12,7 @@
 //! | `retain` | | not called | + 1 |
 //! | `release` | | called | − 1 |
 //! | `settle` | | called | |
-//! | `enqueue` | wait_count, wait_list, event | not called | the event, where asked for |
+//! | `enqueue` | wait_count, wait_list, event | not called | the event, if requested |
 //! | `raw T` | | by hand | by hand |
 
 #[cfg(test)]
@@ -153,7 +153,7 @@ macro_rules! method {
     };
 }
 
-/// The sizes of a call's arguments, to be compared with the headers.
+/// The sizes of a call's arguments, for comparison with the headers.
 #[cfg(test)]
 macro_rules! sizes {
     (create $of:ty, ($($ty:ty),*)) => { &[$(size_of::<$ty>(),)* table::PTR] };
@@ -195,7 +195,7 @@ macro_rules! table {
             }
 
             /// The C names of required symbols that were not found.
-            #[allow(dead_code)] // An extension table has none.
+            #[allow(dead_code)] // An extension table has no required symbols.
             fn lacking(&self) -> Vec<&'static str> {
                 let mut lacking = Vec::new();
                 $(if self.$name.is_none() && <[&str]>::is_empty(&[$(stringify!($has))?]) {
@@ -224,7 +224,7 @@ macro_rules! table {
             }
 
             #[inline]
-            #[allow(dead_code)] // An extension table may make nothing but events.
+            #[allow(dead_code)] // An extension table may create only events.
             fn count(&self, kind: &'static str, change: i64) {
                 if let Some(probe) = &self.probe {
                     probe.count(kind, change);

@@ -1,4 +1,4 @@
-//! The tables against the installed headers, and against whatever OpenCL is installed.
+//! Compares the tables with the installed headers and with the installed OpenCL.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -41,20 +41,20 @@ fn a_library_that_is_not_opencl_says_what_it_lacks() {
     assert!(!missing.reason.contains("clSVMAlloc"), "optional symbols are not demanded: {missing}");
 }
 
-/// The installed OpenCL with a probe, and its platforms; `None` after a printed skip.
+/// The installed OpenCL with a probe, and its platforms. Without OpenCL it prints a skip and returns `None`.
 fn installed() -> Option<(OpenCl, Arc<Probe>, Vec<ClPlatform>)> {
     let probe = Probe::new();
     let cl = OpenCl::load(None, Some(probe.clone())).map_err(|why| println!("skip: {why}")).ok()?;
     let mut platforms = [ClPlatform::NULL; 8];
     let mut count = 0;
-    // SAFETY: room for as many as is said.
+    // SAFETY: room for 8 platforms.
     let found = unsafe { cl.get_platform_ids(8, platforms.as_mut_ptr(), &mut count) };
     found.map_err(|why| println!("skip: no OpenCL platform: {why}")).ok()?;
     probe.reset();
     Some((cl, probe, platforms[..count.min(8) as usize].to_vec()))
 }
 
-/// A context on the first device there is.
+/// Creates a context on the first device.
 fn context(cl: &OpenCl, platforms: &[ClPlatform]) -> Option<(ClDevice, ClContext)> {
     let mut device = ClDevice::NULL;
     let found = platforms.iter().any(|platform| {
@@ -79,7 +79,7 @@ fn platforms_have_names_and_files() {
     println!("{cl:?}");
     for platform in platforms {
         let mut name = [0u8; 256];
-        // SAFETY: a live platform, and room for the length said.
+        // SAFETY: a live platform, and a buffer of the given length.
         unsafe {
             let at = name.as_mut_ptr().cast();
             cl.get_platform_info(platform, CL_PLATFORM_NAME, name.len(), at, ptr::null_mut())
@@ -108,7 +108,7 @@ fn the_second_call_can_be_made_to_fail() {
     let Some((cl, probe, _)) = installed() else { return };
     let mut count = 0;
     probe.fail_nth(2, ClStatus::OUT_OF_HOST_MEMORY.0);
-    // SAFETY: asks for the count only.
+    // SAFETY: queries only the count.
     let mut ask = || unsafe { cl.get_platform_ids(0, ptr::null_mut(), &mut count) };
     assert_eq!(ask(), Ok(()));
     assert_eq!(ask(), Err(ClStatus::OUT_OF_HOST_MEMORY));
@@ -145,7 +145,7 @@ fn events_are_counted_where_they_are_asked_for() {
     let Some((device, context)) = context(&cl, &platforms) else { return };
     let (mut wrote, data) = (ClEvent::NULL, [7u8; 64]);
     let mut back = [0u8; 64];
-    // SAFETY: live handles, and host memory of the length said that outlives blocking commands.
+    // SAFETY: live handles, and host memory of the given length that outlives blocking commands.
     unsafe {
         let queue = cl.create_command_queue(context, device, 0).unwrap();
         let mem = cl.create_buffer(context, CL_MEM_READ_WRITE, 64, ptr::null_mut()).unwrap();

@@ -79,7 +79,7 @@ pub struct ClBufferRegion {
     pub size: usize,
 }
 
-/// `cl_device_pci_bus_info_khr`, the answer to [`CL_DEVICE_PCI_BUS_INFO_KHR`].
+/// `cl_device_pci_bus_info_khr`, the value of [`CL_DEVICE_PCI_BUS_INFO_KHR`].
 ///
 /// [`CL_DEVICE_PCI_BUS_INFO_KHR`]: super::consts::CL_DEVICE_PCI_BUS_INFO_KHR
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,9 +95,9 @@ pub struct ClPciBusInfo {
     pub function: u32,
 }
 
-/// `cl_device_topology_amd` in its PCIe form, the answer to [`CL_DEVICE_TOPOLOGY_AMD`].
+/// `cl_device_topology_amd` in its PCIe form, the value of [`CL_DEVICE_TOPOLOGY_AMD`].
 ///
-/// The header's chars are signed; these are bytes, or bus 0x80 would be negative.
+/// The header's chars are signed; these are bytes, because bus 0x80 would be negative otherwise.
 ///
 /// [`CL_DEVICE_TOPOLOGY_AMD`]: super::consts::CL_DEVICE_TOPOLOGY_AMD
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::{VkRefused, Watch, vk};
 use std::ffi::c_void;
 use std::fmt;
 
-/// One device's functions. It is destroyed by [`Device::destroy`].
+/// The functions of one device. [`Device::destroy`] destroys it.
 pub struct Device {
     watch: Watch,
     raw: ash::Device,
@@ -111,13 +111,13 @@ impl Device {
         Self { watch, raw, memory_fd, memory_host, semaphore_fd, adopted }
     }
 
-    /// The functions that cannot fail.
+    /// Returns the functions that cannot fail.
     #[inline]
     pub fn raw(&self) -> &ash::Device {
         &self.raw
     }
 
-    /// `vkCreateComputePipelines`, of one.
+    /// `vkCreateComputePipelines` for one pipeline.
     ///
     /// # Safety
     ///
@@ -128,7 +128,7 @@ impl Device {
     ) -> Result<vk::Pipeline, VkRefused> {
         let pipeline = self.watch.call("vkCreateComputePipelines", || {
             let infos = std::slice::from_ref(info);
-            // SAFETY: the caller keeps the C function's contract. What was not made is null.
+            // SAFETY: the caller keeps the C function's contract. A pipeline that was not created is null.
             let made = unsafe {
                 self.raw.create_compute_pipelines(vk::PipelineCache::null(), infos, None)
             };
@@ -139,7 +139,7 @@ impl Device {
         Ok(pipeline)
     }
 
-    /// `vkGetQueryPoolResults`, of 64-bit numbers.
+    /// `vkGetQueryPoolResults` for 64-bit numbers.
     ///
     /// # Safety
     ///
@@ -157,21 +157,21 @@ impl Device {
         })
     }
 
-    /// `vkGetMemoryFdKHR`: a new descriptor, which the caller owns.
+    /// `vkGetMemoryFdKHR`. The caller owns the new descriptor.
     ///
     /// # Safety
     ///
-    /// The contract of the C function; the device was made with `VK_KHR_external_memory_fd`.
+    /// The contract of the C function; the device was created with `VK_KHR_external_memory_fd`.
     pub unsafe fn memory_fd(&self, info: &vk::MemoryGetFdInfoKHR<'_>) -> Result<i32, VkRefused> {
         // SAFETY: the caller keeps the C function's contract.
         self.watch.call("vkGetMemoryFdKHR", || unsafe { self.memory_fd.get_memory_fd(info) })
     }
 
-    /// `vkGetSemaphoreFdKHR`: a new descriptor, which the caller owns.
+    /// `vkGetSemaphoreFdKHR`. The caller owns the new descriptor.
     ///
     /// # Safety
     ///
-    /// The contract of the C function; the device was made with `VK_KHR_external_semaphore_fd`.
+    /// The contract of the C function; the device was created with `VK_KHR_external_semaphore_fd`.
     pub unsafe fn semaphore_fd(
         &self,
         info: &vk::SemaphoreGetFdInfoKHR<'_>,
@@ -181,11 +181,11 @@ impl Device {
             .call("vkGetSemaphoreFdKHR", || unsafe { self.semaphore_fd.get_semaphore_fd(info) })
     }
 
-    /// `vkGetMemoryHostPointerPropertiesEXT`: the memory types as which the pages can be imported.
+    /// `vkGetMemoryHostPointerPropertiesEXT`: the memory types that can import the pages.
     ///
     /// # Safety
     ///
-    /// The contract of the C function; the device was made with `VK_EXT_external_memory_host`.
+    /// The contract of the C function; the device was created with `VK_EXT_external_memory_host`.
     pub unsafe fn host_pointer_types(&self, at: *const c_void) -> Result<u32, VkRefused> {
         self.watch.call("vkGetMemoryHostPointerPropertiesEXT", || {
             let mut found = vk::MemoryHostPointerPropertiesEXT::default();
@@ -203,7 +203,7 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// The contract of the C function; nothing of this device is used afterwards.
+    /// The contract of the C function; no object of this device is used afterwards.
     pub unsafe fn destroy(&self) {
         if self.adopted || crate::fork::is_child() {
             return;

@@ -1,4 +1,4 @@
-//! The loader, and failures that are asked for.
+//! Tests of the loader, and of injected failures.
 
 use super::*;
 

@@ -11,13 +11,13 @@ use naga::{
 use onebuf_hal::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Compiles one shader. The log has the lines that it speaks of.
+/// Compiles one shader. The log shows the source lines that it refers to.
 pub(crate) fn compile(driver: &Driver, kernel: &str, text: &str) -> Result<Vec<u32>> {
     let failed = |log: String| {
         let log = format!("kernel `{kernel}`:\n{log}");
         Error::Build { device: driver.info.name.clone(), log }
     };
-    // A compiler that gives up on a text must not end the program that asked.
+    // A panic of the compiler must not end the program.
     let compiled = catch_unwind(AssertUnwindSafe(|| translate(text)));
     compiled.unwrap_or_else(|_| Err("the compiler panicked on this text".into())).map_err(failed)
 }
@@ -38,8 +38,8 @@ fn translate(text: &str) -> Result<Vec<u32>, String> {
     spv::write_vec(&module, &info, &options(), Some(&entry)).map_err(|error| error.to_string())
 }
 
-/// The front end makes `barrier()` one of everything, which the back end takes for one of a subgroup: but all
-/// of a group's work-items meet there.
+/// Makes every `barrier()` a work-group barrier. naga's front end sets all flags, which its back end treats as a subgroup
+/// barrier.
 fn mend_barriers(block: &mut Block) {
     for statement in block.iter_mut() {
         match statement {
@@ -61,7 +61,7 @@ fn mend_barriers(block: &mut Block) {
     }
 }
 
-/// Types beyond the least; whether the device has them, the driver says when the pipeline is made.
+/// Allows optional types. If the device lacks them, creating the pipeline fails.
 fn capabilities() -> Capabilities {
     Capabilities::FLOAT64
         | Capabilities::SHADER_INT64
@@ -69,12 +69,12 @@ fn capabilities() -> Capabilities {
         | Capabilities::MEMORY_DECORATION_VOLATILE
 }
 
-/// As GLSL has it: what the language leaves undefined is not checked again for each element.
+/// Follows GLSL: no run-time checks for what the language leaves undefined.
 fn options() -> spv::Options<'static> {
     spv::Options {
         lang_version: (1, 3),
         flags: spv::WriterFlags::empty(),
-        // As the text has them.
+        // Keeps the bindings of the text.
         fake_missing_bindings: true,
         zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
         force_loop_bounding: false,

@@ -1,4 +1,4 @@
-//! Modules that try to make the walk take much.
+//! Modules that try to make the parser allocate much memory.
 
 use super::{Module, tests::parts};
 use onebuf_hal::testing::{
@@ -6,19 +6,19 @@ use onebuf_hal::testing::{
     meter::measure,
 };
 
-/// As `docs/backends/vulkan.md` promises.
+/// The bound that `docs/backends/vulkan.md` states.
 const BOUND: Bound = Bound { per_byte: 32, fixed: 64 << 10 };
 
 fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Every instruction of the sample that can be there many times, with another id each time.
+/// Repeats every instruction of the sample that may occur often, each time with another id.
 #[test]
 fn each_instruction_takes_its_share() {
     for repeated in 3..16 {
         let mut parts = parts();
-        // Entries and variables have something else before their ids.
+        // Entry points and variables have another operand before their id.
         let at = if matches!(repeated, 3 | 13..) { 2 } else { 1 };
         let many = (0..20_000).flat_map(|n| {
             let mut instruction = parts[repeated].clone();

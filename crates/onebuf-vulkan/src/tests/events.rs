@@ -14,7 +14,7 @@ fn a_host_signal_holds_work_until_it_is_opened() {
         let host_signal = queue.host_signal().unwrap();
         step(&*queue, &*kernel, &*memory, 1024, 3).unwrap();
         let event = queue.mark().unwrap();
-        // Another queue goes on, on however few native queues there are.
+        // Another queue continues, however few native queues there are.
         step(&*other, &*kernel, &*free, 1024, 3).unwrap();
         other.mark().unwrap().wait(SECONDS).unwrap();
         assert!(!event.poll().unwrap() && !event.is_over());
@@ -28,7 +28,7 @@ fn a_host_signal_holds_work_until_it_is_opened() {
     });
 }
 
-/// A write behind a host signal takes the caller's bytes when the host signal opens, and not when it was asked for.
+/// A write after a host signal reads the caller's bytes when the host signal opens, not when it is requested.
 #[test]
 fn a_write_behind_a_host_signal_takes_what_is_there_then() {
     each(|rig| {
@@ -36,9 +36,9 @@ fn a_write_behind_a_host_signal_takes_what_is_there_then() {
         let mut bytes = vec![1u8; 4096];
         let at = bytes.as_mut_ptr();
         let host_signal = queue.host_signal().unwrap();
-        // SAFETY: kept until the wait is over, and not written after the host signal was opened.
+        // SAFETY: kept until the wait is over, and not written after the host signal is opened.
         let event = unsafe { queue.write(&*memory, 0, at, 4096) }.unwrap();
-        // SAFETY: the host signal is shut, so nobody reads it yet.
+        // SAFETY: the host signal is not open, so the bytes are not read yet.
         unsafe { at.write_bytes(2, 4096) };
         host_signal.open(Ok(()));
         event.wait(SECONDS).unwrap();
@@ -61,7 +61,7 @@ fn a_failed_host_signal_is_told_and_the_queue_goes_on() {
     });
 }
 
-/// Queues in a row, the first behind a host signal: nothing is lost, nothing runs early.
+/// A chain of queues, the first after a host signal: no work is lost, none runs early.
 #[test]
 fn queues_wait_for_each_other() {
     each(|rig| {
@@ -88,7 +88,7 @@ fn queues_wait_for_each_other() {
     });
 }
 
-/// Bytes that one queue reads are there when another writes them, though the host never waited.
+/// Bytes that one queue reads have arrived when another writes them, although the host never waited.
 #[test]
 fn a_write_waits_for_the_read_that_it_is_of() {
     each(|rig| {
@@ -101,7 +101,7 @@ fn a_write_waits_for_the_read_that_it_is_of() {
         step(&*first, &*kernel, &*from, 1024, 3).unwrap();
         let mut model = words(&numbers(4096));
         step_model(&mut model, 3);
-        // SAFETY: kept until the last wait is over, and touched by nobody else.
+        // SAFETY: kept until the last wait is over, and not used otherwise.
         unsafe {
             let read = first.read(&*from, 0, bytes.as_mut_ptr(), 4096).unwrap();
             second.wait_for(&[read]).unwrap();
@@ -156,7 +156,7 @@ fn a_profile_has_times_where_it_was_asked_for() {
     });
 }
 
-/// Threads with queues of their own, on however few native ones: memory of each, and one that all of them read.
+/// Each thread has its own queue, however few native queues there are; each has its own memory, and all read a common one.
 #[test]
 fn threads_have_queues_of_their_own() {
     each(|rig| {
@@ -184,7 +184,7 @@ fn threads_have_queues_of_their_own() {
     });
 }
 
-/// Work of two queues in turn, by two semaphores that serve again and again.
+/// Two queues work alternately, joined by two semaphores that are reused.
 #[test]
 fn semaphores_join_two_queues() {
     each(|rig| {
@@ -199,7 +199,7 @@ fn semaphores_join_two_queues() {
                 step(&**now, &*kernel, &*memory, 2048, 2 * round + 1).unwrap();
                 step_model(&mut model, 2 * round + 1);
             }
-            // Each is signalled again behind the other's wait, which is behind its own.
+            // A semaphore is signalled again only after the other queue's wait for it.
             now.signal(&semaphores[n % 2]).unwrap();
             next.wait_signal(&semaphores[n % 2]).unwrap();
         }
@@ -208,7 +208,7 @@ fn semaphores_join_two_queues() {
     });
 }
 
-/// A signal that nobody could wait for without us is refused, and nothing is lost by it.
+/// A signal of held-back work is refused, and no work is lost.
 #[test]
 fn work_that_is_held_back_does_not_signal() {
     each(|rig| {

@@ -1,4 +1,4 @@
-//! Every driver call of a scenario fails once: an error or no effect, no panic, nothing left behind.
+//! Every driver call of a scenario fails once: an error or no effect, no panic, no object left.
 
 use super::*;
 use onebuf_hal::FdKind;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 type Scenario = fn(&Rig) -> Result<()>;
 
-/// What lavapipe calls the memory behind its descriptors.
+/// The name of lavapipe's memory files.
 const MEMORY: &str = "llvmpipe memory fd";
 
 fn transfers(rig: &Rig) -> Result<()> {
@@ -16,7 +16,7 @@ fn transfers(rig: &Rig) -> Result<()> {
     queue.copy(&*memory, 0, &*memory, 4096, 4096)?;
     let from = vec![7; 4096];
     let mut back = vec![0; 8192];
-    // SAFETY: both are kept until the end of the queue, which waits.
+    // SAFETY: both are kept until the queue is dropped, which waits for its work.
     let read = unsafe {
         let wrote = queue.write(&*memory, 0, from.as_ptr(), 4096);
         let read = wrote.and_then(|_| queue.read(&*memory, 0, back.as_mut_ptr(), 8192));
@@ -87,7 +87,7 @@ fn sweep(scenario: Scenario) {
         drop(rigs);
         let (live, trace) = (probe.live(), probe.trace());
         assert!(live.is_empty(), "{live:?} after {failed:?} failed: {trace:?}");
-        // Whether a wait has to ask varies, so the end is where several runs had no call left to fail.
+        // The number of queries in a wait varies, so the sweep ends after several runs without a call left to fail.
         if past_the_end == 3 {
             break;
         }

@@ -1,4 +1,4 @@
-//! Launches: values where the convention has them, and what is refused.
+//! Launches: values at the bindings of the convention, and refused launches.
 
 use super::*;
 
@@ -59,7 +59,7 @@ void main() {
     });
 }
 
-/// A buffer whose bytes are no whole words: the shader sees the last one, and nobody is hurt.
+/// A buffer whose size is not a multiple of four: the shader sees the last word, without harm.
 #[test]
 fn odd_bytes_are_seen_in_whole_words() {
     each(|rig| {
@@ -90,7 +90,7 @@ fn wrong_launches_are_refused() {
         let cases: [(Grid, &[Arg<'_>], &str); 7] = [
             (good, &[buffer, word], "takes 3 arguments, 2 given"),
             (line(65), &[buffer, word, word], "do not divide"),
-            (Grid { local: Some([32, 1, 1]), ..good }, &[buffer, word, word], "whose own are"),
+            (Grid { local: Some([32, 1, 1]), ..good }, &[buffer, word, word], "shader declares"),
             (Grid { offset: [1, 0, 0], ..good }, &[buffer, word, word], "offset"),
             (good, &[buffer, word, Arg::Local(64)], "group-local"),
             (good, &[word, word, word], "argument 0 is a value"),

@@ -1,4 +1,4 @@
-//! Memory in every form: what is written is read, by whichever way; what cannot be is refused.
+//! Every memory kind: what is written is read back in every way; what is impossible is refused.
 
 use super::*;
 use onebuf_hal::{AccessState, FdKind};
@@ -73,8 +73,8 @@ fn copies_stay_in_order() {
     });
 }
 
-/// The host and the shader take turns on every page of mapped memory and of imported pages, with no copy:
-/// that the one does not see what the other did not write is the control.
+/// The host and the shader take turns on every page of mapped memory and imported pages, without copies. The control: after
+/// the shader has run, the bytes differ from what the host wrote.
 #[test]
 fn host_and_shader_see_every_page() {
     each(|rig| {
@@ -85,7 +85,7 @@ fn host_and_shader_see_every_page() {
         }
         for memory in seen {
             let at = memory.host_pointer().unwrap();
-            // SAFETY: mapped for as long as the memory lives, and no work uses it while it is looked at.
+            // SAFETY: mapped for as long as the memory lives, and no work uses it meanwhile.
             let host =
                 || unsafe { std::slice::from_raw_parts_mut(at.cast::<u32>().as_ptr(), BYTES / 4) };
             let mut model: Vec<u32> = (0..BYTES as u32 / 4).map(|i| i * 3 + 1).collect();
@@ -103,7 +103,7 @@ fn host_and_shader_see_every_page() {
     });
 }
 
-/// What lies at odd places of a page is imported with the page, and no byte beside it changes.
+/// Bytes that begin inside a page are imported with the page, and no other byte changes.
 #[test]
 fn pages_are_imported_from_where_the_bytes_begin() {
     each(|rig| {
@@ -116,7 +116,7 @@ fn pages_are_imported_from_where_the_bytes_begin() {
         let memory = rig.device.import(&Export::Host(part), Access::ReadWrite).unwrap();
         queue.fill(&*memory, 0, 4096 + 12, &[7]).unwrap();
         queue.mark().unwrap().wait(SECONDS).unwrap();
-        // SAFETY: alive, and no work uses it any more.
+        // SAFETY: alive, and no work uses it any longer.
         let all = unsafe { std::slice::from_raw_parts(range.pointer.as_ptr(), 3 * 4096) };
         let model = [vec![0; 4096 - align], vec![7; 4108], vec![0; 4096 + align - 12]].concat();
         assert!(all == model);
@@ -126,7 +126,7 @@ fn pages_are_imported_from_where_the_bytes_begin() {
     });
 }
 
-/// A descriptor is the memory itself: both sides write, both see every page.
+/// A descriptor refers to the memory itself: both sides write, both see every page.
 #[test]
 fn what_is_exported_is_imported() {
     each(|rig| {
@@ -226,7 +226,7 @@ fn no_memory_says_how_much_there_may_be() {
     });
 }
 
-/// Work keeps what it uses: the memory goes when it is done, and not before.
+/// Work keeps the memory that it uses: the memory is freed when the work is done, not before.
 #[test]
 fn memory_may_go_while_work_uses_it() {
     each(|rig| {

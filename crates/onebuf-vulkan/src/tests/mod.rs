@@ -1,4 +1,4 @@
-//! On whatever Vulkan devices there are; `./dev` installs one that needs no GPU.
+//! Tests on all Vulkan devices of this machine; `./dev` installs one that needs no GPU.
 
 mod events;
 mod faults;
@@ -14,7 +14,7 @@ use onebuf_hal::{
 use onebuf_sys::Probe;
 use std::{ptr::NonNull, sync::Arc, time::Duration};
 
-/// By its name, whatever the environment says: other tests run without Vulkan.
+/// Loaded by name, whatever the environment says: other tests run without Vulkan.
 const LOADER: &str = "libvulkan.so.1";
 const SECONDS: Duration = Duration::from_secs(20);
 const MEMORY_KINDS: [MemoryKind; 3] =
@@ -31,7 +31,7 @@ void main() {
 }
 ";
 
-/// One device, and the probe that watches it.
+/// One device, and the probe that records its calls.
 struct Rig {
     probe: Arc<Probe>,
     device: Arc<Device>,
@@ -48,7 +48,7 @@ fn found(probe: &Arc<Probe>) -> Result<Vec<Rig>, onebuf_sys::Missing> {
     Ok(found.devices.into_iter().map(rig).collect())
 }
 
-/// A test over every device; nothing may be left behind.
+/// Runs a test on every device; no object may be left.
 fn each(test: impl Fn(&Rig)) {
     let _alone = alone();
     let probe = Probe::new();
@@ -77,11 +77,11 @@ fn glsl(name: &'static str, text: impl Into<String>) -> Source {
     Source { shaders, ..Source::default() }
 }
 
-/// Pages of this process, aligned as mappings are.
+/// Page-aligned memory of this process.
 fn pages(bytes: usize) -> HostRange {
     let layout = std::alloc::Layout::from_size_align(bytes.next_multiple_of(4096), 4096).unwrap();
     struct Pages(NonNull<u8>, std::alloc::Layout);
-    // SAFETY: an address of memory that is only this struct's to free.
+    // SAFETY: an address of memory that only this struct frees.
     unsafe impl Send for Pages {}
     // SAFETY: as above.
     unsafe impl Sync for Pages {}
@@ -133,7 +133,7 @@ fn step(
         Arg::Bytes(&mul),
     ];
     let grid = line((n as usize).next_multiple_of(64));
-    // SAFETY: the shader stays below `n`, which the callers have words for.
+    // SAFETY: the shader accesses only the first `n` words, which the callers' memory has.
     unsafe { queue.launch(kernel, &grid, &args, &[], false) }.map(drop)
 }
 
@@ -141,10 +141,10 @@ fn step_model(words: &mut [u32], mul: u32) {
     (0..).zip(words).for_each(|(i, x): (u32, _)| *x = x.wrapping_mul(mul).wrapping_add(i));
 }
 
-/// What the memory holds, read by the queue.
+/// The contents of the memory, read by the queue.
 fn look(queue: &dyn hal::Queue, memory: &dyn hal::Memory) -> Vec<u8> {
     let mut bytes = vec![0; memory.bytes()];
-    // SAFETY: kept until the wait is over, which ends the test where it fails.
+    // SAFETY: kept until the wait is over; a failed wait ends the test.
     let event = unsafe { queue.read(memory, 0, bytes.as_mut_ptr(), bytes.len()) }.unwrap();
     event.wait(SECONDS).unwrap();
     bytes

@@ -1,4 +1,4 @@
-//! Programs of texts and of modules, and of things that are neither.
+//! Programs from texts, from modules, and from invalid input.
 
 use super::*;
 use crate::glsl::compile;
@@ -7,7 +7,7 @@ fn spirv(bytes: &[u8]) -> Source {
     Source { spirv: Some(bytes.to_vec().into()), ..Source::default() }
 }
 
-/// The step's module, as a tool would have written it.
+/// The module of `STEP`, as a file would contain it.
 fn module(rig: &Rig) -> Vec<u8> {
     let words = compile(rig.device.driver(), "step", STEP).unwrap();
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -48,7 +48,7 @@ fn modules_run_in_either_byte_order_and_by_either_name() {
     });
 }
 
-/// No driver is asked about what cannot be a module: some end the process.
+/// Input that cannot be a module is refused before it reaches a driver: some drivers end the process.
 #[test]
 fn garbage_is_refused() {
     each(|rig| {
@@ -62,19 +62,19 @@ fn garbage_is_refused() {
             bytes[..bytes.len() - 4].to_vec(),
             bytes[..bytes.len() / 8 * 4].to_vec(),
         ];
-        // Random words behind a header that is right.
+        // Random words after a correct header.
         let mut seed = 1u32;
         let noise = (0..200).flat_map(|_| {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             seed.to_le_bytes()
         });
         wrong.push(bytes[..20].iter().copied().chain(noise).collect());
-        // For OpenCL: the capability of kernels where that of shaders was.
+        // A module for OpenCL: the capability `Kernel` in place of `Shader`.
         let mut kernels = bytes.clone();
         assert_eq!(kernels[20..28], [17, 0, 2, 0, 1, 0, 0, 0]);
         kernels[24] = 6;
         wrong.push(kernels);
-        // From the future.
+        // A newer version of SPIR-V.
         let mut newer = bytes.clone();
         newer[5] = 99;
         wrong.push(newer);

@@ -1,8 +1,8 @@
-//! What a module says of itself.
+//! Parsing of modules.
 
 use super::*;
 
-/// An instruction.
+/// Encodes an instruction.
 fn op(code: u16, operands: &[u32]) -> Vec<u32> {
     let first = (operands.len() as u32 + 1) << 16 | u32::from(code);
     [&[first], operands].concat()
@@ -12,7 +12,7 @@ fn header() -> Vec<u32> {
     vec![MAGIC, 0x0001_0300, 0, 100, 0]
 }
 
-/// A module of one shader with a buffer and values, by its parts.
+/// The parts of a module of one shader with a buffer and values.
 pub(super) fn parts() -> Vec<Vec<u32>> {
     let name = u32::from_le_bytes(*b"go\0\0");
     vec![
@@ -47,7 +47,7 @@ fn entries_groups_and_bindings_are_found() {
     assert!(module.entry("go").is_some() && module.entry("main").is_none());
 }
 
-/// A constant that is the size of groups wins over what the entry says.
+/// A constant group size takes precedence over that of the entry point.
 #[test]
 fn a_built_in_size_wins() {
     let mut parts = parts();

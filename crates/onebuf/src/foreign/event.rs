@@ -12,7 +12,7 @@ use onebuf_hal::{
 use onebuf_opencl::foreign;
 use std::{ffi::c_void, fmt};
 
-/// An event that the host completes. If it is dropped before, it fails, so that no wait is endless.
+/// An event that the host completes. Dropping it before completion fails the event, so that no wait is endless.
 pub struct UserEvent {
     queue: Queue,
     /// `None` once it is completed.

@@ -130,9 +130,9 @@ impl fmt::Debug for ForeignGl {
     }
 }
 
-/// A foreign context as a queue. It stays on its own thread.
+/// A foreign context as a queue, bound to the thread where the context is current.
 ///
-/// In all else it is a [`Queue`]. A clone of that queue on another thread has its calls refused.
+/// It dereferences to [`Queue`]. Calls through a clone of that queue on another thread are refused.
 ///
 /// ```compile_fail
 /// fn elsewhere(queue: onebuf::GlQueue) {
@@ -203,7 +203,7 @@ struct Named {
     name: u32,
 }
 
-// SAFETY: the caller of the wrap has promised the handle; the driver tells its size.
+// SAFETY: the caller of `wrap_gl_buffer` guarantees the handle; the driver reports its size.
 unsafe impl ForeignMemory for Named {
     fn handle(&self) -> usize {
         self.name as usize
@@ -219,7 +219,9 @@ unsafe impl ForeignMemory for Named {
         let bytes = foreign_device.facts(*name)?.bytes;
         let have = asked.element.count(bytes)?;
         if let Some(len) = asked.len.filter(|len| *len != have) {
-            return Err(Error::invalid(format!("{len} elements in an OpenGL buffer of {have}")));
+            return Err(Error::invalid(format!(
+                "the OpenGL buffer has {have} elements, not {len}"
+            )));
         }
         let key = registration.key((*name).into(), 0);
         let core = asked.core(key, bytes, |shape| {

@@ -24,7 +24,7 @@ use std::{
 /// A `cl_mem` that fulfils the contract of `wrap_buffer`.
 pub(super) struct Object(pub usize);
 
-// SAFETY: the caller of the wrap has promised the handle; the driver tells its size.
+// SAFETY: the caller of `wrap_buffer` guarantees the handle; the driver reports its size.
 unsafe impl ForeignMemory for Object {
     fn handle(&self) -> usize {
         self.0
@@ -36,7 +36,7 @@ unsafe impl ForeignMemory for Object {
         let facts = unsafe { foreign::memory(cl, raw) }?;
         let have = asked.element.count(facts.bytes)?;
         if let Some(len) = asked.len.filter(|len| *len != have) {
-            return Err(Error::invalid(format!("{len} elements in a cl_mem of {have}")));
+            return Err(Error::invalid(format!("the cl_mem has {have} elements, not {len}")));
         }
         let root = match facts.parent {
             // SAFETY: a live sub-buffer has a live parent.
@@ -52,7 +52,7 @@ unsafe impl ForeignMemory for Object {
 
 /// Wraps a whole memory object, with the most suitable memory kind.
 fn lend(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: &Shape) -> Result<WrappedMemory> {
-    // A mapping of this library does not matter; in that case there is already a core.
+    // Only the owner's mappings count: memory that this library has mapped has a core already, and does not get here.
     // SAFETY: the contract of `wrap_buffer`.
     if facts.map_count > 0 && unsafe { stays_mapped(hub, raw) }? {
         return Err(Error::Busy {
@@ -84,7 +84,7 @@ fn lend(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: &Shape) -> Result<Wra
 /// that was returned a moment ago would seem to be mapped by its owner.
 const LATE_COUNT: Duration = Duration::from_millis(50);
 
-/// Whether memory that counted as mapped still does a moment later.
+/// Whether memory whose map count is positive keeps it for `LATE_COUNT`.
 ///
 /// # Safety
 /// `raw` is a live buffer.
@@ -100,7 +100,7 @@ unsafe fn stays_mapped(hub: &Hub, raw: usize) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether it was created without host memory.
+/// Whether the memory object was created without host memory.
 fn is_plain(flags: u64) -> bool {
     flags & (cl::CL_MEM_ALLOC_HOST_PTR | cl::CL_MEM_USE_HOST_PTR) == 0
 }
@@ -132,7 +132,7 @@ pub(super) struct Svm {
     pub bytes: usize,
 }
 
-// SAFETY: the caller of the wrap has promised the handle; the driver tells its size.
+// SAFETY: the caller of `wrap_svm` guarantees the pointer and the size.
 unsafe impl ForeignMemory for Svm {
     fn handle(&self) -> usize {
         self.pointer

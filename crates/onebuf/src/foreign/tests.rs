@@ -79,7 +79,7 @@ fn buffers_queues_and_programs_in_a_foreign_context() {
     }
 }
 
-/// Memory of the device's context that the hub does not know, with one reference, the caller's.
+/// Memory in the device's context that is unknown to the hub. Its only reference belongs to the caller.
 fn given_away(hub: &Hub, device: &Device, fill: u32) -> *mut c_void {
     let made = hub.buffer::<u32>(1024).shared_with([device]).memory_kind(MemoryKind::MappedDevice);
     let made = made.build().unwrap();
@@ -153,7 +153,7 @@ fn a_wrap_makes_the_calls_of_a_c_program() {
         let mut calls = probe.trace();
         let waiting = ["clFlush", "clGetEventInfo", "clSetEventCallback"];
         calls.retain(|call| !waiting.contains(call));
-        // One driver makes the launch itself wait, others the drop.
+        // Drivers differ in whether the launch or the drop waits for, and releases, the event.
         calls.sort_by_key(|call| *call == "clReleaseEvent");
         let mut expected = vec!["clGetMemObjectInfo"; 6];
         expected.extend(["clRetainMemObject", "clSetKernelArg", "clEnqueueNDRangeKernel"]);

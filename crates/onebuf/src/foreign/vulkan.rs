@@ -189,7 +189,7 @@ struct Bound {
     buffer: VulkanBuffer,
 }
 
-// SAFETY: the caller of the wrap has promised the handle; the driver tells its size.
+// SAFETY: the caller of `wrap_vk_buffer` guarantees the handles and the size.
 unsafe impl ForeignMemory for Bound {
     fn handle(&self) -> usize {
         handle(&self.buffer) as usize
@@ -202,8 +202,8 @@ unsafe impl ForeignMemory for Bound {
         }
         let (bytes, have) = (buffer.bytes, asked.element.count(buffer.bytes)?);
         if bytes == 0 || asked.len.is_some_and(|len| len != have) {
-            let wanted = asked.len.map_or(String::new(), |len| format!(" instead of {len}"));
-            return Err(Error::invalid(format!("a VkBuffer of {have} elements{wanted}")));
+            let wanted = asked.len.map_or(String::new(), |len| format!(", not {len}"));
+            return Err(Error::invalid(format!("the VkBuffer has {have} elements{wanted}")));
         }
         let registration = &context.registration;
         let foreign_device = registration.foreign_device::<ForeignDevice>()?;

@@ -1,4 +1,4 @@
-//! Two APIs whose kernels work in one address space: which routes that gives, on one chip and on others, and who must ask.
+//! Two APIs whose kernels work in one address space: the resulting routes, on one chip and on others, and which are opt-in.
 
 use crate::{
     forbidden, kinds,
@@ -12,7 +12,7 @@ use onebuf::{
         RouteKind::{DmaBuf, RawAddress, Same, Staged, SvmPointer},
     },
     plan::{Request, plan},
-    topology::{DeviceIx, Node, State, Topology},
+    topology::{DeviceIx, Node, Topology, VerdictState},
 };
 
 const ROCR: AddressSpace = AddressSpace::Runtime("ROCr");
@@ -25,7 +25,7 @@ fn on(bus: u8, mut node: Node, space: Option<AddressSpace>) -> Node {
     node
 }
 
-/// OpenCL and HIP on one AMD GPU: OpenCL imports no descriptors, HIP does and exports.
+/// OpenCL and HIP on one AMD GPU: OpenCL cannot import descriptors, HIP imports and exports them.
 fn amd() -> Vec<Node> {
     let gpu = |id, api, memory_kinds: &[MemoryKind]| {
         node(id, api, DeviceKind::Gpu, caps(memory_kinds, false))
@@ -36,7 +36,7 @@ fn amd() -> Vec<Node> {
     vec![host(), on(0xc1, opencl, Some(ROCR)), on(0xc1, hip, Some(ROCR))]
 }
 
-/// Kinds and forms of the routes that go by an address, and whether any is promised.
+/// The route kinds and memory kinds of the routes by address, none of which is guaranteed.
 fn by_address(topology: &Topology, from: DeviceIx, to: DeviceIx) -> Vec<(RouteKind, MemoryKind)> {
     let ours = |needs: &str| needs.contains("one address space");
     let routes = topology.between(from, to).iter().filter(|route| ours(&route.needs));
@@ -76,7 +76,7 @@ fn another_chip_another_space_or_one_api_make_none() {
     none(&|hip| hip.info.api = onebuf::hal::Api("opencl"));
 }
 
-/// On a CPU there is one address space, whatever the APIs say of the chip.
+/// On a CPU there is one address space, even if the APIs do not identify the chip.
 #[test]
 fn the_process_is_one_space() {
     let mut nodes = amd();
@@ -95,14 +95,14 @@ fn unproven_they_are_not_used_and_refuted_never() {
     let (_, why) = forbidden(&Topology::declared(amd()), &forbid(&[A, B]));
     assert!(why.contains("unproven: run `onebuf doctor`"), "{why}");
     let refuted = machine(amd(), |route| {
-        (route.kind != Staged).then(|| verdict(State::Refuted, true, "page 3 differs"))
+        (route.kind != Staged).then(|| verdict(VerdictState::Refuted, true, "page 3 differs"))
     });
     let trusting = Request { trust_declared: true, raw_addresses: true, ..forbid(&[A, B]) };
     let (_, why) = forbidden(&refuted, &trusting);
     assert!(why.contains("page 3 differs"), "{why}");
 }
 
-/// The chip's own memory, by the better kind: not host pages, though they are proven too.
+/// The plan uses the chip's own memory and not host pages, although those are proven too.
 #[test]
 fn proven_they_are_the_chips_own_memory() {
     let plan = plan(&proven(amd()), &forbid(&[A, B])).unwrap();
@@ -125,7 +125,7 @@ fn raw_addresses_are_asked_for() {
     assert_eq!(kinds(&plan(&topology, &ordered).unwrap()), [Same, RawAddress]);
 }
 
-/// One address whose pages move is a copy, whatever was measured; so it takes the caller's word, and nobody else's.
+/// Managed memory counts as a copy, regardless of measurements, and is used only if the caller requests it.
 #[test]
 fn managed_memory_is_named_and_never_free() {
     let memory_kinds = [Managed, MappedDevice, Device];

@@ -12,7 +12,7 @@ use onebuf::{
         PciAddress, PhysicalId, RouteKind, SyncMethod,
     },
     plan::{Request, plan},
-    topology::{DeviceIx, Envelope, Node, Route, State, Topology, Verdict},
+    topology::{DeviceIx, Envelope, Node, Route, Topology, Verdict, VerdictState},
 };
 
 fn chip(n: u8) -> PhysicalId {
@@ -26,7 +26,7 @@ fn discrete(id: &str, api: &'static str, memory_kinds: &[MemoryKind]) -> Node {
     node
 }
 
-/// OpenCL and CUDA on one discrete GPU, as NVIDIA's drivers tell of it: OpenCL imports, CUDA does both.
+/// OpenCL and CUDA on one discrete GPU, as NVIDIA's drivers report it: OpenCL imports, CUDA imports and exports.
 fn two_apis(kinds: &[FdKind]) -> Vec<Node> {
     let mut opencl = discrete("opencl:0", "opencl", &[CoarseSvm, MappedDevice, Device]);
     opencl.info.caps.imports = kinds.to_vec();
@@ -51,9 +51,9 @@ fn a_descriptor_goes_from_who_exports_to_who_imports() {
     let topology = Topology::declared(nvidia());
     let [route] = by_descriptor(&topology, B, A)[..] else { panic!("{topology:?}") };
     assert_eq!((route.kind, route.memory_kind), (RouteKind::OpaqueFd, Some(Exportable)));
-    // Both APIs promise that it is the same memory.
+    // Both APIs guarantee that it is the same memory.
     assert!(route.guaranteed && route.verdict.zero_copy == Some(true), "{route:?}");
-    assert_eq!(route.verdict.state, State::Declared);
+    assert_eq!(route.verdict.state, VerdictState::Declared);
     for (from, to) in [(A, B), (HOST, A), (HOST, B), (A, HOST), (B, HOST), (B, B)] {
         assert!(by_descriptor(&topology, from, to).is_empty(), "{from:?} -> {to:?}");
     }
@@ -69,11 +69,11 @@ fn descriptors_are_for_one_chip() {
     let cases = [
         (at(Some(1), None), at(Some(1), None), true),
         (at(Some(1), None), at(Some(2), None), false),
-        // A UUID says more than a place.
+        // A UUID takes precedence over a PCI address.
         (at(Some(1), Some(3)), at(Some(2), Some(3)), false),
         (at(None, Some(3)), at(Some(1), Some(3)), true),
         (at(None, Some(3)), at(None, Some(4)), false),
-        // Nothing known is not the same.
+        // Unknown chips do not count as the same.
         (at(None, None), at(None, None), false),
     ];
     for (opencl, cuda, same) in cases {
@@ -101,7 +101,7 @@ fn one_chip_shares_its_own_memory_without_a_doctor() {
     assert_eq!(plan.to_json(&topology)["routes"][0]["kind"], "opaque_fd");
 }
 
-/// Host pages are a better kind of route, and would cost the chip its bandwidth.
+/// Host pages are a better kind of route, but would reduce the chip's bandwidth.
 #[test]
 fn its_own_memory_comes_before_proven_host_pages() {
     let topology = proven(nvidia());
@@ -141,7 +141,7 @@ fn hints_still_get_what_they_wish_for() {
     assert!(seen && [HostPages, MappedDevice].contains(&streaming), "{streaming}");
 }
 
-/// Copies come first: with the host among those who use it, pages that all of them see are better.
+/// Avoiding copies comes first: if the host also uses the buffer, host pages that all devices access are better.
 #[test]
 fn who_shares_with_the_host_too_gets_host_pages() {
     let plan = plan(&proven(nvidia()), &forbid(&[HOST, A, B])).unwrap();
@@ -151,7 +151,7 @@ fn who_shares_with_the_host_too_gets_host_pages() {
     assert!(why.contains("run `onebuf doctor`"), "{why}");
 }
 
-/// One that has no memory of its own loses nothing by host pages, and the host sees them.
+/// A chip without its own memory loses nothing by host pages, and the host can access them.
 #[test]
 fn an_integrated_chip_shares_host_pages() {
     let mut nodes = nvidia();
@@ -172,7 +172,7 @@ fn a_dma_buf_is_as_good() {
     assert_eq!(kinds(&best)[0], RouteKind::OpaqueFd, "the better kind of the two");
     let asked = Request { route: Some(RouteKind::DmaBuf), ..forbid(&[A, B]) };
     assert_eq!(kinds(&plan(&both, &asked).unwrap())[0], RouteKind::DmaBuf);
-    // What the one exports is of no use where the other imports something else.
+    // An exported descriptor is useless if the other API imports another kind.
     let mut nodes = nvidia();
     nodes[2].info.caps.exports = vec![FdKind::DmaBuf];
     assert!(by_descriptor(&Topology::declared(nodes), B, A).is_empty());
@@ -194,11 +194,11 @@ fn two_chips_have_no_such_route() {
     assert!(error.to_string().contains("opaque_fd for "), "{error}");
 }
 
-/// The contract is the APIs'; an experiment on this machine says more.
+/// An experiment on this machine overrides the APIs' contract.
 #[test]
 fn a_refuted_descriptor_is_not_used() {
     let refute = |r: &Route| match r.kind {
-        RouteKind::OpaqueFd => Some(verdict(State::Refuted, false, "page 1 of 512 differs")),
+        RouteKind::OpaqueFd => Some(verdict(VerdictState::Refuted, false, "page 1 of 512 differs")),
         RouteKind::Staged => None,
         _ => Some(works()),
     };
@@ -212,7 +212,7 @@ fn a_refuted_descriptor_is_not_used() {
     );
 }
 
-/// What was proven of some sizes leaves the contract for the others; what was measured to copy does not.
+/// A proof for some sizes leaves the contract for other sizes. A measured copy does not.
 #[test]
 fn outside_of_the_envelope_the_contract_holds() {
     let envelope = Envelope { min_bytes: 4096, max_bytes: 8192, sizes: Vec::new() };
@@ -227,7 +227,7 @@ fn outside_of_the_envelope_the_contract_holds() {
     forbidden(&judged(false), &forbid(&[A, B]));
 }
 
-/// The sync method that joins OpenCL to CUDA's memory, on the caller's word where nothing was measured.
+/// The sync method between OpenCL and CUDA's memory; unmeasured methods are trusted.
 fn sync_method(nodes: Vec<Node>, measured: Option<SyncMethod>) -> SyncMethod {
     planned_sync(nodes, measured, measured.is_none())
 }
@@ -265,22 +265,22 @@ fn semaphores_join_two_apis_where_a_third_makes_them() {
         |nodes| nodes[1].info.caps.imports_semaphores = false,
         |nodes| nodes[2].info.caps.imports_semaphores = false,
         |nodes| nodes[3].info.caps.exports_semaphores = false,
-        // Of another chip.
+        // On another chip.
         |nodes| nodes[3].info.physical = chip(2),
     ];
     for lack in lacks {
         assert_eq!(sync_method(with(lack), None), SyncMethod::WaitValue);
-        // What was measured where semaphores were.
+        // A verdict from when semaphores were available.
         assert_eq!(sync_method(with(lack), Some(SyncMethod::Semaphore)), SyncMethod::WaitValue);
     }
-    // What was measured to be late is not taken again.
+    // A method that the doctor measured to be slow is not chosen again.
     assert_eq!(sync_method(with(|_| ()), Some(SyncMethod::Callback)), SyncMethod::Callback);
     assert_eq!(sync_method(with(|_| ()), Some(SyncMethod::Semaphore)), SyncMethod::Semaphore);
-    // No contract promises that two drivers' semaphores meet.
+    // No contract guarantees that semaphores of two drivers work together.
     assert_eq!(planned_sync(with(|_| ()), None, false), SyncMethod::HostWait);
 }
 
-/// OpenGL's buffers, which CUDA on the same chip has sharing calls for.
+/// A device with OpenGL's buffers, and CUDA on the same chip with sharing calls for them.
 fn with_gl() -> Vec<Node> {
     let gl = discrete("gl:0", "gl", &[MappedDevice, Device]);
     let mut cuda = discrete("cuda:0", "cuda", &[MappedDevice, Exportable, Device]);
@@ -299,15 +299,15 @@ fn a_sharing_call_is_one_way_and_only_hoped_for() {
     assert_eq!(route.memory_kind, Some(Device), "a map of OpenGL's does not see what CUDA writes");
     assert!(!route.guaranteed && route.verdict.zero_copy.is_none(), "{route:?}");
     assert!(shares(&topology, B, A).is_empty() && shares(&topology, HOST, B).is_empty());
-    // Another chip's objects are not what the calls are for.
+    // The sharing calls do not apply to objects of another chip.
     let mut apart = with_gl();
     apart[1].info.physical = chip(2);
     assert!(shares(&Topology::declared(apart), A, B).is_empty());
 
-    // It is used where it is proven, and without copies only where that is proven, too.
+    // The route is used if it is proven, and counts as copy-free only if that is proven, too.
     let on_gl = |request: Request| Request { allocate_on: Some(A), ..request };
     let copies = |zero_copy| {
-        let verdict = verdict(State::Proven, zero_copy, "every page, both ways");
+        let verdict = verdict(VerdictState::Proven, zero_copy, "every page, both ways");
         machine(with_gl(), |route| (route.kind == RouteKind::ApiShare).then(|| verdict.clone()))
     };
     let free = plan(&copies(true), &on_gl(forbid(&[A, B]))).unwrap();

@@ -1,9 +1,9 @@
-//! Machines to plan on, and requests.
+//! Machines and requests for planning tests.
 
 use onebuf::{
     hal::{Api, Caps, CopyPolicy, DeviceInfo, DeviceKind, MemoryKind, PhysicalId, RouteKind},
     plan::Request,
-    topology::{DeviceIx, Node, Route, State, Topology, Verdict},
+    topology::{DeviceIx, Node, Route, Topology, Verdict, VerdictState},
 };
 
 pub const MIB: u64 = 1 << 20;
@@ -84,15 +84,15 @@ pub fn debian() -> Vec<Node> {
     vec![host(), cpu("opencl:0", SVM_KINDS), cpu("opencl:1", CPU_KINDS), cpu("opencl:2", CPU_KINDS)]
 }
 
-pub fn verdict(state: State, zero_copy: bool, why: &str) -> Verdict {
+pub fn verdict(state: VerdictState, zero_copy: bool, why: &str) -> Verdict {
     Verdict { state, zero_copy: Some(zero_copy), why: why.into(), ..Verdict::default() }
 }
 
 pub fn works() -> Verdict {
-    verdict(State::Proven, true, "every page, both ways")
+    verdict(VerdictState::Proven, true, "every page, both ways")
 }
 
-/// A machine on which some routes have been judged.
+/// A machine with verdicts on some routes.
 pub fn machine(nodes: Vec<Node>, judge: impl Fn(&Route) -> Option<Verdict>) -> Topology {
     let judged = |mut route: Route| {
         route.verdict = judge(&route).unwrap_or(route.verdict);
@@ -112,7 +112,7 @@ pub fn edge(from: DeviceIx, to: DeviceIx, kind: RouteKind, verdict: Verdict) -> 
     Route { from, to, kind, memory_kind, needs: String::new(), guaranteed, cost: 1, verdict }
 }
 
-/// What the devices declare, and more.
+/// A topology of the declared routes and of these.
 pub fn with_edges(nodes: Vec<Node>, edges: Vec<Route>) -> Topology {
     let declared = Topology::declared(nodes.clone()).routes().to_vec();
     Topology::new(nodes, [declared, edges].concat())

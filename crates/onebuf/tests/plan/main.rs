@@ -1,4 +1,4 @@
-//! The planner on machines as they are found, and on random ones.
+//! The planner on realistic and on random machines.
 
 mod addresses;
 mod descriptors;
@@ -14,7 +14,7 @@ use onebuf::{
     Error,
     hal::{CopyPolicy, DeviceKind, Hint, MemoryKind, RouteKind, SyncMethod},
     plan::{Plan, Request, plan},
-    topology::{DeviceIx, Envelope, Route, State, Topology, Verdict},
+    topology::{DeviceIx, Envelope, Route, Topology, Verdict, VerdictState},
 };
 
 fn kinds(plan: &Plan) -> Vec<RouteKind> {
@@ -45,8 +45,8 @@ fn two_platforms_share_pages_that_the_host_sees_too() {
     assert!(plan.host_sees());
 }
 
-/// No API promises that callbacks join it to another: they are used where an experiment was won by them, or the caller
-/// says so.
+/// No API guarantees that callbacks order it after another API: they are used if an experiment succeeded with them, or if the
+/// caller trusts them.
 #[test]
 fn callbacks_need_an_experiment_or_the_callers_word() {
     let judged = |sync: Option<SyncMethod>| {
@@ -69,7 +69,7 @@ fn callbacks_need_an_experiment_or_the_callers_word() {
         assert_eq!(sync_method(&unproven, &word), SyncMethod::Callback);
         assert!(!unproven.proves([B, C], SyncMethod::Callback));
     }
-    // Whichever of the two the memory was on. Events of one API say nothing of callbacks.
+    // The proof counts in both directions. Events of one API prove nothing about callbacks.
     let one_way = |sync| {
         machine(debian(), move |route| {
             let forth = (route.from, route.to) == (B, C) && route.kind != RouteKind::Staged;
@@ -117,7 +117,7 @@ fn one_refuted_route_is_walked_around() {
     let broken = |r: &Route| r.from == A && r.to == B;
     let judge = |r: &Route| match r.kind {
         RouteKind::Staged => None,
-        _ if broken(r) => Some(verdict(State::Refuted, false, "page 3 differs")),
+        _ if broken(r) => Some(verdict(VerdictState::Refuted, false, "page 3 differs")),
         _ => Some(works()),
     };
     let around = plan(&machine(nodes(), judge), &forbid(&[A, B])).unwrap();
@@ -131,7 +131,9 @@ fn one_refuted_route_is_walked_around() {
 fn a_shadow_copy_is_a_copy() {
     let shadow = |r: &Route| match r.kind {
         RouteKind::Staged => None,
-        _ if r.to == B || r.from == B => Some(verdict(State::Proven, false, "grows with size")),
+        _ if r.to == B || r.from == B => {
+            Some(verdict(VerdictState::Proven, false, "grows with size"))
+        }
         _ => Some(works()),
     };
     let topology = machine(debian(), shadow);
@@ -183,7 +185,7 @@ fn one_device_gets_a_memory_kind_that_the_host_sees() {
     let only_pages = |r: &Route| (r.from == HOST && r.kind == RouteKind::HostPointer).then(works);
     let unseen = || vec![host(), cpu("opencl:0", &[MemoryKind::Device, MemoryKind::MappedDevice])];
     assert_eq!(memory_kind(&machine(unseen(), only_pages)), MemoryKind::HostPages);
-    let refuted = |_: &Route| Some(verdict(State::Refuted, false, "no"));
+    let refuted = |_: &Route| Some(verdict(VerdictState::Refuted, false, "no"));
     assert_eq!(memory_kind(&machine(unseen(), refuted)), MemoryKind::MappedDevice);
 }
 

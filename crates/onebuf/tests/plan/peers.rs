@@ -1,4 +1,4 @@
-//! Two GPUs of one API, which reach each other's memory or do not.
+//! Two GPUs of one API, with and without access to each other's memory.
 
 use crate::{
     forbidden, kinds,
@@ -40,7 +40,7 @@ fn peers(topology: &Topology) -> Vec<(DeviceIx, DeviceIx)> {
 #[test]
 fn a_device_says_whom_it_reaches() {
     assert_eq!(peers(&Topology::declared(two())), [(A, B), (B, A)]);
-    // One way, not at all, by another API: the memory of A is seen by whoever reaches A.
+    // Access in one direction only, none at all, and another API: a peer route exists only if the second device can reach A.
     let mut one_way = two();
     one_way[1].info.caps.peers.clear();
     assert_eq!(peers(&Topology::declared(one_way)), [(A, B)]);
@@ -81,7 +81,7 @@ fn both_kinds_of_device_memory_are_reached_and_no_other() {
     assert!(error.contains("device or exportable"), "{error}");
 }
 
-/// A third API on the first chip imports a descriptor: then the memory has the form that both can see.
+/// A third API on the first chip imports a descriptor: the memory kind must then suit both routes.
 #[test]
 fn a_link_and_a_descriptor_go_together() {
     let mut nodes = two();
@@ -101,7 +101,7 @@ fn gpus_that_are_apart_are_named() {
     let request = Request { memory_kind: Some(MemoryKind::Device), ..forbid(&[A, B]) };
     let (route, why) = forbidden(&proven(nodes.clone()), &request);
     assert!(["cuda:0", "cuda:1"].iter().all(|id| route.contains(id)), "{route}");
-    assert!(why.contains("does not reach"), "{why}");
+    assert!(why.contains("no peer access"), "{why}");
     let staged = plan(&proven(nodes), &Request { memory_kind: Some(Device), ..allow(&[A, B]) });
     assert_eq!(kinds(&staged.unwrap()), [RouteKind::Same, RouteKind::Staged]);
 }

@@ -1,11 +1,11 @@
-//! What holds on every machine. `PROPTEST_CASES` sets how many are tried.
+//! Properties of plans on every machine. `PROPTEST_CASES` sets the number of machines.
 
 use crate::machines::{MIB, caps, gpu, node};
 use onebuf::{
     Error,
     hal::{Api, CopyPolicy, DeviceKind, Hint, MemoryKind, RouteKind},
     plan::{Request, Score, plan},
-    topology::{DeviceIx, Envelope, Node, Route, State, Topology, Verdict},
+    topology::{DeviceIx, Envelope, Node, Route, Topology, Verdict, VerdictState},
 };
 use proptest::{
     prelude::{any, prop, prop_assert, prop_assert_eq, proptest},
@@ -13,7 +13,7 @@ use proptest::{
     strategy::Strategy as Gen,
 };
 
-/// Whether a route takes memory of that form: a link between chips takes what a device allocates for itself.
+/// Whether a route accepts memory of that kind: a peer link accepts what a device allocates for itself.
 fn serves(route: &Route, memory_kind: MemoryKind) -> bool {
     let own = [MemoryKind::Device, MemoryKind::Exportable].contains(&memory_kind);
     match route.memory_kind {
@@ -23,7 +23,7 @@ fn serves(route: &Route, memory_kind: MemoryKind) -> bool {
 }
 
 fn any_verdict() -> impl Gen<Value = Verdict> {
-    let state = select(vec![State::Proven, State::Declared, State::Refuted]);
+    let state = select(vec![VerdictState::Proven, VerdictState::Declared, VerdictState::Refuted]);
     let sizes = prop::option::of((0..MIB, MIB / 2..4 * MIB));
     let measured = (any::<Option<bool>>(), prop::option::of(0.0..100.0));
     (state, sizes, measured).prop_map(|(state, sizes, (zero_copy, handoff_us))| {
@@ -48,7 +48,7 @@ fn any_edge(n: u16) -> impl Gen<Value = Route> {
 }
 
 fn any_node() -> impl Gen<Value = Node> {
-    // Some forms are never chosen, so no device has only those.
+    // Some memory kinds are never chosen automatically, so every device has others.
     let chosen: Vec<_> =
         MemoryKind::ALL.into_iter().filter(|memory_kind| !memory_kind.is_asked_for()).collect();
     let memory_kinds = subsequence(chosen, 1..=5);
@@ -91,19 +91,19 @@ fn staged_everywhere(n: usize) -> Vec<Route> {
     topology.routes().iter().filter(|r| r.kind == RouteKind::Staged).cloned().collect()
 }
 
-/// The rule, said once more and otherwise: may this route be used at all?
+/// An independent formulation of the rule: whether this route may be used at all.
 fn usable(route: &Route, request: &Request) -> bool {
     let verdict = &route.verdict;
     let covered = verdict.envelope.as_ref().is_none_or(|e| e.covers(request.bytes));
     match verdict.state {
-        State::Refuted => false,
+        VerdictState::Refuted => false,
         _ if route.kind == RouteKind::RawAddress && !request.raw_addresses => false,
-        State::Proven if covered => true,
+        VerdictState::Proven if covered => true,
         _ => route.guaranteed || request.trust_declared,
     }
 }
 
-/// Whether taking this usable route is sure, or vouched for, to copy nothing.
+/// Whether this usable route is certain, or trusted, not to copy.
 fn copy_free(route: &Route, request: &Request) -> bool {
     let verdict = &route.verdict;
     let covered = verdict.envelope.as_ref().is_none_or(|e| e.covers(request.bytes));
@@ -111,7 +111,7 @@ fn copy_free(route: &Route, request: &Request) -> bool {
         route.kind == RouteKind::SvmPointer && route.memory_kind == Some(MemoryKind::FineSvm);
     let descriptor = matches!(route.kind, RouteKind::OpaqueFd | RouteKind::DmaBuf);
     let by_contract = route.guaranteed && (fine_svm || descriptor);
-    let known = verdict.state == State::Declared || covered || by_contract;
+    let known = verdict.state == VerdictState::Declared || covered || by_contract;
     let unknown = verdict.zero_copy.is_none() || !known;
     let sure = verdict.zero_copy == Some(true) && known;
     let vouched = unknown && request.trust_declared && verdict.zero_copy != Some(false);
@@ -119,7 +119,7 @@ fn copy_free(route: &Route, request: &Request) -> bool {
     !moves && (sure || vouched)
 }
 
-/// The fewest copying devices that any allocator and form could have.
+/// The smallest number of copying devices over all allocators and memory kinds.
 fn fewest_copies(topology: &Topology, request: &Request) -> Option<u64> {
     let is_host = |d: DeviceIx| topology.node(d).info.api == Api("host");
     let allocators = topology.indices().filter(|d| request.devices.contains(d) || is_host(*d));
@@ -146,12 +146,12 @@ fn copies_from(
     request.devices.iter().map(copies).sum()
 }
 
-/// As good as a route can get without changing its kind or its price.
+/// Improves a route without changing its kind or its cost.
 fn improve(route: &mut Route, how: u8) {
     let verdict = &mut route.verdict;
     match how {
-        0 if verdict.state == State::Refuted => verdict.state = State::Declared,
-        1 => (verdict.state, verdict.envelope) = (State::Proven, None),
+        0 if verdict.state == VerdictState::Refuted => verdict.state = VerdictState::Declared,
+        1 => (verdict.state, verdict.envelope) = (VerdictState::Proven, None),
         2 => verdict.zero_copy = verdict.zero_copy.map_or(Some(true), |free| free.then_some(true)),
         3 => verdict.handoff_us = verdict.handoff_us.map(|us| us / 2.0),
         _ => route.guaranteed = true,
@@ -163,7 +163,7 @@ fn score(nodes: &[Node], routes: &[Route], request: &Request) -> Option<Score> {
     plan(&topology, request).ok().map(|plan| plan.score)
 }
 
-/// A plan stays a plan, and its score does not rise.
+/// A plan that existed still exists, and its score does not rise.
 fn no_worse(before: Option<Score>, after: Option<Score>) -> bool {
     before.is_none_or(|before| after.is_some_and(|after| after <= before))
 }

@@ -1,15 +1,15 @@
-//! Out-of-order queues: nothing orders their launches but what the buffers say.
+//! Out-of-order queues: only the buffers order their launches.
 
 use super::*;
 use onebuf::QueueSpec;
 
-/// A side whose queue shuffles what nothing orders.
+/// A side whose queue runs unordered work in random order.
 fn shuffled(side: &Side) -> Side {
     let queue = side.device.queue_with(QueueSpec::out_of_order()).unwrap();
     Side { queue, ..side.beside() }
 }
 
-/// Each thread has views of its own, on one queue.
+/// Each thread takes its own views, on one queue.
 #[test]
 fn dependent_launches_from_two_threads() {
     check(|world| {
@@ -24,7 +24,7 @@ fn dependent_launches_from_two_threads() {
     });
 }
 
-/// A view that is taken and dropped between two pieces of work hides neither from the other.
+/// A view that is taken and dropped between two pieces of work keeps both ordered.
 #[test]
 fn a_view_without_launches() {
     check(|world| {

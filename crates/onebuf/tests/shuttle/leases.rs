@@ -1,13 +1,13 @@
-//! Guards without a lock, and those who come between.
+//! Leases, which take guards without a lock, and other users that recall them.
 
 use super::*;
 
-/// Clones of one queue share its lease; only one of them has it at a time.
+/// Clones of one queue share its lease. Only one of them holds it at a time.
 #[test]
 fn clones_of_one_queue_in_two_threads() {
     check(|world| {
         let buffer = Arc::new(world.buffer());
-        world.a.add(&buffer).unwrap(); // from here on there is a lease
+        world.a.add(&buffer).unwrap(); // grants a lease
         let add = |side: &Side| {
             let (side, buffer) = (side.clone(), buffer.clone());
             move || (0..2).for_each(|_| patiently(|| side.add(&buffer)))
@@ -17,7 +17,7 @@ fn clones_of_one_queue_in_two_threads() {
     });
 }
 
-/// A queue comes again and again while others take the buffer: of its own device, and of the other.
+/// A queue takes the buffer repeatedly while queues of the same and of another device also take it.
 #[test]
 fn others_take_what_is_leased() {
     check(|world| {
@@ -37,7 +37,7 @@ fn others_take_what_is_leased() {
     });
 }
 
-/// Whoever recalls a lease while its guard is being dropped learns of all that guard's work: either from
+/// A thread that recalls a lease while its guard is being dropped learns about all work of that guard, either from
 /// the lease or from the guard.
 #[test]
 fn a_guard_dropped_while_its_lease_is_recalled() {
@@ -54,13 +54,13 @@ fn a_guard_dropped_while_its_lease_is_recalled() {
     });
 }
 
-/// What was known to be done before the lease's work says nothing of that work.
+/// Completed work before the lease proves nothing about the work on the lease.
 #[test]
 fn work_on_a_lease_is_waited_for() {
     check(|world| {
         let buffer = world.buffer();
         world.a.set(&buffer, 0, 1).unwrap();
-        world.a.queue.finish().unwrap(); // a position that was reached
+        world.a.queue.finish().unwrap(); // a queue point that was reached
         world.a.set(&buffer, 1, 2).unwrap(); // on the lease
         world.b.set(&buffer, 2, 3).unwrap();
         assert_eq!(buffer.to_vec().unwrap(), [3; N]);
@@ -68,13 +68,13 @@ fn work_on_a_lease_is_waited_for() {
     });
 }
 
-/// Another reader may still be at it: the queue that reads again without asking asks before it writes.
+/// A read lease does not allow writing, because another reader may still be active.
 #[test]
 fn a_lease_to_read_is_not_one_to_write() {
     check(|world| {
         let buffer = world.buffer();
         world.b.look(&buffer).unwrap();
-        world.a.look(&buffer).unwrap(); // leases to read
+        world.a.look(&buffer).unwrap(); // read leases
         world.a.set(&buffer, 0, 1).unwrap();
         world.b.look(&buffer).unwrap();
         for side in [&world.a, &world.b] {
@@ -84,12 +84,12 @@ fn a_lease_to_read_is_not_one_to_write() {
     });
 }
 
-/// Readers on one queue's lease, and a writer elsewhere: nobody sees half of a write.
+/// Readers on one queue's lease, and a writer on another device: no reader sees half of a write.
 #[test]
 fn leased_readers_and_a_writer() {
     check(|world| {
         let buffer = Arc::new(world.buffer());
-        world.b.look(&buffer).unwrap(); // leases to read
+        world.b.look(&buffer).unwrap(); // read leases
         let (side, theirs) = (world.b.clone(), buffer.clone());
         let looks = move || {
             (0..3).for_each(|_| patiently(|| side.look(&theirs)));
@@ -104,7 +104,7 @@ fn leased_readers_and_a_writer() {
     });
 }
 
-/// A guard that is forgotten on a lease keeps everybody away, for ever.
+/// A leaked guard on a lease excludes all other users for ever.
 #[test]
 fn a_guard_forgotten_on_a_lease() {
     check(|world| {

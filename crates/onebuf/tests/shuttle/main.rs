@@ -1,5 +1,5 @@
-//! Guards, fences and queues under many thread schedules: whatever the order in which threads run,
-//! data is right, errors reach somebody, and nothing waits for ever.
+//! Guards, fences and queues under many thread schedules: in every schedule the data is correct, errors are reported, and no
+//! thread waits for ever.
 //!
 //! Shuttle prints the schedule of a failure; `shuttle::replay` runs it again. Empty unless built with
 //! `--cfg onebuf_shuttle`, see `docs/testing.md`.
@@ -23,32 +23,32 @@ use shuttle::{
 };
 use std::time::Duration;
 
-/// Schedules per scenario, way and scheduler.
+/// Schedules per scenario, kind of sharing and scheduler.
 const ROUNDS: usize = 300;
-/// How many preemptions a bug may need for the PCT scheduler to find it well.
+/// The number of preemptions up to which the PCT scheduler reliably finds a bug.
 const DEPTH: usize = 3;
-/// Elements: a kernel that is overtaken halfway leaves them different.
+/// Several elements, so that a kernel that is overtaken leaves them different.
 const N: usize = 8;
 const SOON: Duration = Duration::from_secs(30);
 
-/// How the two devices see one buffer.
+/// How the two devices access one buffer.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// The host's pages, used in place: nothing but fences keeps the kernels apart.
+    /// The host's pages, in place: only fences separate the kernels.
     Pages,
-    /// The host's pages through a copy that each hand-over refreshes.
+    /// The host's pages, through a copy that each hand-over refreshes.
     Shadows,
-    /// One device's own memory, which the other sees through the first one's mapping.
+    /// One device's memory, which the other accesses through the first one's mapping.
     Mapped,
-    /// A copy each, brought up to date by staging.
+    /// Separate replicas, updated by staged copies.
     Staged,
-    /// As `Mapped`, where the calling thread has to do all the waiting.
+    /// Like `Mapped`, but only the calling thread can wait.
     HostWaits,
 }
 
 const WAYS: [Way; 5] = [Way::Pages, Way::Shadows, Way::Mapped, Way::Staged, Way::HostWaits];
 
-/// Runs a scenario for every way, under both schedulers.
+/// Runs a scenario for every kind of sharing, under both schedulers.
 fn check(scenario: fn(World)) {
     for way in WAYS {
         let mut config = Config::new();
@@ -81,7 +81,7 @@ impl World {
         World { a: side("fake:0"), b: side("fake:1"), hub, way }
     }
 
-    /// A buffer of zeroes that both see.
+    /// A zeroed buffer that both devices share.
     fn buffer(&self) -> Buffer<u32> {
         let devices = [&self.a.device, &self.b.device];
         let builder = self.hub.buffer(N).shared_with(devices).trust_declared(true);
@@ -94,7 +94,7 @@ impl World {
     }
 }
 
-/// A queue and its kernels. Clones have a queue in common, and see what its `look` saw.
+/// A queue and its kernels. Clones share the queue, and what its `look` kernel saw.
 #[derive(Clone)]
 struct Side {
     device: Device,
@@ -139,7 +139,7 @@ impl Side {
         Self::new(&self.device)
     }
 
-    /// All elements were `from` and become `to`.
+    /// Changes all elements from `from` to `to`.
     fn set(&self, buffer: &Buffer<u32>, from: u32, to: u32) -> Result<SyncMethod> {
         let view = buffer.write_on(&self.queue)?;
         let sync_method = view.sync_method();
@@ -179,7 +179,7 @@ fn add(args: &mut NativeArgs<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One by one, so that somebody who does not wait sees some of each.
+/// Writes in two halves, so that a reader that does not wait sees both values.
 fn slowly(elements: &mut [u32], to: u32) {
     let (first, rest) = elements.split_at_mut(N / 2);
     first.fill(to);
@@ -187,7 +187,7 @@ fn slowly(elements: &mut [u32], to: u32) {
     rest.fill(to);
 }
 
-/// The value that all elements have.
+/// Returns the common value of all elements.
 fn equal(elements: &[u32]) -> Result<u32> {
     let first = elements[0];
     thread::yield_now();
@@ -197,7 +197,7 @@ fn equal(elements: &[u32]) -> Result<u32> {
     }
 }
 
-/// Until nobody holds a guard.
+/// Tries again until there is no conflicting guard.
 fn patiently<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
     loop {
         match attempt() {
@@ -207,7 +207,7 @@ fn patiently<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
     }
 }
 
-/// Runs both at once.
+/// Runs both concurrently.
 fn together(first: impl FnOnce() + Send + 'static, second: impl FnOnce() + Send + 'static) {
     let first = thread::spawn(first);
     let second = thread::spawn(second);
@@ -230,7 +230,7 @@ fn two_devices_take_turns() {
     });
 }
 
-/// Two readers share a device with each other, one with the writer.
+/// Two readers share a device with each other, and one with the writer.
 #[test]
 fn readers_see_whole_writes_in_order() {
     check(|world| {
@@ -282,8 +282,8 @@ fn maps_and_kernels_exclude_each_other() {
     });
 }
 
-/// Three threads ask one queue how far it is while two of them enqueue: neither a mark nor a wait may
-/// speak for work that came after it.
+/// Three threads query the progress of one queue while two of them enqueue. Neither an event nor a wait may
+/// cover work that was enqueued after it.
 #[test]
 fn marks_cover_only_what_was_enqueued_before() {
     check(|world| {
@@ -317,7 +317,7 @@ fn everything_may_be_dropped_while_work_is_under_way() {
     });
 }
 
-/// A failure reaches whoever waited for that work, once; then the buffer can be used again.
+/// A failure is reported once, to a waiter for that work; then the buffer can be used again.
 #[test]
 fn failed_work_is_told_and_over() {
     check(|world| {

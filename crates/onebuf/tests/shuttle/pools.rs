@@ -1,12 +1,12 @@
-//! Pools: limits, those who wait, ends in any order.
+//! Pools: limits, waiting callers, and drops in any order.
 
 use super::*;
 use onebuf::{Pool, Probe};
 
-/// Bytes of one of the buffers here, a size class of its own.
+/// The size of one buffer, which is a size class.
 const BYTES: usize = 64;
 
-/// One fake device; the same under both schedulers.
+/// Runs a scenario with one fake device under both schedulers.
 fn pooled(scenario: fn(Hub, Side)) {
     let run = move || {
         let hub = onebuf::builder()
@@ -27,7 +27,7 @@ fn explore(run: impl Fn() + Send + Sync + Clone + 'static) {
     Runner::new(PctScheduler::new(DEPTH, ROUNDS), config).run(run);
 }
 
-/// One buffer for three threads, each with a queue of its own; its contents go through all their hands.
+/// Three threads, two of them on one queue, pass one buffer around.
 #[test]
 fn one_buffer_for_those_who_wait() {
     pooled(|hub, side| {
@@ -50,7 +50,7 @@ fn one_buffer_for_those_who_wait() {
     });
 }
 
-/// Somebody who does not wait frees what is idle, and keeps what it got: who waits has to hear of the room.
+/// A `get` that does not wait frees idle buffers and keeps its own: waiting callers must be notified of the room.
 #[test]
 fn a_get_that_makes_room_is_heard() {
     pooled(|hub, side| {
@@ -95,7 +95,7 @@ fn trims_while_others_get() {
     });
 }
 
-/// The pool goes while buffers are out, in another thread: whoever comes last, nothing is left.
+/// The pool is dropped while another thread uses buffers. Whatever the order, all memory is freed.
 #[test]
 fn a_pool_dropped_before_its_buffers() {
     explore(|| {
