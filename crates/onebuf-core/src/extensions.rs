@@ -1,6 +1,10 @@
 //! Data that modules and crates above store in a hub or a queue: one value of each type.
 
-use std::{any::Any, fmt, sync::OnceLock};
+use std::{
+    any::{Any, TypeId},
+    fmt,
+    sync::OnceLock,
+};
 
 /// One value of each requested type. A value is created on first use, does not move, and is dropped with its holder, in
 /// order of creation.
@@ -10,6 +14,8 @@ use std::{any::Any, fmt, sync::OnceLock};
 pub struct Extensions(OnceLock<Box<Extension>>);
 
 struct Extension {
+    /// The type of `value`. Comparing it costs less than asking the value.
+    id: TypeId,
     value: Box<dyn Any + Send + Sync>,
     next: Extensions,
 }
@@ -19,11 +25,14 @@ impl Extensions {
     pub fn get<T: Any + Default + Send + Sync>(&self) -> &T {
         let mut at = self;
         loop {
-            let extension = at.0.get_or_init(Extension::of::<T>);
-            match extension.value.downcast_ref() {
-                Some(value) => return value,
-                None => at = &extension.next,
+            let extension = match at.0.get() {
+                Some(extension) => extension,
+                None => at.0.get_or_init(Extension::of::<T>),
+            };
+            if extension.id == TypeId::of::<T>() {
+                return extension.value.downcast_ref().expect("a value has the type of its id");
             }
+            at = &extension.next;
         }
     }
 
@@ -33,7 +42,7 @@ impl Extensions {
         let mut at = self;
         loop {
             let extension = at.0.get_mut().expect("`get` has made it");
-            if extension.value.is::<T>() {
+            if extension.id == TypeId::of::<T>() {
                 return extension.value.downcast_mut().expect("its type was asked for");
             }
             at = &mut extension.next;
@@ -43,7 +52,8 @@ impl Extensions {
 
 impl Extension {
     fn of<T: Any + Default + Send + Sync>() -> Box<Self> {
-        Box::new(Self { value: Box::new(T::default()), next: Extensions::default() })
+        let (id, value) = (TypeId::of::<T>(), Box::new(T::default()));
+        Box::new(Self { id, value, next: Extensions::default() })
     }
 }
 

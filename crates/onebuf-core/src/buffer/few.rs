@@ -1,6 +1,6 @@
-//! A list that does not allocate for zero or one element.
+//! A list that does not allocate for up to two elements.
 //!
-//! Most buffers have one replica, and one queue uses them through one guard at a time. For a buffer that is wrapped for
+//! Most buffers have one replica and two aliases, and one queue uses them through one guard at a time. For a buffer that is wrapped for
 //! one launch, allocating the lists would cost more than their contents.
 
 use std::{
@@ -15,6 +15,7 @@ pub(crate) enum Few<T> {
     #[default]
     None,
     One(T),
+    Two([T; 2]),
     /// Any number of elements. Stays `Many` when elements are removed, so that the allocation is reused.
     Many(Vec<T>),
 }
@@ -23,7 +24,8 @@ impl<T> Few<T> {
     pub fn push(&mut self, new: T) {
         *self = match mem::take(self) {
             Few::None => Few::One(new),
-            Few::One(first) => Few::Many(vec![first, new]),
+            Few::One(first) => Few::Two([first, new]),
+            Few::Two([first, second]) => Few::Many(vec![first, second, new]),
             Few::Many(mut all) => {
                 all.push(new);
                 Few::Many(all)
@@ -37,9 +39,21 @@ impl<T> Few<T> {
 
     pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         match self {
-            Few::One(only) if !keep(only) => *self = Few::None,
+            Few::None => {}
+            Few::One(only) if keep(only) => {}
             Few::Many(all) => all.retain(keep),
-            _ => {}
+            Few::One(_) => *self = Few::None,
+            Few::Two([first, second]) => {
+                let kept = [keep(first), keep(second)];
+                if let Few::Two([first, second]) = mem::take(self) {
+                    *self = match kept {
+                        [true, true] => Few::Two([first, second]),
+                        [true, false] => Few::One(first),
+                        [false, true] => Few::One(second),
+                        [false, false] => Few::None,
+                    };
+                }
+            }
         }
     }
 
@@ -47,6 +61,11 @@ impl<T> Few<T> {
     pub fn swap_remove(&mut self, index: usize) -> Option<T> {
         match self {
             Few::Many(all) if index < all.len() => Some(all.swap_remove(index)),
+            Few::Two(two) if index == 0 => {
+                two.swap(0, 1);
+                self.pop()
+            }
+            Few::Two(_) if index == 1 => self.pop(),
             Few::One(_) if index == 0 => self.pop(),
             _ => None,
         }
@@ -57,6 +76,10 @@ impl<T> Few<T> {
             Few::Many(all) => all.pop(),
             _ => match mem::take(self) {
                 Few::One(only) => Some(only),
+                Few::Two([first, second]) => {
+                    *self = Few::One(first);
+                    Some(second)
+                }
                 _ => None,
             },
         }
@@ -67,6 +90,7 @@ impl<T> Few<T> {
         match self {
             Few::None => Vec::new(),
             Few::One(only) => vec![only],
+            Few::Two(two) => two.into(),
             Few::Many(all) => all,
         }
     }
@@ -80,6 +104,7 @@ impl<T> Deref for Few<T> {
         match self {
             Few::None => &[],
             Few::One(only) => slice::from_ref(only),
+            Few::Two(two) => two,
             Few::Many(all) => all,
         }
     }
@@ -91,6 +116,7 @@ impl<T> DerefMut for Few<T> {
         match self {
             Few::None => &mut [],
             Few::One(only) => slice::from_mut(only),
+            Few::Two(two) => two,
             Few::Many(all) => all,
         }
     }
@@ -113,8 +139,11 @@ impl<T: Hash> Hash for Few<T> {
 
 impl<T> FromIterator<T> for Few<T> {
     fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
-        let mut few = Few::None;
-        all.into_iter().for_each(|one| few.push(one));
+        let mut all = all.into_iter();
+        let Some(first) = all.next() else { return Few::None };
+        let Some(second) = all.next() else { return Few::One(first) };
+        let mut few = Few::Two([first, second]);
+        all.for_each(|one| few.push(one));
         few
     }
 }
@@ -125,13 +154,13 @@ mod tests {
 
     #[test]
     fn it_is_the_list_that_a_vec_would_be() {
-        for len in 0..4 {
+        for len in 0..5 {
             let few = || (0..len).collect::<Few<usize>>();
             let all: Vec<usize> = (0..len).collect();
             assert_eq!(*few(), *all);
             assert_eq!(few().into_vec(), all);
             assert_eq!(few().pop(), all.last().copied());
-            for gone in 0..4 {
+            for gone in 0..5 {
                 let (mut few, mut vec) = (few(), all.clone());
                 few.retain(|one| *one != gone);
                 vec.retain(|one| *one != gone);
@@ -140,7 +169,7 @@ mod tests {
                 vec.push(9);
                 assert_eq!(*few, *vec, "{len} without {gone} and one more");
             }
-            for index in 0..4 {
+            for index in 0..5 {
                 let (mut few, mut vec) = (few(), all.clone());
                 let gone = (index < len).then(|| vec.swap_remove(index));
                 assert_eq!((few.swap_remove(index), &*few), (gone, &*vec));
@@ -153,7 +182,7 @@ mod tests {
 
     #[test]
     fn elements_change_in_place() {
-        for len in 1..4 {
+        for len in 1..5 {
             let mut few: Few<usize> = (0..len).collect();
             few[len - 1] = 7;
             few.iter_mut().for_each(|one| *one += 1);

@@ -20,9 +20,6 @@ use std::{ffi::c_void, marker::PhantomData, ptr::NonNull};
 #[doc(hidden)]
 #[allow(unsafe_code)]
 pub unsafe trait ForeignMemory {
-    /// The handle that is passed to the owner's `release`.
-    fn handle(&self) -> usize;
-
     /// Returns the core that all wraps of this memory share, and the window for a wrapped sub-buffer.
     fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)>;
 }
@@ -31,6 +28,8 @@ pub unsafe trait ForeignMemory {
 #[doc(hidden)]
 pub struct Asked<'a> {
     pub hub: &'a Hub,
+    /// The native handle, name or address of the memory.
+    pub handle: usize,
     /// The required number of elements.
     pub len: Option<usize>,
     pub element: ElementLayout,
@@ -110,6 +109,9 @@ impl Asked<'_> {
 #[must_use = "nothing is wrapped until `build`"]
 pub struct WrapBuilder<'h, T: Pod> {
     hub: &'h Hub,
+    /// The native handle, name or address of the memory; `owned` passes it to the owner's `release`.
+    handle: usize,
+    /// Empty types are boxed without an allocation.
     what: Box<dyn ForeignMemory>,
     shape: Shape,
     len: Option<usize>,
@@ -123,12 +125,12 @@ pub struct WrapBuilder<'h, T: Pod> {
 
 impl<'h, T: Pod> WrapBuilder<'h, T> {
     #[doc(hidden)]
-    pub fn new(hub: &'h Hub, what: impl ForeignMemory + 'static) -> Self {
+    pub fn new(hub: &'h Hub, handle: usize, what: impl ForeignMemory + 'static) -> Self {
         let what = Box::new(what);
         let shape = Shape::new(align_of::<T>(), hub.copy_policy());
         let (len, after, claim, fault) = (None, Vec::new(), None, None);
         let keeps = Vec::new();
-        Self { hub, what, shape, len, after, claim, fault, keeps, element: PhantomData }
+        Self { hub, handle, what, shape, len, after, claim, fault, keeps, element: PhantomData }
     }
 
     /// Sets the required number of elements. `build` fails if the memory has another number.
@@ -193,8 +195,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
     /// `build` fails: the caller then keeps its reference. It is not called either if the work does not complete within the
     /// hub's timeout: the memory is then kept, and this hub cannot wrap it again.
     pub fn owned(mut self, release: impl FnOnce(*mut c_void) + Send + 'static) -> Self {
-        let raw = self.what.handle();
-        self.claim = Some(Claim::new(raw, Box::new(release)));
+        self.claim = Some(Claim::new(self.handle, Box::new(release)));
         self
     }
 
@@ -208,9 +209,10 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        let Self { hub, what, shape, len, after, claim, keeps: _keeps, .. } = self;
+        let Self { hub, handle, what, shape, len, after, claim, keeps: _keeps, .. } = self;
         let element = ElementLayout::of::<T>();
-        let (core, window) = what.wrap(Asked { hub, len, element, shape, after: &after })?;
+        let (core, window) =
+            what.wrap(Asked { hub, handle, len, element, shape, after: &after })?;
         let buffer = Buffer::sharing(core, window);
         // Completed work needs no wait, and sharing may already have waited for it.
         let mut running = after.iter().filter(|fence| fence.is_done() != Ok(true));

@@ -29,6 +29,17 @@ impl<'h> Known<'h> {
         let at = self.library.devices.iter().position(|device| device.owns(context))?;
         Some(DeviceIx((self.first + at) as u16))
     }
+
+    /// The owner of a context of this hub. Registers the context if it is unknown.
+    ///
+    /// # Safety
+    /// `context` is null or a live context.
+    pub unsafe fn whose(&self, hub: &Hub, context: usize) -> Result<Whose> {
+        // SAFETY: the caller's contract.
+        let adopt =
+            |entries: &mut dyn DeviceEntries| unsafe { self.library.adopt(context, entries) };
+        hub.whose(context, || self.owner_of(context), adopt)
+    }
 }
 
 /// The owner of a context. Registers the context if it is unknown.
@@ -36,10 +47,8 @@ impl<'h> Known<'h> {
 /// # Safety
 /// `context` is null or a live context.
 pub(super) unsafe fn whose(hub: &Hub, context: usize) -> Result<Whose> {
-    let known = Known::of(hub)?;
     // SAFETY: the caller's contract.
-    let adopt = |entries: &mut dyn DeviceEntries| unsafe { known.library.adopt(context, entries) };
-    hub.whose(context, || known.owner_of(context), adopt)
+    unsafe { Known::of(hub)?.whose(hub, context) }
 }
 
 /// One of the context's devices.

@@ -86,7 +86,7 @@ impl GlHubExt for Hub {
     }
 
     unsafe fn wrap_gl_buffer<T: Pod>(&self, context: &ForeignGl, name: u32) -> WrapBuilder<'_, T> {
-        WrapBuilder::new(self, Named { context: context.clone(), name })
+        WrapBuilder::new(self, name as usize, Named { context: context.clone(), name })
     }
 }
 
@@ -205,10 +205,6 @@ struct Named {
 
 // SAFETY: the caller of `wrap_gl_buffer` guarantees the handle; the driver reports its size.
 unsafe impl ForeignMemory for Named {
-    fn handle(&self) -> usize {
-        self.name as usize
-    }
-
     fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
         let Self { context, name } = self;
         if !context.hub().is(asked.hub) {

@@ -2,7 +2,7 @@
 
 use super::{
     ForeignContext,
-    context::{Known, device_of, whose, wrap_memory},
+    context::{Known, device_of, wrap_memory},
 };
 use onebuf_core::{
     Hub,
@@ -22,16 +22,13 @@ use std::{
 };
 
 /// A `cl_mem` that fulfils the contract of `wrap_buffer`.
-pub(super) struct Object(pub usize);
+pub(super) struct Object;
 
 // SAFETY: the caller of `wrap_buffer` guarantees the handle; the driver reports its size.
 unsafe impl ForeignMemory for Object {
-    fn handle(&self) -> usize {
-        self.0
-    }
-
     fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
-        let (cl, raw) = (Known::of(asked.hub)?.cl(), self.0);
+        let (known, raw) = (Known::of(asked.hub)?, asked.handle);
+        let cl = known.cl();
         // SAFETY: the contract of `wrap_buffer`.
         let facts = unsafe { foreign::memory(cl, raw) }?;
         let have = asked.element.count(facts.bytes)?;
@@ -44,23 +41,29 @@ unsafe impl ForeignMemory for Object {
             None => (raw, facts.clone()),
         };
         let hub = asked.hub;
-        let core = asked.core(root.0, root.1.bytes, |shape| lend(hub, root.0, &root.1, shape))?;
+        let core = asked.core(root.0, root.1.bytes, |shape| lend(hub, &known, &root, shape))?;
         let window = facts.parent.map(|_| window(&core, raw, &facts)).transpose()?;
         Ok((core, window))
     }
 }
 
 /// Wraps a whole memory object, with the most suitable memory kind.
-fn lend(hub: &Hub, raw: usize, facts: &MemoryFacts, shape: &Shape) -> Result<WrappedMemory> {
+fn lend(
+    hub: &Hub,
+    known: &Known<'_>,
+    (raw, facts): &(usize, MemoryFacts),
+    shape: &Shape,
+) -> Result<WrappedMemory> {
+    let raw = *raw;
     // Only the owner's mappings count: memory that this library has mapped has a core already, and does not get here.
     // SAFETY: the contract of `wrap_buffer`.
-    if facts.map_count > 0 && unsafe { stays_mapped(hub, raw) }? {
+    if facts.map_count > 0 && unsafe { stays_mapped(known, raw) }? {
         return Err(Error::Busy {
             what: "its owner has the cl_mem mapped: unmap it first".to_owned(),
         });
     }
     // SAFETY: a live buffer has a live context.
-    let whose = unsafe { whose(hub, facts.context) }?;
+    let whose = unsafe { known.whose(hub, facts.context) }?;
     let home = whose.devices()[0];
     let (access, host) = (flags::access(facts.flags), flags::host_access(facts.flags));
     // Raw addresses are only passed on for memory that need not be mapped.
@@ -88,12 +91,12 @@ const LATE_COUNT: Duration = Duration::from_millis(50);
 ///
 /// # Safety
 /// `raw` is a live buffer.
-unsafe fn stays_mapped(hub: &Hub, raw: usize) -> Result<bool> {
-    let (cl, start) = (Known::of(hub)?.cl(), Instant::now());
+unsafe fn stays_mapped(known: &Known<'_>, raw: usize) -> Result<bool> {
+    let start = Instant::now();
     while start.elapsed() < LATE_COUNT {
         thread::yield_now();
         // SAFETY: the caller's contract.
-        if unsafe { foreign::memory(cl, raw) }?.map_count == 0 {
+        if unsafe { foreign::memory(known.cl(), raw) }?.map_count == 0 {
             return Ok(false);
         }
     }
@@ -128,19 +131,14 @@ fn window(core: &Core, raw: usize, facts: &MemoryFacts) -> Result<Window> {
 /// Shared virtual memory that fulfils the contract of `wrap_svm`.
 pub(super) struct Svm {
     pub context: ForeignContext,
-    pub pointer: usize,
     pub bytes: usize,
 }
 
 // SAFETY: the caller of `wrap_svm` guarantees the pointer and the size.
 unsafe impl ForeignMemory for Svm {
-    fn handle(&self) -> usize {
-        self.pointer
-    }
-
     fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
-        let Self { context, pointer, bytes } = self;
-        let (hub, whose, bytes) = (asked.hub, &context.whose, *bytes);
+        let Self { context, bytes } = self;
+        let (hub, pointer, whose, bytes) = (asked.hub, asked.handle, &context.whose, *bytes);
         if !context.hub().is(hub) {
             return Err(Error::invalid("the foreign context belongs to another hub"));
         }
@@ -156,10 +154,10 @@ unsafe impl ForeignMemory for Svm {
         if bytes == 0 || bytes > isize::MAX as usize {
             return Err(Error::invalid(format!("shared virtual memory cannot have {bytes} bytes")));
         }
-        let start = NonNull::new(*pointer as *mut u8);
+        let start = NonNull::new(pointer as *mut u8);
         let start =
             start.ok_or_else(|| Error::invalid("the pointer to shared virtual memory is null"))?;
-        let core = asked.core(*pointer, bytes, |shape| {
+        let core = asked.core(pointer, bytes, |shape| {
             let (access, host) = Default::default();
             let spec =
                 AllocSpec { bytes, align: shape.align, memory_kind, access, host, hint: None };

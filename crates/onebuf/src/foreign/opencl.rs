@@ -133,7 +133,7 @@ impl OpenClHubExt for Hub {
     }
 
     unsafe fn wrap_buffer<T: Pod>(&self, mem: *mut c_void) -> WrapBuilder<'_, T> {
-        WrapBuilder::new(self, Object(mem.addr()))
+        WrapBuilder::new(self, mem.addr(), Object)
     }
 
     unsafe fn wrap_svm<T: Pod>(
@@ -143,8 +143,7 @@ impl OpenClHubExt for Hub {
         len: usize,
     ) -> WrapBuilder<'_, T> {
         let bytes = len.saturating_mul(size_of::<T>());
-        let (context, pointer) = (context.clone(), pointer.addr().get());
-        WrapBuilder::new(self, Svm { context, pointer, bytes })
+        WrapBuilder::new(self, pointer.addr().get(), Svm { context: context.clone(), bytes })
     }
 
     unsafe fn wrap_event(&self, event: *mut c_void) -> Result<Fence> {

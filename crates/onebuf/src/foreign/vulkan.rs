@@ -129,7 +129,8 @@ impl VulkanHubExt for Hub {
         context: &ForeignVulkan,
         buffer: VulkanBuffer,
     ) -> WrapBuilder<'_, T> {
-        WrapBuilder::new(self, Bound { context: context.clone(), buffer })
+        let named = handle(&buffer) as usize;
+        WrapBuilder::new(self, named, Bound { context: context.clone(), buffer })
     }
 }
 
@@ -191,10 +192,6 @@ struct Bound {
 
 // SAFETY: the caller of `wrap_vk_buffer` guarantees the handles and the size.
 unsafe impl ForeignMemory for Bound {
-    fn handle(&self) -> usize {
-        handle(&self.buffer) as usize
-    }
-
     fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
         let Self { context, buffer } = self;
         if !context.hub().is(asked.hub) {
