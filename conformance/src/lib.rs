@@ -38,7 +38,7 @@ pub use machine::{
 pub use second_life::{fresh, second_life};
 pub use side::{GROUP, Side, Step, step_model};
 pub use skip::{absent, note, strict};
-pub use stub::{beneath_stub, cuda_stub, gl_stub, one_api, play, selftest, share_selftest, stub};
+pub use stub::{cuda_stub, gl_stub, layered_stub, one_api, play, selftest, share_selftest, stub};
 pub use suite::{Case, Ending, Options, Outcome, Report, Suite, Trial, run, run_with};
 pub use wait::{Watchdog, block_on};
 

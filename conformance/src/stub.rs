@@ -16,7 +16,7 @@ const OPENCL_HEADERS: &[&str] = &["graphics_stub.h", "semaphore_stub.h"];
 /// The sources of the stub of CUDA and HIP; a file, because other builds read it too.
 const CUDA: &str = include_str!("../stub/cuda_stub.sources");
 /// With this source the stub is a runtime layered on OpenCL, recognised by symbols that the plain stub must not have.
-const BENEATH: &str = "beneath_stub.c";
+const LAYERED: &str = "layered_stub.c";
 const CUDA_HEADERS: &[&str] =
     &["cuda_stub.h", "code_object_stub.h", "math_stub.h", "semaphore_stub.h"];
 const FLAGS: [&str; 7] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"];
@@ -53,11 +53,11 @@ pub fn cuda_stub() -> Option<PathBuf> {
 ///
 /// # Panics
 /// If there is a compiler and the stub does not build.
-pub fn beneath_stub() -> Option<PathBuf> {
+pub fn layered_stub() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let sources: Vec<&str> = CUDA.lines().chain([BENEATH]).collect();
+    let sources: Vec<&str> = CUDA.lines().chain([LAYERED]).collect();
     let flags = [LIBRARY, &["-ldl"]].concat();
-    BUILT.get_or_init(|| build("libonebuf_beneath_stub.so", &sources, CUDA_HEADERS, &flags)).clone()
+    BUILT.get_or_init(|| build("libonebuf_layered_stub.so", &sources, CUDA_HEADERS, &flags)).clone()
 }
 
 /// Returns the path of a wrapper of the installed EGL and OpenGL that adds semaphores, for `ONEBUF_EGL_LIB`.

@@ -383,13 +383,13 @@ status hipHostGetDevicePointer(uint64_t *seen, void *at, unsigned flags)
     HIP(hipHostGetDevicePointer, cuMemHostGetDevicePointer_v2);
 
 /* ---- Streams and events -------------------------------------------------------------------------------------- */
-struct beneath beneath;
+struct layered layered;
 struct module { int device, uses; char *image; struct object *object; };
 
 static void drop_mark(struct mark *mark)
 {
     if (!mark || --mark->refs) return;
-    if (mark->native) beneath.release(mark->native);
+    if (mark->native) layered.release(mark->native);
     free(mark);
 }
 static bool execute(struct command *c);
@@ -406,10 +406,10 @@ static void *run(void *argument)
         bool dead = devices[s->device].dead;
         if (c->kind == WAIT) while (!c->mark->done) pthread_cond_wait(&changed, &mutex);
         unlock();
-        if (c->after) beneath.wait(c->after);
+        if (c->after) layered.wait(c->after);
         if (delay_us) nap(delay_us);
         bool fine = dead || c->kind == MARK || c->kind == WAIT || execute(c);
-        if (c->over) beneath.complete(c->over);
+        if (c->over) layered.complete(c->over);
         lock();
         if (!fine) devices[s->device].dead = true;
         if (c->kind == MARK) { c->mark->done = true; c->mark->ns = now_ns(); }
@@ -425,7 +425,7 @@ static void *run(void *argument)
         pthread_cond_broadcast(&changed);
     }
     unlock();
-    if (s->below) beneath.close(s->below);
+    if (s->below) layered.close(s->below);
     free(s);
     return NULL;
 }
@@ -470,7 +470,7 @@ void push(struct stream *s, struct command command)
     *c = command;
     c->device = s->device;
     c->next = NULL;
-    if (s->below) beneath.pushed(s, c);
+    if (s->below) layered.pushed(s, c);
     *s->last = c;
     s->last = &c->next;
     pthread_cond_broadcast(&changed);
@@ -715,7 +715,7 @@ EXPORT status cuModuleLoadDataEx(void **module, const void *image, unsigned n, i
     struct object *object = NULL;
     if (is_hip && !memcmp(image, "\x7f" "ELF", 4) && !(object = read_object(image))) return INVALID_IMAGE;
     bool bundled = !strncmp(image, "__CLANG_OFFLOAD_BUNDLE__", 24);
-    char *names = !bundled ? strdup(image) : beneath.unbundle ? beneath.unbundle(image) : NULL;
+    char *names = !bundled ? strdup(image) : layered.unbundle ? layered.unbundle(image) : NULL;
     if (!names) return NO_BINARY;
     struct module *m = calloc(1, sizeof *m);
     m->device = device;

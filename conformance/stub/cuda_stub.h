@@ -63,7 +63,7 @@ struct command {
     void *user;                  /* the function's argument, or the semaphore of SIGNAL and WAIT_SIGNAL */
     void (*call)(void *);        /* a function of a library or of cuda_managed.c, with `owned` */
     int device;                  /* set by push */
-    void *after, *over;          /* beneath_stub.c: what it waits for, and what it completes */
+    void *after, *over;          /* layered_stub.c: what it waits for, and what it completes */
     struct command *next;
 };
 struct stream { int device; bool closing; void *below; struct command *first, **last, *running; pthread_t thread; };
@@ -115,17 +115,17 @@ int live_semaphores(void);
 /* cuda_graphics.c */
 int live_resources(void);
 
-/* beneath_stub.c, in the library that is layered on OpenCL; null in the other. Called without the lock, except `pushed`. */
+/* layered_stub.c, in the library that is layered on OpenCL; null in the other. Called without the lock, except `pushed`. */
 struct mark { int refs; bool done; uint64_t ns; void *native; };
 struct event { int device; bool timed; struct mark *mark; };
-extern struct beneath {
+extern struct layered {
     void (*pushed)(struct stream *s, struct command *c);
     void (*wait)(void *after);
     void (*complete)(void *over);
     void (*release)(void *native);
     void (*close)(void *below);
     char *(*unbundle)(const void *image);   /* the names in a bundle's module, or null */
-} beneath;
+} layered;
 
 bool chosen_to_fail(const char *call, status *with);
 status record(const char *call, status s, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -30,7 +30,7 @@ contains
     integer(c_int32_t) :: status
 
     status = onebuf_hub_discover(c_null_ptr, new%hub)
-    if (status == ONEBUF_OK) call choose(new, wish(device), status)
+    if (status == ONEBUF_OK) call choose(new, requested(device), status)
     if (status == ONEBUF_OK) status = onebuf_hub_device(new%hub, c_text('host'), new%devices(2))
     if (status == ONEBUF_OK) status = onebuf_queue_create(new%devices(1), c_null_ptr, new%queue)
     call report(status, 'gpu_open', stat, errmsg)
@@ -99,7 +99,7 @@ contains
   end subroutine
 
   ! The requested device; empty for any.
-  function wish(device) result(name)
+  function requested(device) result(name)
     character(*), intent(in), optional :: device
     character(:), allocatable :: name
     character(256) :: value

@@ -293,7 +293,7 @@ contains
     call refused(stat, message, ONEBUF_INVALID_ARGUMENT, 'BUFFER_READ_ONLY')
   end subroutine
 
-  ! A buffer may be destroyed while a pointer to it exists: its standing map ends with it.
+  ! A buffer may be destroyed while a pointer to it exists: its persistent map ends with it.
   subroutine freed
     type(unified_buffer) :: b
     integer(int32), pointer :: p(:)

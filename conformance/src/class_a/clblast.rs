@@ -5,14 +5,14 @@
 //! The prototypes are those of CLBlast 1's C header, in which enumerations are `int`s. All handles of a call
 //! are of one context. CLBlast checks the sizes of buffers itself.
 
-use super::{Own, guest};
+use super::{Own, third_party};
 use onebuf::Complex32;
 use onebuf_sys::opencl::{ClEvent, ClMem, ClQueue};
 
 const ROW_MAJOR: i32 = 101;
 const AS_IT_IS: i32 = 111;
 
-guest::functions! { Table:
+third_party::functions! { Table:
     sgemm = CLBlastSgemm(
         i32, i32, i32, usize, usize, usize, f32, ClMem, usize, usize, ClMem, usize, usize, f32, ClMem,
         usize, usize, *mut ClQueue, *mut ClEvent,
@@ -45,7 +45,7 @@ impl ClBlast {
     /// If it is missing in strict mode, or is another version.
     pub fn open() -> Option<Self> {
         let hint = "on Debian or Ubuntu: apt install libclblast1";
-        let library = guest::open("CLBlast", "ONEBUF_CLBLAST_LIB", "libclblast.so.1", hint)?;
+        let library = third_party::open("CLBlast", "ONEBUF_CLBLAST_LIB", "libclblast.so.1", hint)?;
         Some(Self(Table::find(&library).unwrap_or_else(|name| panic!("CLBlast lacks {name}"))))
     }
 

@@ -4,7 +4,7 @@
 //!
 //! The prototypes are those of clFFT 2's header, in which enumerations are `int`s.
 
-use super::{ClassA, Own, guest, work::wait_list};
+use super::{ClassA, Own, third_party, work::wait_list};
 use onebuf_sys::opencl::{ClContext, ClEvent, ClMem, ClQueue};
 use std::{
     ffi::c_void,
@@ -28,7 +28,7 @@ struct SetupData {
     debug_flags: u64,
 }
 
-guest::functions! { Table:
+third_party::functions! { Table:
     get_version = clfftGetVersion(*mut u32, *mut u32, *mut u32);
     setup = clfftSetup(*const SetupData);
     teardown = clfftTeardown();
@@ -61,7 +61,7 @@ impl ClFft {
     /// If it is missing in strict mode, or does not start.
     pub fn open() -> Option<Self> {
         let hint = "on Debian or Ubuntu: apt install libclfft2";
-        let library = guest::open("clFFT", "ONEBUF_CLFFT_LIB", "libclFFT.so.2", hint)?;
+        let library = third_party::open("clFFT", "ONEBUF_CLFFT_LIB", "libclFFT.so.2", hint)?;
         let table = Table::find(&library).unwrap_or_else(|name| panic!("clFFT lacks {name}"));
         let mut data = SetupData::default();
         // SAFETY: the pointers are to three writable numbers, and to the structure that contains them.

@@ -9,9 +9,9 @@
 mod clblast;
 mod clfft;
 mod counts;
-mod guest;
 mod image;
 mod objects;
+mod third_party;
 mod visit;
 mod work;
 

@@ -3,10 +3,10 @@
 //! overtake another one on the same HIP memory, unless a barrier is between them.
 
 mod barrier;
-mod beneath;
 mod controls;
 mod doctor;
 mod fds;
+mod layered;
 mod libraries;
 mod raw;
 mod turns;

@@ -49,7 +49,7 @@ static inline onebuf_arg onebuf_arg_buffer(onebuf_buffer buffer, onebuf_access a
     return arg;
 }
 
-// A buffer as an argument; its standing map is ended first.
+// A buffer as an argument; its persistent map is ended first.
 static inline onebuf_arg onebuf_arg_turn(onebuf_buffer buffer, onebuf_access access) {
     onebuf_arg arg = {ONEBUF_ARG_TURN, access, buffer, {0}, NULL, 0};
     return arg;

@@ -583,7 +583,7 @@ onebuf_status onebuf_buffer_region(onebuf_buffer buffer,
                                    onebuf_buffer *region);
 
 // Frees a buffer or region. The memory is freed after its views, mappings and regions are freed and no work uses it; a
-// buffer of a pool returns to the pool. A standing map ends with the buffer.
+// buffer of a pool returns to the pool. A persistent map ends with the buffer.
 onebuf_status onebuf_buffer_free(onebuf_buffer buffer);
 
 // The size of the buffer in bytes.
@@ -876,7 +876,7 @@ typedef uint32_t onebuf_arg_kind;
 #define ONEBUF_ARG_LOCAL 3
 // Only as an argument: a view that the caller holds on this queue, for a buffer parameter.
 #define ONEBUF_ARG_VIEW 4
-// Only as an argument: a buffer whose standing map is ended first, as by onebuf_buffer_to_device().
+// Only as an argument: a buffer whose persistent map is ended first, as by onebuf_buffer_to_device().
 #define ONEBUF_ARG_TURN 5
 // A value that is an integer, signed or unsigned. A floating-point parameter does not accept it.
 #define ONEBUF_ARG_INTEGER 6
@@ -1599,10 +1599,10 @@ onebuf_status onebuf_lu_invert(onebuf_queue queue,
 // Frees the row permutation. The factors stay in the buffer.
 onebuf_status onebuf_lu_free(onebuf_lu lu);
 
-// Standing maps ===================================================================================
+// Persistent maps ===================================================================================
 //
 // For programs that keep one pointer to a buffer's memory and state whether the host or kernels use it. A buffer has
-// at most one standing map, however many callers ask for it, and asking again costs no driver call. It ends when
+// at most one persistent map, however many callers ask for it, and asking again costs no driver call. It ends when
 // kernels get the buffer, or when the buffer is freed.
 
 // Gives the buffer to the host: maps it, for reading with ONEBUF_READ, otherwise for reading and writing, unless it is
@@ -1613,18 +1613,18 @@ onebuf_status onebuf_buffer_to_host(onebuf_buffer buffer,
                                     onebuf_access access,
                                     void **data);
 
-// Gives the buffer to kernels: ends the standing map, if there is one. Fails only if the host worked on a copy that
+// Gives the buffer to kernels: ends the persistent map, if there is one. Fails only if the host worked on a copy that
 // could not be written back; the map has ended then too.
 onebuf_status onebuf_buffer_to_device(onebuf_buffer buffer);
 
-// Writes `bytes` bytes at `offset`: through the standing map, like stores of the caller, or like onebuf_buffer_write()
+// Writes `bytes` bytes at `offset`: through the persistent map, like stores of the caller, or like onebuf_buffer_write()
 // if there is none.
 onebuf_status onebuf_buffer_store(onebuf_buffer buffer,
                                   size_t offset,
                                   const void *data,
                                   size_t bytes);
 
-// Reads `bytes` bytes at `offset`: through the standing map, like loads of the caller, or like onebuf_buffer_read() if
+// Reads `bytes` bytes at `offset`: through the persistent map, like loads of the caller, or like onebuf_buffer_read() if
 // there is none.
 onebuf_status onebuf_buffer_load(onebuf_buffer buffer,
                                  size_t offset,
@@ -2268,7 +2268,7 @@ static inline onebuf_arg onebuf_arg_buffer(onebuf_buffer buffer, onebuf_access a
     return arg;
 }
 
-// A buffer as an argument; its standing map is ended first.
+// A buffer as an argument; its persistent map is ended first.
 static inline onebuf_arg onebuf_arg_turn(onebuf_buffer buffer, onebuf_access access) {
     onebuf_arg arg = {ONEBUF_ARG_TURN, access, buffer, {0}, NULL, 0};
     return arg;

@@ -455,7 +455,7 @@ struct Reads {
 };
 template <class T> Reads reads(const Buffer<T> &buffer) { return {buffer.handle()}; }
 
-/// A buffer as an argument; its standing map (Buffer::to_host) is ended first.
+/// A buffer as an argument; its persistent map (Buffer::to_host) is ended first.
 struct Turn {
     onebuf_buffer buffer;
     onebuf_access access;
@@ -781,7 +781,7 @@ public:
     /// Lets kernels on the queue read and write it while the view lives.
     Result<View<T>> write_on(const Queue &queue) const { return view(queue, ONEBUF_READ_WRITE); }
 
-    // Standing map: one pointer for the lifetime of the buffer, used by the host or by kernels in turn.
+    // Persistent map: one pointer for the lifetime of the buffer, used by the host or by kernels in turn.
 
     /// Gives the buffer to the host: maps it until to_device() or until the buffer is freed.
     Result<T *> to_host(Access access = Access::ReadWrite) const {
@@ -791,11 +791,11 @@ public:
     }
     /// Gives the buffer to kernels: ends that map, if there is one.
     Result<void> to_device() const { return detail::check(onebuf_buffer_to_device(this->handle())); }
-    /// Writes one element, through the standing map if there is one.
+    /// Writes one element, through the persistent map if there is one.
     Result<void> store(std::size_t at, const T &value) const {
         return detail::check(onebuf_buffer_store(this->handle(), bytes(at), &value, sizeof value));
     }
-    /// Reads one element, through the standing map if there is one; not for array elements, which cannot be returned.
+    /// Reads one element, through the persistent map if there is one; not for array elements, which cannot be returned.
     template <class Element = T> Result<Element> load(std::size_t at) const {
         static_assert(std::is_same_v<Element, T>, "the buffer's own elements");
         Element found{};

@@ -238,12 +238,12 @@ pub extern "C" fn onebuf_buffer_region(
 }
 
 /// Frees a buffer or region. The memory is freed after its views, mappings and regions are freed and no work uses it; a
-/// buffer of a pool returns to the pool. A standing map ends with the buffer.
+/// buffer of a pool returns to the pool. A persistent map ends with the buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_free(buffer: onebuf_buffer) -> onebuf_status {
     entry(|| match buffer.id {
         0 => Ok(()),
-        _ => buffer.take().map(|kept| kept.standing.end()),
+        _ => buffer.take().map(|kept| kept.persistent.end()),
     })
 }
 

@@ -1,4 +1,4 @@
-//! What a buffer's handle names: a buffer or a region of one, guards that map it for the host, and its standing map.
+//! What a buffer's handle names: a buffer or a region of one, guards that map it for the host, and its persistent map.
 //!
 //! # Safety
 //! Regions and guards borrow from a [`Kept`] inside an `Arc`. Each of them holds that `Arc` and drops it last.
@@ -11,17 +11,17 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// A buffer as its handle keeps it, with its standing map, which is dropped first.
+/// A buffer as its handle keeps it, with its persistent map, which is dropped first.
 #[doc(hidden)]
 pub struct Kept {
-    pub(crate) standing: Place,
+    pub(crate) persistent: Place,
     pub(crate) buf: Buf,
 }
 
 impl Kept {
-    /// Whether the buffer may be moved out. A standing map borrows the buffer and forbids that.
+    /// Whether the buffer may be moved out. A persistent map borrows the buffer and forbids that.
     pub(crate) fn is_free(&self) -> bool {
-        self.standing.is_empty()
+        self.persistent.is_empty()
     }
 }
 
@@ -35,7 +35,7 @@ impl Deref for Kept {
 
 impl<B: Into<Buf>> From<B> for Kept {
     fn from(buf: B) -> Self {
-        Self { standing: Place::default(), buf: buf.into() }
+        Self { persistent: Place::default(), buf: buf.into() }
     }
 }
 
@@ -130,7 +130,7 @@ pub(crate) enum Guard {
 
 impl Guard {
     pub fn take(buffer: &Arc<Kept>, writes: bool) -> Result<Self> {
-        // SAFETY: the buffer does not move until the caller's `Arc` is dropped, and `Mapping` and `Standing` drop their
+        // SAFETY: the buffer does not move until the caller's `Arc` is dropped, and `Mapping` and `Persistent` drop their
         // guards before that.
         let buffer: &'static Kept = unsafe { &*Arc::as_ptr(buffer) };
         Ok(match (&buffer.buf, writes) {
@@ -157,7 +157,7 @@ impl Guard {
     }
 }
 
-/// The standing map of a buffer. Each has its own lock, because mapping waits for kernels.
+/// The persistent map of a buffer. Each has its own lock, because mapping waits for kernels.
 #[derive(Default)]
 pub(crate) struct Place(Mutex<Turn>);
 
@@ -166,23 +166,23 @@ pub(crate) struct Place(Mutex<Turn>);
 pub(crate) enum Turn {
     #[default]
     Kernels,
-    Host(Standing),
+    Host(Persistent),
     /// The buffer's handle was freed: no further map is created.
     Over,
 }
 
 /// A guard of the buffer that it is stored beside. It is dropped first, and the buffer is not moved while it exists:
 /// see `Kept::is_free`.
-pub(crate) struct Standing {
+pub(crate) struct Persistent {
     guard: Guard,
     pub data: *mut c_void,
     writes: bool,
 }
 
 // SAFETY: the pointer is only handed out; the guard may be sent between threads like any mapping's.
-unsafe impl Send for Standing {}
+unsafe impl Send for Persistent {}
 
-impl Standing {
+impl Persistent {
     fn open(buffer: &Arc<Kept>, writes: bool) -> Result<Self> {
         let mut guard = Guard::take(buffer, writes)?;
         let data = guard.pointer();
@@ -192,18 +192,18 @@ impl Standing {
 
 impl Turn {
     /// The map, if it allows this access.
-    pub fn map(&self, writes: bool) -> Option<&Standing> {
+    pub fn map(&self, writes: bool) -> Option<&Persistent> {
         match self {
-            Turn::Host(standing) if standing.writes || !writes => Some(standing),
+            Turn::Host(persistent) if persistent.writes || !writes => Some(persistent),
             _ => None,
         }
     }
 
     /// Gives the kernels access. Takes the host's map.
-    fn take(&mut self) -> Option<Standing> {
+    fn take(&mut self) -> Option<Persistent> {
         match self {
             Turn::Host(_) => match std::mem::take(self) {
-                Turn::Host(standing) => Some(standing),
+                Turn::Host(persistent) => Some(persistent),
                 _ => None,
             },
             _ => None,
@@ -219,8 +219,8 @@ impl Place {
     /// Ends the map, if there is one.
     pub fn to_device(&self) -> Result<()> {
         // Outside of the lock, because unmapping may take long.
-        let standing = self.lock().take();
-        standing.map_or(Ok(()), |standing| standing.guard.close())
+        let persistent = self.lock().take();
+        persistent.map_or(Ok(()), |persistent| persistent.guard.close())
     }
 
     /// Whether there is no map.
@@ -236,20 +236,20 @@ impl Place {
 
     /// Maps the buffer, unless it is already mapped for this access, and returns the address.
     pub fn to_host(buffer: &Arc<Kept>, writes: bool) -> Result<*mut c_void> {
-        let mut turn = buffer.standing.lock();
-        if let Some(standing) = turn.map(writes) {
-            return Ok(standing.data);
+        let mut turn = buffer.persistent.lock();
+        if let Some(persistent) = turn.map(writes) {
+            return Ok(persistent.data);
         }
         if matches!(*turn, Turn::Over) {
             return Err(Fault::Handle("the buffer was freed meanwhile".into()));
         }
         // A map for reading ends before one for writing begins.
-        if let Some(standing) = turn.take() {
-            standing.guard.close()?;
+        if let Some(persistent) = turn.take() {
+            persistent.guard.close()?;
         }
-        let standing = Standing::open(buffer, writes)?;
-        let data = standing.data;
-        *turn = Turn::Host(standing);
+        let persistent = Persistent::open(buffer, writes)?;
+        let data = persistent.data;
+        *turn = Turn::Host(persistent);
         Ok(data)
     }
 }

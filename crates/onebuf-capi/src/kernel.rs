@@ -110,7 +110,7 @@ pub const ONEBUF_ARG_VALUE: onebuf_arg_kind = 2;
 pub const ONEBUF_ARG_LOCAL: onebuf_arg_kind = 3;
 /// Only as an argument: a view that the caller holds on this queue, for a buffer parameter.
 pub const ONEBUF_ARG_VIEW: onebuf_arg_kind = 4;
-/// Only as an argument: a buffer whose standing map is ended first, as by onebuf_buffer_to_device().
+/// Only as an argument: a buffer whose persistent map is ended first, as by onebuf_buffer_to_device().
 pub const ONEBUF_ARG_TURN: onebuf_arg_kind = 5;
 /// A value that is an integer, signed or unsigned. A floating-point parameter does not accept it.
 pub const ONEBUF_ARG_INTEGER: onebuf_arg_kind = 6;
@@ -316,7 +316,7 @@ impl Args<'_> {
             ONEBUF_ARG_BUFFER | ONEBUF_ARG_TURN => {
                 let buffer = given.buffer.get()?;
                 if given.kind == ONEBUF_ARG_TURN {
-                    buffer.standing.to_device()?;
+                    buffer.persistent.to_device()?;
                 }
                 // SAFETY: what borrows from it is dropped first, and the queue lives as the caller guarantees.
                 self.args.push(unsafe { take(&buffer, queue, words::access(given.access)?)?.0 });

@@ -108,7 +108,10 @@ fn lies_about_handles_are_refused_and_leave_nothing() {
     check(of_device(&range, |g| (g.offset, g.bytes) = (2, 8)), "offset 2");
     // Only the driver can detect these.
     let longer = |g: &mut Grant| (g.allocation_bytes, g.bytes) = (2 * BYTES, 2 * BYTES);
-    check(of_device(&range, longer), "a handle of 4194304 bytes that was announced with 8388608");
+    check(
+        of_device(&range, longer),
+        "an IPC handle of 4194304 bytes that was announced with 8388608",
+    );
     check(of_device(&range, |g| g.handle = vec![7; 64]), "does not import its memory");
     check(of_device(&range, |g| g.handle = vec![0; 64]), "does not import its memory");
     // The owner's buffer is unaffected.

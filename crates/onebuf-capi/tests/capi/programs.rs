@@ -113,14 +113,14 @@ fn everything_works_on_every_device() {
 }
 
 #[test]
-fn standing_maps_and_owners_work() {
-    let Some(program) = compile(&source("c/standing.c"), Build::Shared, &[]) else { return };
+fn persistent_maps_and_owners_work() {
+    let Some(program) = compile(&source("c/persistent.c"), Build::Shared, &[]) else { return };
     for device in devices() {
         let mut run = command(&program);
         run.arg(device);
         assert!(said(run).contains(&format!("owners work on {device}")));
     }
-    let Some(checked) = compile(&source("c/standing.c"), Build::Sanitized, &[]) else { return };
+    let Some(checked) = compile(&source("c/persistent.c"), Build::Sanitized, &[]) else { return };
     assert!(said(command(&checked)).contains("owners work on host"));
     let Some(run) = under_valgrind(&program) else { return };
     assert!(said(run).contains("owners work on host"));

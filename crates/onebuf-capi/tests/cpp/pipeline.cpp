@@ -1,4 +1,4 @@
-// Pipelines, standing maps and the rules for other processes in C++, with exceptions and without.
+// Pipelines, persistent maps and the rules for other processes in C++, with exceptions and without.
 
 #include <onebuf.hpp>
 

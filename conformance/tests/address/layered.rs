@@ -7,62 +7,62 @@ use onebuf::{
     prelude::*,
     topology::{Route, Verdict, VerdictState},
 };
-use onebuf_conformance::{beneath_stub, class_a::ClassA, is_held};
+use onebuf_conformance::{class_a::ClassA, is_held, layered_stub};
 use std::os::unix::fs::PermissionsExt;
 
 const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 const KIND: RouteKind = RouteKind::HostPointer;
 
 /// Runs an ignored test with HIP's stub layered on OpenCL's, both with the given behaviour.
-fn play_beneath(test: &str, opencl: &str, hip: &str) {
-    let Some(library) = beneath_stub() else { return };
+fn play_layered(test: &str, opencl: &str, hip: &str) {
+    let Some(library) = layered_stub() else { return };
     // The module that the stub reports as the source of foreign programs.
     let module = tempfile::NamedTempFile::new().unwrap();
     fs::write(&module, step_module()).unwrap();
     let [library, module] = [&library, module.path()].map(|path| path.to_str().expect("a path"));
     let all = [
         ("ONEBUF_HIP_LIB", library),
-        ("ONEBUF_BENEATH_STUB", hip),
+        ("ONEBUF_LAYERED_STUB", hip),
         ("ONEBUF_STUB_BINARY", module),
         // These drivers take longer to start than all of these tests.
         ("ONEBUF_VULKAN_LIB", "none"),
         ("ONEBUF_EGL_LIB", "none"),
     ];
-    play(&format!("beneath::{test}"), "HIP", opencl, &all);
+    play(&format!("layered::{test}"), "HIP", opencl, &all);
 }
 
 #[test]
 fn each_waits_for_the_others_events() {
-    play_beneath("joined", "good", "good");
-    play_beneath("failed", "good", "good");
-    play_beneath("mute", "good", "good");
+    play_layered("joined", "good", "good");
+    play_layered("failed", "good", "good");
+    play_layered("mute", "good", "good");
 }
 
 #[test]
 fn the_controls_do_not_wait() {
-    play_beneath("deaf", "good", "deaf");
-    play_beneath("loose", "good", "loose");
+    play_layered("deaf", "good", "deaf");
+    play_layered("loose", "good", "loose");
 }
 
 #[test]
 fn the_doctor_finds_a_lower_sync_method_where_events_lie() {
-    play_beneath("refuted", "good", "deaf");
+    play_layered("refuted", "good", "deaf");
 }
 
 #[test]
 fn each_call_fails() {
-    play_beneath("swept", "good", "good");
+    play_layered("swept", "good", "good");
 }
 
 #[test]
 fn programs_of_spirv_are_grafted() {
-    play_beneath("grafted", "good", "good");
+    play_layered("grafted", "good", "good");
 }
 
 #[test]
 fn what_cannot_be_shared_stays_apart() {
-    play_beneath("apart", "good", "other");
-    play_beneath("crowded", "crowded", "good");
+    play_layered("apart", "good", "other");
+    play_layered("crowded", "crowded", "good");
 }
 
 /// Two OpenCL queues and one HIP queue on one buffer; the first queue waits for a user event.

@@ -1,4 +1,4 @@
-// Standing maps and owners, on one device: `standing host`, `standing opencl`.
+// Persistent maps and owners, on one device: `persistent host`, `persistent opencl`.
 
 #include "check.h"
 #include <string.h>
@@ -64,7 +64,7 @@ static void turns(onebuf_queue queue, onebuf_kernel kernel) {
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_buffer_wait_ns(buffer, ONEBUF_READ, 1));
 }
 
-// Stores and loads, with a standing map and without.
+// Stores and loads, with a persistent map and without.
 static void stores(void) {
     onebuf_buffer buffer = fresh();
     uint32_t *data, word = 7, found = 0;
@@ -164,6 +164,6 @@ int main(int argc, char **argv) {
     OK(onebuf_program_free(program));
     OK(onebuf_queue_free(queue));
     OK(onebuf_hub_free(hub));
-    printf("standing maps and owners work on %s\n", selector);
+    printf("persistent maps and owners work on %s\n", selector);
     return 0;
 }

@@ -1,7 +1,7 @@
-//! Standing maps
+//! Persistent maps
 //!
 //! For programs that keep one pointer to a buffer's memory and state whether the host or kernels use it. A buffer has
-//! at most one standing map, however many callers ask for it, and asking again costs no driver call. It ends when
+//! at most one persistent map, however many callers ask for it, and asking again costs no driver call. It ends when
 //! kernels get the buffer, or when the buffer is freed.
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 use onebuf::Access;
 use std::{ffi::c_void, time::Duration};
 
-/// Does something with the standing map; `None` if there is none that allows it.
+/// Does something with the persistent map; `None` if there is none that allows it.
 fn entry_found(
     buffer: onebuf_buffer,
     body: impl FnOnce(&Turn, &Buf) -> Result<bool>,
@@ -26,7 +26,7 @@ fn entry_found(
     let status = entry(|| {
         // An invalid handle is reported by the call that is made instead.
         let Ok(kept) = buffer.get() else { return Ok(()) };
-        let turn = kept.standing.lock();
+        let turn = kept.persistent.lock();
         if matches!(*turn, Turn::Host(_)) {
             done = true;
             done = body(&turn, &kept)?;
@@ -54,14 +54,14 @@ pub extern "C" fn onebuf_buffer_to_host(
     })
 }
 
-/// Gives the buffer to kernels: ends the standing map, if there is one. Fails only if the host worked on a copy that
+/// Gives the buffer to kernels: ends the persistent map, if there is one. Fails only if the host worked on a copy that
 /// could not be written back; the map has ended then too.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_to_device(buffer: onebuf_buffer) -> onebuf_status {
-    entry(|| buffer.get()?.standing.to_device())
+    entry(|| buffer.get()?.persistent.to_device())
 }
 
-/// The address of a range of the standing map, if there is one that allows the access, with its lock held.
+/// The address of a range of the persistent map, if there is one that allows the access, with its lock held.
 fn reach(
     turn: &Turn,
     buffer: &Buf,
@@ -71,10 +71,10 @@ fn reach(
 ) -> Result<Option<*mut u8>> {
     let range = buffer.range(offset, bytes)?;
     // SAFETY: the range is inside the buffer, and the map covers all of it.
-    Ok(turn.map(writes).map(|standing| unsafe { standing.data.cast::<u8>().add(range.start) }))
+    Ok(turn.map(writes).map(|persistent| unsafe { persistent.data.cast::<u8>().add(range.start) }))
 }
 
-/// Writes `bytes` bytes at `offset`: through the standing map, like stores of the caller, or like onebuf_buffer_write()
+/// Writes `bytes` bytes at `offset`: through the persistent map, like stores of the caller, or like onebuf_buffer_write()
 /// if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_store(
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn onebuf_buffer_store(
     through_map.unwrap_or_else(|| unsafe { onebuf_buffer_write(buffer, offset, data, bytes) })
 }
 
-/// Reads `bytes` bytes at `offset`: through the standing map, like loads of the caller, or like onebuf_buffer_read() if
+/// Reads `bytes` bytes at `offset`: through the persistent map, like loads of the caller, or like onebuf_buffer_read() if
 /// there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_load(

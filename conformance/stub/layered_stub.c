@@ -8,9 +8,9 @@
  *
  * Modules are SPIR-V in bundles. They are not compiled: a kernel is found by its name in the module.
  *
- * ONEBUF_BENEATH_STUB=deaf    an event's cl_event is always complete
- * ONEBUF_BENEATH_STUB=loose   streams do not wait for the commands of their queue
- * ONEBUF_BENEATH_STUB=other   the first device is built on something unknown too */
+ * ONEBUF_LAYERED_STUB=deaf    an event's cl_event is always complete
+ * ONEBUF_LAYERED_STUB=loose   streams do not wait for the commands of their queue
+ * ONEBUF_LAYERED_STUB=other   the first device is built on something unknown too */
 #include "cuda_stub.h"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static struct {
     CALL(clReleaseCommandQueue, void *);
 } cl;
 
-static void check(cl_int status) { if (status) die("what lies beneath refused a call"); }
+static void check(cl_int status) { if (status) die("the OpenCL below refused a call"); }
 
 static void *new_queue(void)
 {
@@ -112,7 +112,7 @@ static void *symbol(void *library, const char *name)
 
 static void start(void)
 {
-    const char *path = getenv("ONEBUF_OPENCL_LIB"), *chosen = getenv("ONEBUF_BENEATH_STUB");
+    const char *path = getenv("ONEBUF_OPENCL_LIB"), *chosen = getenv("ONEBUF_LAYERED_STUB");
     void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (!library) die("nothing to be built on: ONEBUF_OPENCL_LIB");
     part = chosen ? chosen : part;
@@ -130,7 +130,7 @@ static void start(void)
     context = cl.clCreateContext(NULL, 1, &device_0, NULL, NULL, &status);
     check(status);
     queue_0 = new_queue();
-    beneath = (struct beneath){ pushed, wait_for, complete, release, close_below, unbundle };
+    layered = (struct layered){ pushed, wait_for, complete, release, close_below, unbundle };
 }
 
 /* Returns the number of handles or the handles, never both. */
