@@ -1599,7 +1599,7 @@ onebuf_status onebuf_lu_invert(onebuf_queue queue,
 // Frees the row permutation. The factors stay in the buffer.
 onebuf_status onebuf_lu_free(onebuf_lu lu);
 
-// Persistent maps ===================================================================================
+// Persistent maps =================================================================================
 //
 // For programs that keep one pointer to a buffer's memory and state whether the host or kernels use it. A buffer has
 // at most one persistent map, however many callers ask for it, and asking again costs no driver call. It ends when

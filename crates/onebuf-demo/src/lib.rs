@@ -35,7 +35,7 @@ pub use beams::Beams;
 pub use detect::{Detection, THRESHOLD, detect};
 pub use farrow::{Interpolator, Place};
 pub use frame::{Frame, Pipeline};
-pub use reference::Expected;
+pub use reference::{Expected, transform_of};
 pub use setup::{Setup, cable, direction, phase, signal};
 pub use shape::Shape;
 pub use spectrum::Spectrum;

@@ -29,6 +29,11 @@ struct Sum {
     power: Vec<f64>,
 }
 
+/// The transform of this length in double precision. Not generic, so that the library is compiled with this crate only.
+pub fn transform_of(length: usize) -> Arc<dyn Fft<f64>> {
+    FftPlanner::new().plan_fft_forward(length)
+}
+
 impl Expected {
     /// Computes the expected beams on all cores.
     ///
@@ -37,7 +42,7 @@ impl Expected {
     pub fn of(setup: &Setup, frame: &[Complex32]) -> Self {
         let shape = setup.shape;
         assert_eq!(frame.len(), shape.samples(), "a frame of the shape");
-        let fft = FftPlanner::new().plan_fft_forward(shape.length);
+        let fft = transform_of(shape.length);
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let share = setup.used.div_ceil(cores);
         let parts = frame[..setup.used * shape.length].chunks(share * shape.length).enumerate();
@@ -55,7 +60,7 @@ impl Expected {
 
     /// The spectrum of a frame's first channels.
     pub(super) fn spectrum(setup: &Setup, channels: &[Complex32]) -> Vec<Complex64> {
-        let fft = FftPlanner::new().plan_fft_forward(setup.shape.length);
+        let fft = transform_of(setup.shape.length);
         let channels = channels.chunks(setup.shape.length).enumerate();
         let mut spectrum: Vec<_> =
             channels.flat_map(|(number, samples)| setup.delayed(number, samples)).collect();

@@ -245,12 +245,11 @@ impl Site<'_> {
 mod tests {
     use super::*;
     use crate::setup::{double, noise};
-    use rustfft::FftPlanner;
 
     /// The largest deviation from double precision, relative to the average magnitude.
     fn worst(length: usize, samples: &[Complex32], found: &[Complex32]) -> f64 {
         let mut wanted: Vec<_> = samples.iter().copied().map(double).collect();
-        FftPlanner::new().plan_fft_forward(length).process(&mut wanted);
+        crate::transform_of(length).process(&mut wanted);
         let off = wanted.iter().zip(found).map(|(x, y)| (x - double(*y)).norm());
         off.fold(0.0, f64::max) / (length as f64).sqrt()
     }

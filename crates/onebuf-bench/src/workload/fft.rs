@@ -16,7 +16,6 @@ use onebuf::{
     libs::{Fft, Fft1d},
 };
 use onebuf_demo::Transform;
-use rustfft::FftPlanner;
 
 /// Points of a batch on GPUs and on CPUs, unless one transform is longer.
 const POINTS: usize = 1 << 22;
@@ -108,7 +107,7 @@ impl Batch {
     fn check(&self, found: &Buffer<Complex32>, whose: &str) -> Result<()> {
         let double = |x: Complex32| Complex64::new(x.re.into(), x.im.into());
         let mut wanted: Vec<Complex64> = self.samples().into_iter().map(double).collect();
-        FftPlanner::new().plan_fft_forward(self.length).process(&mut wanted);
+        onebuf_demo::transform_of(self.length).process(&mut wanted);
         let power: f64 = wanted.iter().map(|x| x.norm_sqr()).sum();
         let found_all = found.to_vec()?;
         let off: f64 =
