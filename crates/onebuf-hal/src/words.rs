@@ -217,6 +217,16 @@ pub enum SyncMethod {
 }
 
 impl SyncMethod {
+    /// All methods, best first; each at the index that is its number as an integer.
+    pub const ALL: [SyncMethod; 6] = [
+        SyncMethod::SameQueue,
+        SyncMethod::Semaphore,
+        SyncMethod::Event,
+        SyncMethod::WaitValue,
+        SyncMethod::Callback,
+        SyncMethod::HostWait,
+    ];
+
     /// Whether it works by an API's contract, or without one. Every other method joins two queues only if an experiment has
     /// proven it, or if the caller vouches for it.
     pub const fn is_guaranteed(self) -> bool {
@@ -457,5 +467,20 @@ impl DeviceInfo {
     /// Whether it declares the extension, by its whole name.
     pub fn declares(&self, extension: &str) -> bool {
         self.extensions.iter().any(|name| name == extension)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SyncMethod;
+
+    /// Tables are indexed by the number, and the last method is the one that always works.
+    #[test]
+    fn all_sync_methods_stand_at_their_numbers() {
+        for (number, method) in SyncMethod::ALL.into_iter().enumerate() {
+            assert_eq!(method as usize, number, "{method}");
+        }
+        assert_eq!(SyncMethod::ALL.last(), Some(&SyncMethod::HostWait));
+        assert_eq!(SyncMethod::ALL.len(), SyncMethod::HostWait as usize + 1);
     }
 }

@@ -18,7 +18,6 @@ use onebuf_hal::{
 };
 use std::time::Duration;
 
-const ALL: [SyncMethod; 6] = [SameQueue, Semaphore, Event, WaitValue, Callback, HostWait];
 const LONG: Duration = Duration::from_secs(20);
 const HOST: DeviceIx = DeviceIx(0);
 const A: DeviceIx = DeviceIx(1);
@@ -26,8 +25,9 @@ const B: DeviceIx = DeviceIx(2);
 
 #[test]
 fn the_table_has_every_method_in_order() {
-    assert_eq!(METHODS.map(Method::word), ALL);
-    let guaranteed: Vec<_> = ALL.into_iter().filter(|method| method.is_guaranteed()).collect();
+    assert_eq!(METHODS.map(Method::word), SyncMethod::ALL);
+    let guaranteed: Vec<_> =
+        SyncMethod::ALL.into_iter().filter(|method| method.is_guaranteed()).collect();
     assert_eq!(guaranteed, [SameQueue, Event, HostWait], "a new method needs proof");
 }
 
@@ -104,14 +104,14 @@ fn expected(says: Says, verdict: Option<&Verdict>, over_route: bool, terms: Term
         let lacks = *method == WaitValue && refuted;
         *method >= limit && *method >= terms.best && is_based && says.has(*method) && !lacks
     };
-    ALL.into_iter().find(may).unwrap()
+    SyncMethod::ALL.into_iter().find(may).unwrap()
 }
 
 #[test]
 fn every_combination_has_the_one_answer() {
     let states = [VerdictState::Proven, VerdictState::Declared, VerdictState::Refuted];
     let judged = states.into_iter().flat_map(|state| {
-        let measured = ALL.into_iter().map(Some).chain([None]);
+        let measured = SyncMethod::ALL.into_iter().map(Some).chain([None]);
         measured.map(move |sync| Verdict { state, sync, ..Verdict::default() })
     });
     let verdicts: Vec<_> = judged.map(Some).chain([None]).collect();
@@ -120,7 +120,9 @@ fn every_combination_has_the_one_answer() {
         for verdict in &verdicts {
             let topology = says.topology(verdict.as_ref());
             let route = topology.between(A, B).iter().find(|r| r.kind == RouteKind::OpaqueFd);
-            for (best, unproven) in ALL.into_iter().flat_map(|best| [(best, false), (best, true)]) {
+            for (best, unproven) in
+                SyncMethod::ALL.into_iter().flat_map(|best| [(best, false), (best, true)])
+            {
                 for over in [None, route] {
                     let terms = Terms { best, unproven };
                     let pair = Pair::between(&topology, A, B).over(over);

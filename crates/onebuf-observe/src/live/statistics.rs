@@ -13,16 +13,6 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-/// The sync methods, best first.
-pub(super) const SYNC_METHODS: [SyncMethod; 6] = [
-    SyncMethod::SameQueue,
-    SyncMethod::Semaphore,
-    SyncMethod::Event,
-    SyncMethod::WaitValue,
-    SyncMethod::Callback,
-    SyncMethod::HostWait,
-];
-
 /// No hand-over yet.
 const NEVER: u64 = u64::MAX;
 
@@ -37,7 +27,7 @@ pub(super) struct BufferStatistics {
     pub hand_overs: AtomicU64,
     pub implied: AtomicU64,
     last: AtomicU64,
-    sync_methods: Arc<[AtomicU64; SYNC_METHODS.len()]>,
+    sync_methods: Arc<[AtomicU64; SyncMethod::ALL.len()]>,
 }
 
 /// A device's route to the buffer.
@@ -83,7 +73,7 @@ impl BufferStatistics {
     pub fn last(&self) -> Option<(DeviceIx, DeviceIx, SyncMethod)> {
         let packed = self.last.load(Ordering::Relaxed);
         let sync_method =
-            SYNC_METHODS.get((packed & 0xFFFF) as usize).filter(|_| packed != NEVER)?;
+            SyncMethod::ALL.get((packed & 0xFFFF) as usize).filter(|_| packed != NEVER)?;
         Some((DeviceIx((packed >> 32) as u16), DeviceIx((packed >> 16) as u16), *sync_method))
     }
 }
@@ -92,7 +82,7 @@ impl BufferStatistics {
 #[derive(Debug, Default)]
 pub(super) struct StatisticsTable {
     all: Mutex<Vec<Weak<BufferStatistics>>>,
-    sync_methods: Arc<[AtomicU64; SYNC_METHODS.len()]>,
+    sync_methods: Arc<[AtomicU64; SyncMethod::ALL.len()]>,
 }
 
 impl Observer for StatisticsTable {
@@ -130,8 +120,8 @@ impl StatisticsTable {
     }
 
     /// The number of hand-overs by each sync method.
-    pub fn sync_methods(&self) -> [(SyncMethod, u64); SYNC_METHODS.len()] {
-        SYNC_METHODS.map(|sync_method| {
+    pub fn sync_methods(&self) -> [(SyncMethod, u64); SyncMethod::ALL.len()] {
+        SyncMethod::ALL.map(|sync_method| {
             (sync_method, self.sync_methods[sync_method as usize].load(Ordering::Relaxed))
         })
     }
