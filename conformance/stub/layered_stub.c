@@ -8,7 +8,7 @@
  *
  * Modules are SPIR-V in bundles. They are not compiled: a kernel is found by its name in the module.
  *
- * ONEBUF_LAYERED_STUB=deaf    an event's cl_event is always complete
+ * ONEBUF_LAYERED_STUB=deaf    an event's cl_event is always complete; HIP's own commands run in the order of all streams
  * ONEBUF_LAYERED_STUB=loose   streams do not wait for the commands of their queue
  * ONEBUF_LAYERED_STUB=other   the first device is built on something unknown too */
 #include "cuda_stub.h"
@@ -20,7 +20,7 @@ enum { HANDLES = 5, REFERENCE_COUNT = 0x11D2, COMPLETE = 0 };
 typedef int32_t cl_int;
 typedef uint32_t cl_uint;
 static const char *part = "";
-static void *platform, *device_0, *context, *queue_0;
+static void *platform, *device_0, *context, *queue_0, *all_streams; /* the last with `deaf` alone */
 static char unknown[2];
 
 #define CALL(name, ...) cl_int (*name)(__VA_ARGS__)
@@ -66,11 +66,22 @@ static void *user_event(void)
     return event;
 }
 
+/* A marker behind the queue's commands, and behind those of all streams. */
+static void *marker_behind_all(void *queue)
+{
+    void *before = marker(all_streams), *event;
+    check(cl.clEnqueueMarkerWithWaitList(queue, 1, &before, &event));
+    check(cl.clFlush(queue));
+    cl.clReleaseEvent(before);
+    return event;
+}
+
 static void pushed(struct stream *s, struct command *c)
 {
-    if (strcmp(part, "loose")) c->after = marker(s->below);
+    if (strcmp(part, "loose")) c->after = all_streams ? marker_behind_all(s->below) : marker(s->below);
     c->over = user_event();
     check(cl.clEnqueueBarrierWithWaitList(s->below, 1, &c->over, NULL));
+    if (all_streams) check(cl.clEnqueueBarrierWithWaitList(all_streams, 1, &c->over, NULL));
     if (c->kind != MARK) return;
     c->mark->native = strcmp(part, "deaf") ? marker(s->below) : user_event();
     if (!strcmp(part, "deaf")) check(cl.clSetUserEventStatus(c->mark->native, COMPLETE));
@@ -130,6 +141,7 @@ static void start(void)
     context = cl.clCreateContext(NULL, 1, &device_0, NULL, NULL, &status);
     check(status);
     queue_0 = new_queue();
+    if (!strcmp(part, "deaf")) all_streams = new_queue();
     layered = (struct layered){ pushed, wait_for, complete, release, close_below, unbundle };
 }
 
