@@ -114,6 +114,7 @@ pub const ONEBUF_SYNC_CALLBACK: onebuf_sync_method = 5;
 /// The calling thread waits.
 pub const ONEBUF_SYNC_HOST_WAIT: onebuf_sync_method = 6;
 
+/// By number, which never changes: a new method comes last, wherever it stands in `SyncMethod::ALL`.
 const SYNC_METHODS: [SyncMethod; SyncMethod::ALL.len()] = [
     SyncMethod::SameQueue,
     SyncMethod::Semaphore,

@@ -115,7 +115,7 @@ mod tests {
         let behind = host_signals.pending();
         second.settle(false);
         assert!(behind.0[0].is(Outcome::FAILED));
-        assert_eq!(host_signals.pending().0.len(), 1, "a failure that nobody was told of");
+        assert_eq!(host_signals.pending().0.len(), 1, "the failure was not reported");
         assert!(host_signals.any());
         assert!(behind.0[0].tell());
         assert!(host_signals.pending().0.is_empty() && !host_signals.any());

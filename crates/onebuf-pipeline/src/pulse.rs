@@ -243,7 +243,7 @@ mod tests {
         (0..4).for_each(|n| beats.beat((100 + 5 * n) * S));
         assert_eq!((beats.at(125 * S).stalled, beats.at(135 * S).stalled.is_some()), (None, true));
         drop(beats.live());
-        assert_eq!(beats.pulse().state, RunState::Failed, "nobody said that it finished");
+        assert_eq!(beats.pulse().state, RunState::Failed, "the pipeline did not report its end");
         beats.live().finish();
         assert_eq!(beats.pulse().state, RunState::Finished);
     }

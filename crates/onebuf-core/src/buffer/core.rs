@@ -2,7 +2,8 @@
 //!
 //! An *alias* is one device's view of the buffer. Aliases that see the same bytes form a *replica*: the home
 //! allocation and its aliases are one, each staged copy is another. [`transition`](super::transition) decides the steps of a
-//! hand-over, and [`hand_over`](super::hand_over) performs them.
+//! hand-over, and [`hand_over`](super::hand_over) performs them; [`take`](super::take) is the way in. [`Owner`] is in this file because
+//! it takes cores back.
 
 use super::{
     alias::{Alias, HOME, Seen},

@@ -317,7 +317,10 @@ fn what_cannot_be_shared_says_why() {
         rig.device.import(&Export::Object(object), Access::Read).unwrap_err().to_string()
     };
     let why = refused(&rig, played.object());
-    assert!(why.contains("created after OpenGL was registered"), "nobody was told of: {why}");
+    assert!(
+        why.contains("created after OpenGL was registered"),
+        "the error lacks the reason: {why}"
+    );
     let why = refused(&rig, ObjectRange { api: Api("vulkan"), ..played.object() });
     assert!(why.contains("an object of vulkan"), "{why}");
 
