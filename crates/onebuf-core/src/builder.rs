@@ -262,8 +262,9 @@ impl HubBuilder {
         found.notes.extend(note);
         let ids = found.nodes.iter().map(|node| node.id.clone());
         let ledger = Ledger::new(ids.collect(), MAX_FOREIGN_DEVICES);
-        *self.extensions.get_mut() = programs;
+        // The first one is found fastest, and every wrap needs this one.
         *self.extensions.get_mut() = ForeignDevices::new(found.loaded);
+        *self.extensions.get_mut() = programs;
         let timeout = self.timeout.unwrap_or(DEFAULT_TIMEOUT);
         for (node, device) in found.nodes.iter().zip(&found.devices) {
             if let Some(post) = device.post() {

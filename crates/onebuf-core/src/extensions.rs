@@ -1,4 +1,9 @@
 //! Data that modules and crates above store in a hub or a queue: one value of each type.
+//!
+//! # Safety
+//! A value is used as the type that its entry was created with. The entry's `id` is that of this type.
+
+#![allow(unsafe_code)]
 
 use std::{
     any::{Any, TypeId},
@@ -14,7 +19,7 @@ use std::{
 pub struct Extensions(OnceLock<Box<Extension>>);
 
 struct Extension {
-    /// The type of `value`. Comparing it costs less than asking the value.
+    /// The type of `value`. Never changed: [`Extensions::get`] relies on it, because asking the value costs a wrap more.
     id: TypeId,
     value: Box<dyn Any + Send + Sync>,
     next: Extensions,
@@ -22,6 +27,7 @@ struct Extension {
 
 impl Extensions {
     /// Returns the value of this type, and creates it if necessary.
+    #[inline]
     pub fn get<T: Any + Default + Send + Sync>(&self) -> &T {
         let mut at = self;
         loop {
@@ -30,7 +36,10 @@ impl Extensions {
                 None => at.0.get_or_init(Extension::of::<T>),
             };
             if extension.id == TypeId::of::<T>() {
-                return extension.value.downcast_ref().expect("a value has the type of its id");
+                let value: *const (dyn Any + Send + Sync) = &*extension.value;
+                // SAFETY: `Extension::of` created a value of the type with this id, and nothing replaces it by one of another
+                // type. The value lives as long as `self`.
+                return unsafe { &*value.cast::<T>() };
             }
             at = &extension.next;
         }

@@ -93,6 +93,7 @@ impl Hub {
     }
 
     /// The devices and routes, as input of [`crate::plan::plan`].
+    #[inline]
     pub fn topology(&self) -> &Topology {
         self.0.device_table.topology()
     }
@@ -189,6 +190,7 @@ impl Hub {
 
     /// Data of modules and crates above.
     #[doc(hidden)]
+    #[inline]
     pub fn extensions(&self) -> &Extensions {
         &self.0.extensions
     }

@@ -17,7 +17,9 @@
 pub use crate::{
     buffer::{Core, Hold, Shape, Window, flags},
     device_table::MAX_FOREIGN_DEVICES,
-    foreign::{Asked, ElementLayout, ForeignMemory, Registration, Whose, WrappedMemory},
+    foreign::{
+        Asked, ElementLayout, ForeignDevices, ForeignMemory, Registration, Whose, WrappedMemory,
+    },
     hub::WeakHub,
     observe::{Began, Tracer},
     program::{check_graft_target, graft_first, graft_spirv, is_built_on},

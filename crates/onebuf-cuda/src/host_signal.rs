@@ -187,6 +187,11 @@ impl hal::HostSignal for HostSignal {
     fn open(mut self: Box<Self>, outcome: Result<()>) {
         self.settle(outcome.is_ok());
     }
+
+    /// It stores to a word, and leaves the release of its queue to a thread.
+    fn calls_driver(&self) -> bool {
+        false
+    }
 }
 
 impl Drop for HostSignal {

@@ -289,4 +289,9 @@ impl dyn Event {
 pub trait HostSignal: Send {
     /// Completes it: the work behind it runs, or fails if `outcome` is an error.
     fn open(self: Box<Self>, outcome: Result<()>);
+
+    /// Whether opening or dropping it may call its driver. If not, another driver's callback may open it.
+    fn calls_driver(&self) -> bool {
+        true
+    }
 }

@@ -3,19 +3,28 @@
 //! A call cannot be interrupted, so a driver that hangs blocks its thread. The watchdog logs a warning with the API, the call,
 //! the device and the thread after the hub's timeout, and again each time the duration has doubled.
 //!
-//! Only calls that may block are watched ([`Post::watch`]); launches are not. A watched call costs two uncontended locks, less
-//! than 0.1 µs. The first such call starts the watchdog thread. A call that finds the thread asleep wakes it, which costs 2 to
-//! 7 µs. So the thread does not sleep before `LONGEST_LOOK` has passed without a new call: a program that calls drivers wakes
-//! it at most twice a second, and in a program that does not, the thread sleeps forever. As a consequence, a warning may be
-//! half a second late.
+//! Only calls that may block are watched ([`Post::watch`]); launches are not. A watched call costs one atomic exchange and
+//! a few stores, without locks or allocation. The first such call starts the watchdog thread. A call that finds the thread
+//! asleep wakes it, which costs 2 to 7 µs. So the thread does not sleep before `LONGEST_LOOK` has passed without a new call: a
+//! program that calls drivers wakes it at most twice a second, and in a program that does not, the thread sleeps forever. As a
+//! consequence, a warning may be half a second late.
+//!
+//! # Safety
+//! Each thread writes its running calls into slots that the watchdog thread reads at the same time. The call's name is
+//! stored as a pointer and a length. A slot's number changes before and after every change of them, and the watchdog only uses a
+//! pair that was read between two equal numbers.
+
+#![allow(unsafe_code)]
 
 use std::{
-    cell::OnceCell,
+    cell::{Cell, OnceCell},
     collections::HashMap,
+    slice,
+    str,
     // The standard library's, also under shuttle: drivers use real threads.
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering, fence},
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
     time::{Duration, Instant},
@@ -26,9 +35,8 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 /// Minimum and maximum time between two checks of the running calls.
 const SHORTEST_LOOK: Duration = Duration::from_millis(10);
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
-
-/// The number of the next call.
-static NEXT: AtomicU64 = AtomicU64::new(1);
+/// A driver may call back, and the callback may call a driver. Calls below this depth are not watched; the outer ones are.
+const LEVELS: usize = 4;
 
 /// A device whose driver calls are watched: its name, and the time limit of its calls.
 #[derive(Debug)]
@@ -38,13 +46,19 @@ pub struct Post {
     /// The device's id in its hub, once it has one.
     id: OnceLock<String>,
     limit_ms: AtomicU64,
+    /// The key of [`Dog::posts`].
+    number: u64,
 }
 
 impl Post {
     /// A watchdog record for one device of that API.
     pub fn new(api: &'static str, name: impl Into<String>) -> Arc<Post> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         let limit_ms = AtomicU64::new(DEFAULT_LIMIT.as_millis() as u64);
-        Arc::new(Post { api, name: name.into(), id: OnceLock::new(), limit_ms })
+        let (name, number) = (name.into(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let post = Arc::new(Post { api, name, id: OnceLock::new(), limit_ms, number });
+        locked(&DOG.posts).get_or_insert_default().insert(number, Arc::downgrade(&post));
+        post
     }
 
     /// Sets its id in a hub, and that hub's timeout.
@@ -66,15 +80,30 @@ impl Post {
     }
 
     /// Makes a driver call that may block. The watchdog logs a warning if it does not return in time.
-    pub fn watch<T>(self: &Arc<Self>, call: &'static str, make: impl FnOnce() -> T) -> T {
+    pub fn watch<T>(&self, call: &'static str, make: impl FnOnce() -> T) -> T {
         // In a forked child locks may be held forever, and the watchdog thread does not exist.
         if onebuf_sys::fork::is_child() {
             return make();
         }
-        // The slot of a thread that is ending is destroyed; its calls are not watched.
-        let slot = SLOT.try_with(|slot| slot.get_or_init(ThreadCalls::open).0.clone()).ok();
-        let _running = slot.map(|slot| slot.enter(call, self));
-        make()
+        let mut make = Some(make);
+        let watched = OWN.try_with(|own| {
+            let _running = own.get_or_init(OwnCalls::open).enter(call, self);
+            make.take().map(|make| make())
+        });
+        match (watched, make) {
+            (Ok(Some(made)), _) => made,
+            // The slots of a thread that is ending are destroyed; its calls are not watched.
+            (_, Some(make)) => make(),
+            (_, None) => unreachable!("the closure has returned"),
+        }
+    }
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        if !onebuf_sys::fork::is_child() {
+            locked(&DOG.posts).get_or_insert_default().remove(&self.number);
+        }
     }
 }
 
@@ -83,74 +112,138 @@ impl Post {
 struct Running {
     call: &'static str,
     post: Arc<Post>,
-    number: u64,
+    number: CallNumber,
 }
 
-/// One thread's running calls, the innermost last: a driver may call back.
+/// Identifies a call: its thread, its depth, and the number in its slot.
+type CallNumber = (u64, usize, u64);
+
+/// A place for one running call. Only its own thread writes to it.
+#[derive(Default)]
+struct CallSlot {
+    /// Odd while a call is running.
+    number: AtomicU64,
+    /// The name of the call.
+    call: AtomicPtr<u8>,
+    call_bytes: AtomicUsize,
+    /// The number of the call's [`Post`].
+    post: AtomicU64,
+}
+
+impl CallSlot {
+    fn begin(&self, call: &'static str, post: &Post) {
+        let number = self.number.load(Ordering::Relaxed);
+        // A reader that sees one of the new values also sees that the last call has ended.
+        fence(Ordering::Release);
+        self.call.store(call.as_ptr().cast_mut(), Ordering::Relaxed);
+        self.call_bytes.store(call.len(), Ordering::Relaxed);
+        self.post.store(post.number, Ordering::Relaxed);
+        // Publishes the call before `sleeps` is read: the watchdog thread checks for calls once more after setting it.
+        self.number.store(number + 1, Ordering::SeqCst);
+        if DOG.sleeps.load(Ordering::SeqCst) {
+            DOG.wake();
+        }
+    }
+
+    fn end(&self) {
+        let number = self.number.load(Ordering::Relaxed);
+        self.number.store(number + 1, Ordering::Release);
+    }
+
+    fn is_running(&self) -> bool {
+        !self.number.load(Ordering::SeqCst).is_multiple_of(2)
+    }
+
+    /// The running call: its number, its name, and the number of its post. `None` also if it ended meanwhile.
+    fn read(&self) -> Option<(u64, &'static str, u64)> {
+        let number = self.number.load(Ordering::SeqCst);
+        let (call, bytes) =
+            (self.call.load(Ordering::Relaxed), self.call_bytes.load(Ordering::Relaxed));
+        let post = self.post.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        if number.is_multiple_of(2) || self.number.load(Ordering::Relaxed) != number {
+            return None;
+        }
+        // SAFETY: the number is odd and has not changed, so `begin` stored both values from one static string.
+        let call = unsafe { str::from_utf8_unchecked(slice::from_raw_parts(call, bytes)) };
+        Some((number, call, post))
+    }
+}
+
+/// One thread's running calls, the innermost last.
 struct ThreadCalls {
+    number: u64,
     thread: String,
-    calls: Mutex<Vec<Running>>,
+    slots: [CallSlot; LEVELS],
 }
 
-/// Removes the slot from the list when its thread ends.
-struct Own(Arc<ThreadCalls>);
+/// The calls of this thread. Removed from the list when the thread ends.
+struct OwnCalls {
+    calls: Arc<ThreadCalls>,
+    /// How many calls are running.
+    depth: Cell<usize>,
+}
 
-impl Drop for Own {
+impl Drop for OwnCalls {
     fn drop(&mut self) {
         if onebuf_sys::fork::is_child() {
             return;
         }
-        locked(&DOG.slots).retain(|slot| !Arc::ptr_eq(slot, &self.0));
+        locked(&DOG.threads).retain(|thread| !Arc::ptr_eq(thread, &self.calls));
     }
 }
 
 thread_local! {
-    static SLOT: OnceCell<Own> = const { OnceCell::new() };
+    static OWN: OnceCell<OwnCalls> = const { OnceCell::new() };
 }
 
-impl ThreadCalls {
-    fn open() -> Own {
-        let current = thread::current();
+impl OwnCalls {
+    fn open() -> OwnCalls {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (current, number) = (thread::current(), NEXT.fetch_add(1, Ordering::Relaxed));
         let thread = match current.name() {
             Some(name) => name.to_owned(),
             None => format!("{:?}", current.id()),
         };
-        let slot = Arc::new(ThreadCalls { thread, calls: Mutex::default() });
-        locked(&DOG.slots).push(slot.clone());
-        Own(slot)
+        let calls = Arc::new(ThreadCalls { number, thread, slots: Default::default() });
+        locked(&DOG.threads).push(calls.clone());
+        OwnCalls { calls, depth: Cell::new(0) }
     }
 
-    fn enter(self: Arc<Self>, call: &'static str, post: &Arc<Post>) -> Leave {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        locked(&self.calls).push(Running { call, post: post.clone(), number });
-        // Publishes the call before reading `sleeps`: the watchdog thread checks for calls once more after setting it.
-        fence(Ordering::SeqCst);
-        if DOG.sleeps.load(Ordering::Relaxed) {
-            DOG.wake();
+    fn enter(&self, call: &'static str, post: &Post) -> Leave<'_> {
+        let depth = self.depth.replace(self.depth.get() + 1);
+        if let Some(slot) = self.calls.slots.get(depth) {
+            slot.begin(call, post);
         }
         Leave(self)
     }
 }
 
 /// Removes the call when it has returned.
-struct Leave(Arc<ThreadCalls>);
+struct Leave<'a>(&'a OwnCalls);
 
-impl Drop for Leave {
+impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        locked(&self.0.calls).pop();
+        let depth = self.0.depth.get() - 1;
+        self.0.depth.set(depth);
+        if let Some(slot) = self.0.calls.slots.get(depth) {
+            slot.end();
+        }
     }
 }
 
-/// The watchdog thread and the slots that it checks.
+/// The watchdog thread, and the threads and devices that it watches.
 struct Dog {
-    slots: Mutex<Vec<Arc<ThreadCalls>>>,
+    threads: Mutex<Vec<Arc<ThreadCalls>>>,
+    posts: Mutex<Option<HashMap<u64, Weak<Post>>>>,
     sleeps: AtomicBool,
     awake: Mutex<bool>,
     woken: Condvar,
 }
 
 static DOG: Dog = Dog {
-    slots: Mutex::new(Vec::new()),
+    threads: Mutex::new(Vec::new()),
+    posts: Mutex::new(None),
     // Also true before the thread is started: `wake` starts it.
     sleeps: AtomicBool::new(true),
     awake: Mutex::new(false),
@@ -178,19 +271,26 @@ impl Dog {
         let (mut seen, mut before) = (HashMap::new(), 0);
         loop {
             // Read before the check: a call that begins during the check counts for the next one.
-            let next = NEXT.load(Ordering::Relaxed);
-            match look(&self.running(), &mut seen).or_else(|| linger(before, next)) {
+            let now = self.calls();
+            match look(&self.running(), &mut seen).or_else(|| linger(before, now)) {
                 Some(pause) => thread::sleep(pause),
                 None => self.sleep(),
             }
-            before = next;
+            before = now;
         }
+    }
+
+    /// A number that changes when a call begins, and when a thread comes or goes.
+    fn calls(&self) -> u64 {
+        let of = |thread: &Arc<ThreadCalls>| {
+            thread.slots[0].number.load(Ordering::Relaxed).wrapping_add(thread.number)
+        };
+        locked(&self.threads).iter().map(of).fold(0, u64::wrapping_add)
     }
 
     /// Sleeps until a call begins.
     fn sleep(&self) {
-        self.sleeps.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.sleeps.store(true, Ordering::SeqCst);
         if !self.running().is_empty() {
             self.sleeps.store(false, Ordering::Relaxed);
             return;
@@ -205,19 +305,27 @@ impl Dog {
 
     /// The running calls, each with the name of its thread.
     fn running(&self) -> Vec<(String, Running)> {
-        let slots = locked(&self.slots).clone();
-        let of = |slot: &Arc<ThreadCalls>| {
-            let calls = locked(&slot.calls).clone();
-            calls.into_iter().map(|call| (slot.thread.clone(), call)).collect::<Vec<_>>()
-        };
-        slots.iter().flat_map(of).collect()
+        let (threads, mut running) = (locked(&self.threads).clone(), Vec::new());
+        for thread in threads {
+            for (depth, slot) in thread.slots.iter().enumerate() {
+                let Some((number, call, post)) = slot.read() else { continue };
+                let posts = locked(&self.posts);
+                let post = posts.as_ref().and_then(|posts| posts.get(&post)?.upgrade());
+                drop(posts);
+                let number = (thread.number, depth, number);
+                running.extend(
+                    post.map(|post| (thread.thread.clone(), Running { call, post, number })),
+                );
+            }
+        }
+        running
     }
 }
 
 /// Logs calls that have exceeded their limit. Returns when to check again; `None` if no call is running.
 fn look(
     running: &[(String, Running)],
-    seen: &mut HashMap<u64, (Instant, u32)>,
+    seen: &mut HashMap<CallNumber, (Instant, u32)>,
 ) -> Option<Duration> {
     let now = Instant::now();
     seen.retain(|number, _| running.iter().any(|(_, call)| call.number == *number));
@@ -245,18 +353,17 @@ fn look(
     (!running.is_empty()).then(|| next.max(SHORTEST_LOOK))
 }
 
-/// How long to stay awake while no call is running, given the next call's number at the last check and now. `None` if no call
-/// has begun since.
+/// How long to stay awake while no call is running, given [`Dog::calls`] at the last check and now. `None` if no call has begun
+/// since.
 fn linger(before: u64, now: u64) -> Option<Duration> {
     (before != now).then_some(LONGEST_LOOK)
 }
 
 /// Whether no other thread is inside a watched call.
 pub fn others_are_out() -> bool {
-    let own = SLOT.try_with(|slot| slot.get().map(|own| own.0.clone())).ok().flatten();
-    let is_own = |slot: &Arc<ThreadCalls>| own.as_ref().is_some_and(|own| Arc::ptr_eq(slot, own));
-    let slots = locked(&DOG.slots).clone();
-    slots.iter().all(|slot| is_own(slot) || locked(&slot.calls).is_empty())
+    let own = OWN.try_with(|own| own.get().map(|own| own.calls.number)).ok().flatten();
+    let threads = locked(&DOG.threads).clone();
+    threads.iter().all(|thread| Some(thread.number) == own || !thread.slots[0].is_running())
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -313,6 +420,61 @@ mod tests {
         assert_eq!(linger(9, 9), None);
     }
 
+    const FIRST: CallNumber = (0, 0, 1);
+
+    #[test]
+    fn nested_calls_are_seen_and_all_of_them_end() {
+        let post = Post::new("fake", "a nest");
+        let mine = || {
+            let own = OWN.with(|own| own.get().unwrap().calls.number);
+            let running = DOG.running().into_iter().filter(|(_, call)| call.number.0 == own);
+            running.map(|(_, call)| call.call).collect::<Vec<_>>()
+        };
+        fn nest(post: &Arc<Post>, depth: usize, inside: &dyn Fn()) {
+            match depth {
+                0 => inside(),
+                _ => post
+                    .watch(["d", "c", "b", "a"][(depth - 1) % 4], || nest(post, depth - 1, inside)),
+            }
+        }
+        for (depth, seen) in [(1, vec!["d"]), (2, vec!["c", "d"]), (6, vec!["c", "d", "a", "b"])] {
+            nest(&post, depth, &|| assert_eq!(mine(), seen, "{depth}"));
+            assert_eq!(mine(), [""; 0]);
+        }
+        let caught = std::panic::catch_unwind(|| post.watch("panics", || panic!("a test")));
+        assert!(caught.is_err() && mine().is_empty());
+    }
+
+    /// Readers must never see a name that is mixed from two calls: it would be an invalid string.
+    #[test]
+    fn names_are_whole_while_calls_begin_and_end() {
+        const NAMES: [&str; 3] = ["a", "a longer one", "the longest name of the three"];
+        let (post, other) = (Post::new("fake", "a chip"), Post::new("fake", "another chip"));
+        let (stop, seen) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for name in NAMES.iter().cycle() {
+                    let post = if name.len() == 1 { &other } else { &post };
+                    post.watch(name, || std::hint::black_box(()));
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            while seen.load(Ordering::Relaxed) < 2_000 {
+                for (_, call) in DOG.running() {
+                    let ours = Arc::ptr_eq(&call.post, &post) || Arc::ptr_eq(&call.post, &other);
+                    if ours {
+                        assert!(NAMES.contains(&call.call));
+                        assert_eq!(call.call.len() == 1, Arc::ptr_eq(&call.post, &other));
+                        seen.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+
     #[test]
     fn a_call_is_told_of_again_at_growing_intervals() {
         let post = Post::new("fake", "a chip");
@@ -322,15 +484,15 @@ mod tests {
             (post.id.get().unwrap().as_str(), post.limit()),
             ("fake:0", Duration::from_millis(40))
         );
-        let running = [("main".to_owned(), Running { call: "hang", post, number: 1 })];
+        let running = [("main".to_owned(), Running { call: "hang", post, number: FIRST })];
         let ago = |ms| Instant::now() - Duration::from_millis(ms);
-        let mut seen = HashMap::from([(1, (ago(39), 0))]);
+        let mut seen = HashMap::from([(FIRST, (ago(39), 0))]);
         assert_eq!(look(&running, &mut seen), Some(SHORTEST_LOOK));
         for (waited, said) in [(41, 1), (79, 1), (81, 2), (159, 2), (161, 3)] {
-            seen.get_mut(&1).unwrap().0 = ago(waited);
+            seen.get_mut(&FIRST).unwrap().0 = ago(waited);
             look(&running, &mut seen);
-            assert!(seen[&1].1 >= said, "{waited} ms");
-            seen.get_mut(&1).unwrap().1 = said;
+            assert!(seen[&FIRST].1 >= said, "{waited} ms");
+            seen.get_mut(&FIRST).unwrap().1 = said;
         }
         assert_eq!((look(&[], &mut seen), seen.len()), (None, 0));
     }

@@ -9,7 +9,7 @@ use super::{
     alias::{Alias, HOME, Seen},
     label::Label,
     lease::Lease,
-    owner::{Claim, Lender, Tag},
+    owner::{Claim, Tag},
     span::Span,
     state::CoreState,
     transition::Use,
@@ -47,9 +47,17 @@ pub(crate) trait Owner: Send + Sync {
 /// The lender of a core's memory.
 #[derive(Clone)]
 pub(crate) struct Loan {
-    pub owner: Arc<dyn Owner>,
     pub lender: Lender,
     pub tag: Tag,
+}
+
+#[derive(Clone)]
+pub(crate) enum Lender {
+    /// A pool: gets the whole core back, and reuses it.
+    Pool(Arc<dyn Owner>),
+    /// Foreign memory: its owner gets it back as it was lent, with the newest contents. The function finds the record of it in
+    /// the hub; a reference of its own would cost every wrap two atomic operations.
+    Foreign(fn(&Hub) -> &dyn Owner),
 }
 
 /// The untyped part of a buffer.
@@ -89,15 +97,23 @@ pub struct Core {
 }
 
 impl Loan {
-    /// Whether `owner` is the lender.
+    /// Whether the pool `owner` is the lender.
     pub fn is_by<O>(&self, owner: &Arc<O>) -> bool {
-        Arc::as_ptr(&self.owner).addr() == Arc::as_ptr(owner).addr()
+        match &self.lender {
+            Lender::Pool(lender) => Arc::as_ptr(lender).addr() == Arc::as_ptr(owner).addr(),
+            Lender::Foreign(_) => false,
+        }
+    }
+
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.lender, Lender::Foreign(_))
     }
 }
 
 impl fmt::Debug for Loan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Loan({:?}, {:#x})", self.lender, self.tag.number)
+        let by = if self.is_foreign() { "Foreign" } else { "Pool" };
+        write!(f, "Loan({by}, {:#x})", self.tag.number)
     }
 }
 
@@ -109,12 +125,12 @@ impl Core {
     /// Whether the core wraps foreign memory.
     #[inline]
     pub fn is_foreign(&self) -> bool {
-        matches!(self.loan, Some(Loan { lender: Lender::Foreign, .. }))
+        self.loan.as_ref().is_some_and(Loan::is_foreign)
     }
 
     /// Whether the core belongs to a pool.
     pub fn is_pooled(&self) -> bool {
-        matches!(self.loan, Some(Loan { lender: Lender::Pool, .. }))
+        self.loan.as_ref().is_some_and(|loan| !loan.is_foreign())
     }
 
     pub(crate) fn device_id(&self, device: DeviceIx) -> &str {
@@ -327,8 +343,8 @@ impl Core {
     #[inline]
     pub fn retire(self: Box<Self>) {
         match self.loan.clone() {
-            Some(Loan { owner, tag, .. }) => owner.take_back(self, tag),
-            None => drop(self),
+            Some(Loan { lender: Lender::Pool(pool), tag }) => pool.take_back(self, tag),
+            _ => drop(self),
         }
     }
 
@@ -383,8 +399,10 @@ impl Drop for Core {
             // Foreign memory stays registered: wrapping it again is refused, because that work may still run.
             return;
         }
-        if let Some(Loan { owner, tag, .. }) = &self.loan {
-            owner.forget(*tag);
+        match &self.loan {
+            Some(Loan { lender: Lender::Pool(pool), tag }) => pool.forget(*tag),
+            Some(Loan { lender: Lender::Foreign(of_hub), tag }) => of_hub(&self.hub).forget(*tag),
+            None => {}
         }
     }
 }

@@ -27,8 +27,8 @@ pub(crate) fn make_imported(hub: &Hub, shape: &Shape, from: &Export) -> Result<C
     let maker = Maker { hub, shape, plan: &plan, came_by };
     let home = hub.hal(plan.allocate_on).import(from, shape.access)?;
     let bytes = home.bytes();
-    let aliases = maker.aliases(&home, &maker.spec(bytes))?;
-    Ok(assemble(hub, shape, bytes, Arc::new(plan), aliases))
+    let aliases = maker.aliases(home, &maker.spec(bytes))?;
+    Ok(assemble(hub, shape, bytes, Arc::new(plan), aliases, None))
 }
 
 fn plan_imported(hub: &Hub, shape: &Shape, sort: Option<FdKind>) -> Plan {

@@ -108,7 +108,7 @@ pub(crate) fn make(
 ) -> Result<Core> {
     let (adopted, began) = (memory.is_some(), hub.tracer().begin(What::Copy));
     let Placed { plan, aliases, at_creation } = place(hub, shape, bytes, contents, memory)?;
-    let core = assemble(hub, shape, bytes, Arc::new(plan), aliases);
+    let core = assemble(hub, shape, bytes, Arc::new(plan), aliases, None);
     match contents {
         _ if adopted => {}
         None => core.clear()?,
@@ -164,8 +164,13 @@ pub(crate) fn make_around(
         // for the map as well.
         after.iter().try_for_each(|fence| fence.wait_default())?;
     }
-    let aliases = maker.aliases(&home, &spec);
-    let mut aliases = aliases.inspect_err(|_| take_back(hub, plan.allocate_on, &*home))?;
+    let mut aliases = maker.home_alone(home);
+    if let Err(why) = maker.add_others(&mut aliases, &spec) {
+        if let Some(home) = &aliases[HOME].memory {
+            take_back(hub, plan.allocate_on, &**home);
+        }
+        return Err(why);
+    }
     for &device in siblings {
         let memory = aliases[HOME].memory.clone();
         let registration = registration.clone();
@@ -178,10 +183,7 @@ pub(crate) fn make_around(
         });
     }
     aliases[HOME].registration = registration;
-    let mut core = assemble(hub, shape, spec.bytes, plan, aliases);
-    core.loan = Some(loan);
-    core.state_mut().rules.is_foreign = true;
-    Ok(Arc::new(core))
+    Ok(Arc::new(assemble(hub, shape, spec.bytes, plan, aliases, Some(loan))))
 }
 
 /// Unmaps foreign memory again, after it was mapped for devices that could not import it.
@@ -241,13 +243,15 @@ fn home_alias() -> Alias {
     }
 }
 
-#[inline]
+/// Creates the core. Inlined, because moving the large structure costs a wrap more than creating it.
+#[inline(always)]
 pub(super) fn assemble(
     hub: &Hub,
     shape: &Shape,
     bytes: usize,
     plan: Arc<Plan>,
     mut aliases: Vec<Alias>,
+    loan: Option<Loan>,
 ) -> Core {
     for alias in aliases.iter_mut().filter(|alias| alias.registration.is_none()) {
         alias.registration = hub.context_of(alias.device);
@@ -255,10 +259,9 @@ pub(super) fn assemble(
     let rules = Rules {
         forbids_copies: shape.policy == CopyPolicy::Forbid,
         keeps_routes: shape.route.is_some(),
-        is_foreign: false,
+        is_foreign: loan.as_ref().is_some_and(Loan::is_foreign),
     };
     let pages = (plan.memory_kind == MemoryKind::Managed).then(Pages::default);
-    let state = CoreState::new(&aliases, Span::whole(bytes), rules, pages);
     let label = Label::new(shape.name.clone());
     let observers = hub.buffer_observers(|| describe(&label, bytes, &plan, &aliases));
     Core {
@@ -268,14 +271,14 @@ pub(super) fn assemble(
         align: shape.align,
         access: shape.access,
         host: shape.host,
-        state: Mutex::new(state),
+        state: Mutex::new(CoreState::new(&aliases, Span::whole(bytes), rules, pages)),
         lease: Lease::default(),
         trusts: shape.trust_declared,
         implied: AtomicU64::new(0),
         aliases,
         plan,
         policy: shape.policy,
-        loan: None,
+        loan,
         claims: Mutex::default(),
         tenants: Mutex::default(),
         label,
@@ -318,7 +321,8 @@ fn place(
         let at_creation = contents.filter(|_| takes_contents(plan.memory_kind));
         let maker = Maker { hub, shape, plan: &plan, came_by: None };
         let spec = maker.spec(bytes);
-        let aliases = maker.aliases(&maker.home(&spec, at_creation, memory.clone())?, &spec)?;
+        let home = maker.home(&spec, at_creation, memory.clone())?;
+        let aliases = maker.aliases(home, &spec)?;
         Ok(Placed { at_creation: at_creation.is_some(), aliases, plan })
     };
     let (failed, on, memory_kind) = (best.score.place, best.allocate_on, best.memory_kind);
@@ -452,23 +456,36 @@ impl Maker<'_> {
     }
 
     /// Creates the alias of every device.
-    pub fn aliases(&self, home: &Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Alias>> {
-        let (plan, shape) = (self.plan, self.shape);
+    pub fn aliases(&self, home: Arc<dyn Memory>, spec: &AllocSpec) -> Result<Vec<Alias>> {
+        let mut aliases = self.home_alone(home);
+        self.add_others(&mut aliases, spec)?;
+        Ok(aliases)
+    }
+
+    /// Creates the home's alias.
+    fn home_alone(&self, home: Arc<dyn Memory>) -> Vec<Alias> {
         // Two more: the home, which may not be in the routes, and the host.
-        let mut aliases = Vec::with_capacity(plan.routes.len() + 2);
+        let mut aliases = Vec::with_capacity(self.plan.routes.len() + 2);
         aliases.push(Alias {
-            device: plan.allocate_on,
-            memory: Some(home.clone()),
-            sync: shape.sync_method(SyncMethod::SameQueue),
+            device: self.plan.allocate_on,
+            memory: Some(home),
+            sync: self.shape.sync_method(SyncMethod::SameQueue),
             ..home_alias()
         });
-        for hop in plan.routes.iter().filter(|hop| hop.to != plan.allocate_on) {
+        aliases
+    }
+
+    /// Creates the aliases of the other devices.
+    fn add_others(&self, aliases: &mut Vec<Alias>, spec: &AllocSpec) -> Result<()> {
+        let home_device = self.plan.allocate_on;
+        for hop in self.plan.routes.iter().filter(|hop| hop.to != home_device) {
             let replicas = aliases.iter().map(|s| s.replica).max().unwrap_or(HOME);
+            let home = aliases[HOME].memory.as_ref().expect("the home has memory");
             let alias = self.alias(home, hop, replicas + 1, spec)?;
             aliases.push(alias);
         }
-        self.add_host(&mut aliases);
-        Ok(aliases)
+        self.add_host(aliases);
+        Ok(())
     }
 
     /// Imports the caller's memory as the home. Rejects an address that a device cannot use in place: some

@@ -2,15 +2,6 @@
 
 use std::{ffi::c_void, fmt};
 
-/// The kind of lender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lender {
-    /// A pool: gets the whole core back, and reuses it.
-    Pool,
-    /// Foreign memory: its owner gets it back as it was lent, with the newest contents.
-    Foreign,
-}
-
 /// Identifies the loan to its lender. Only the lender interprets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {

@@ -75,20 +75,21 @@ impl Point for QueuePoint {
 const MANY: usize = 16;
 
 impl CoreState {
+    /// Inlined, because moving the large structure costs a wrap more than creating it.
+    #[inline(always)]
     pub fn new(aliases: &[Alias], whole: Span, rules: Rules, pages: Option<Pages>) -> Self {
         let replicas = aliases.iter().map(|s| s.replica).max().unwrap_or(0) + 1;
         let replica = |g| Replica::new(g == HOME);
-        let buffer = BufferState {
-            whole,
-            guard_entries: Default::default(),
-            aliases: aliases.iter().map(describe).collect(),
-            replicas: (0..replicas).map(replica).collect(),
-            pages,
-            exposed: false,
-            rules,
-        };
         Self {
-            buffer,
+            buffer: BufferState {
+                whole,
+                guard_entries: Default::default(),
+                aliases: aliases.iter().map(describe).collect(),
+                replicas: (0..replicas).map(replica).collect(),
+                pages,
+                exposed: false,
+                rules,
+            },
             uses: Uses::default(),
             queue_states: aliases.iter().map(|_| None).collect(),
             settled: None,

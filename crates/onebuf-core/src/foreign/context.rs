@@ -32,11 +32,11 @@ pub(crate) struct Loaded {
 #[derive(Default)]
 #[doc(hidden)]
 pub struct ForeignDevices {
-    /// The loaded library of each API.
-    loaded: BTreeMap<&'static str, Loaded>,
+    /// The loaded library of each API. There are few, and every wrap looks one up.
+    loaded: Vec<(&'static str, Loaded)>,
     contexts: Mutex<ByHandle<Weak<Registration>>>,
     entries: Mutex<Vec<ForeignEntry>>,
-    pub(crate) wrapped: Arc<Wrapped>,
+    pub(crate) wrapped: Wrapped,
     /// The last plan for foreign memory, since successive wraps are usually alike.
     planned: Mutex<Option<(Request, Arc<Plan>)>>,
 }
@@ -50,13 +50,18 @@ struct ForeignEntry {
 
 impl ForeignDevices {
     pub(crate) fn new(loaded: BTreeMap<&'static str, Loaded>) -> Self {
-        Self { loaded, ..Self::default() }
+        Self { loaded: loaded.into_iter().collect(), ..Self::default() }
+    }
+
+    #[inline]
+    fn loaded(&self, api: &str) -> Option<&Loaded> {
+        self.loaded.iter().find(|(name, _)| *name == api).map(|(_, loaded)| loaded)
     }
 
     /// Returns an API's library and the index of its first device. `title` is the API's name for the error message.
+    #[inline]
     pub fn library<L: hal::Library>(&self, api: &str, title: &str) -> Result<(&L, usize)> {
-        let loaded = self.loaded.get(api);
-        let found = loaded.and_then(|one| {
+        let found = self.loaded(api).and_then(|one| {
             let library: &dyn Any = &*one.library;
             Some((library.downcast_ref()?, one.first))
         });
@@ -137,7 +142,7 @@ fn known_as(hub: &Hub, info: &hal::DeviceInfo, known: KnownAs) -> String {
     let nodes = hub.topology().nodes();
     let node = match known {
         KnownAs::Found(number) => {
-            let first = hub.foreign_devices().loaded.get(api).map_or(0, |loaded| loaded.first);
+            let first = hub.foreign_devices().loaded(api).map_or(0, |loaded| loaded.first);
             nodes.get(first + number)
         }
         KnownAs::Like => nodes.iter().find(like),
@@ -230,10 +235,11 @@ impl Whose {
         }
     }
 
-    pub fn registration(&self) -> Option<Arc<Registration>> {
+    /// The context's registration, if it is a foreign context.
+    pub fn registration(self) -> Option<Arc<Registration>> {
         match self {
             Whose::Own(_) => None,
-            Whose::ForeignDevice(registration) => Some(registration.clone()),
+            Whose::ForeignDevice(registration) => Some(registration),
         }
     }
 }
@@ -244,6 +250,7 @@ type Adopted = Result<Arc<dyn Any + Send + Sync>>;
 impl Hub {
     /// The hub's foreign contexts and wrapped memory.
     #[doc(hidden)]
+    #[inline]
     pub fn foreign_devices(&self) -> &ForeignDevices {
         self.extensions().get()
     }
@@ -319,7 +326,7 @@ impl Hub {
             let needs = "a device whose API has contexts";
             Error::unsupported(format!("a second context on {device}"), needs)
         };
-        let loaded = self.foreign_devices().loaded.get(device.info().api.0).ok_or_else(none)?;
+        let loaded = self.foreign_devices().loaded(device.info().api.0).ok_or_else(none)?;
         let at = device.index().get().checked_sub(loaded.first).ok_or_else(none)?;
         let context = loaded.library.second_context(at)?;
         let raw = context.raw();

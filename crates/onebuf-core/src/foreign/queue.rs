@@ -57,7 +57,7 @@ impl Hub {
     pub fn queue_beside(&self, whose: &Whose) -> Result<Queue> {
         let ix = whose.devices()[0];
         let service = self.service_queue_state(ix)?;
-        Ok(self.foreign_queue(ix, service.hal.clone(), service.spec, whose.registration()))
+        Ok(self.foreign_queue(ix, service.hal.clone(), service.spec, whose.clone().registration()))
     }
 }
 

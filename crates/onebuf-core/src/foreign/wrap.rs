@@ -1,8 +1,10 @@
 //! Foreign memory as a buffer.
 
-use super::{Borrowed, Whose, owner::Claim};
+use super::{Borrowed, Whose, context::ForeignDevices, owner::Claim};
 use crate::{
-    buffer::{Buffer, Core, Lender, Lent, Loan, Shape, Tag, Window, make_around, stricter},
+    buffer::{
+        Buffer, Core, Few, Lender, Lent, Loan, Owner, Shape, Tag, Window, make_around, stricter,
+    },
     device::Device,
     fence::Fence,
     hub::Hub,
@@ -28,6 +30,7 @@ pub unsafe trait ForeignMemory {
 #[doc(hidden)]
 pub struct Asked<'a> {
     pub hub: &'a Hub,
+    pub foreign_devices: &'a ForeignDevices,
     /// The native handle, name or address of the memory.
     pub handle: usize,
     /// The required number of elements.
@@ -80,18 +83,17 @@ impl Asked<'_> {
         bytes: usize,
         make: impl FnOnce(&Shape) -> Result<WrappedMemory>,
     ) -> Result<Arc<Core>> {
-        let Self { hub, shape, after, .. } = self;
+        let Self { hub, foreign_devices, shape, after, .. } = self;
         let (asked, policy) = (shape.devices.clone(), shape.policy);
-        let foreign_devices = hub.foreign_devices();
         let core = foreign_devices.wrapped.get(key, hub.timeout(), || {
             let WrappedMemory { whose, memory, spec, pages } = make(&shape)?;
+            let devices: Few<DeviceIx> = whose.devices().iter().copied().collect();
             let registration = whose.registration().map(|registration| registration as _);
             let tag = Tag { place: 0, number: key as u64 };
-            let owner = foreign_devices.wrapped.clone();
-            let loan = Loan { owner, lender: Lender::Foreign, tag };
+            let loan = Loan { lender: Lender::Foreign(wrapped_of), tag };
             let plan = &|beside: &Request| foreign_devices.plan(hub.topology(), beside);
             let lent = Lent { memory, spec, pages, after, registration, loan, plan };
-            around(hub, whose.devices(), lent, shape)
+            around(hub, &devices, lent, shape)
         })?;
         if core.bytes != bytes {
             let have = core.bytes;
@@ -211,8 +213,9 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         }
         let Self { hub, handle, what, shape, len, after, claim, keeps: _keeps, .. } = self;
         let element = ElementLayout::of::<T>();
-        let (core, window) =
-            what.wrap(Asked { hub, handle, len, element, shape, after: &after })?;
+        let foreign_devices = hub.foreign_devices();
+        let asked = Asked { hub, foreign_devices, handle, len, element, shape, after: &after };
+        let (core, window) = what.wrap(asked)?;
         let buffer = Buffer::sharing(core, window);
         // Completed work needs no wait, and sharing may already have waited for it.
         let mut running = after.iter().filter(|fence| fence.is_done() != Ok(true));
@@ -250,6 +253,11 @@ fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()>
             ),
         }),
     }
+}
+
+/// The record of a hub's wrapped memory.
+fn wrapped_of(hub: &Hub) -> &dyn Owner {
+    &hub.foreign_devices().wrapped
 }
 
 /// Creates the core around foreign memory.

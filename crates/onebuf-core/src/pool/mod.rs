@@ -208,7 +208,7 @@ impl PoolShared {
         match &mut core.loan {
             Some(loan) if loan.is_by(self) => loan.tag = tag,
             // An idle core keeps its pool alive; closing the pool frees it.
-            loan => *loan = Some(Loan { owner: self.clone(), lender: Lender::Pool, tag }),
+            loan => *loan = Some(Loan { lender: Lender::Pool(self.clone()), tag }),
         }
         Ok(core)
     }

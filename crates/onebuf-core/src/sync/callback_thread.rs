@@ -3,7 +3,7 @@
 //! A callback runs on a thread of the driver whose work has ended. Opening a host signal calls the driver of the waiting queue,
 //! which may run the commands behind the host signal inside that call. One driver's work would then run inside another driver's
 //! callback, and both may deadlock. So a callback only passes the host signal on, and a thread that belongs to no driver opens
-//! it.
+//! it. A host signal that opens without a driver call is opened by the callback itself.
 
 use onebuf_hal::{
     self as hal, Error, Result,
@@ -149,9 +149,12 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Requests that the host signal is opened. May be called on a driver's thread: it calls no driver.
+    /// Opens the host signal, or requests that it is opened. May be called on a driver's thread: it calls no driver.
     pub fn open(mut self, outcome: Result<()>) {
-        self.hand_over(Some(outcome));
+        match self.host_signal.take_if(|host_signal| !host_signal.calls_driver()) {
+            Some(host_signal) => host_signal.open(outcome),
+            None => self.hand_over(Some(outcome)),
+        }
     }
 
     fn hand_over(&mut self, outcome: Option<Result<()>>) {
@@ -180,8 +183,8 @@ mod tests {
     /// The name of the thread that settled a host signal, and how.
     type Settled = (Option<String>, Result<(), &'static str>);
 
-    /// A host signal that reports how it was settled.
-    struct Told(Option<mpsc::Sender<Settled>>);
+    /// A host signal that reports how it was settled, and whether it calls a driver.
+    struct Told(Option<mpsc::Sender<Settled>>, bool);
 
     impl Told {
         fn tell(&mut self, how: Result<(), &'static str>) {
@@ -195,6 +198,10 @@ mod tests {
     impl hal::HostSignal for Told {
         fn open(mut self: Box<Self>, outcome: Result<()>) {
             self.tell(outcome.map_err(|_| "with an error"));
+        }
+
+        fn calls_driver(&self) -> bool {
+            self.1
         }
     }
 
@@ -213,7 +220,7 @@ mod tests {
     fn host_signals_are_opened_and_fail_on_its_own_thread() {
         let callback_thread = Arc::new(CallbackThread::default());
         let (to, told) = mpsc::channel();
-        let kept = || callback_thread.place().unwrap().keep(Box::new(Told(Some(to.clone()))));
+        let kept = || callback_thread.place().unwrap().keep(Box::new(Told(Some(to.clone()), true)));
         kept().open(Ok(()));
         kept().open(Err(Error::invalid("the work failed")));
         drop(kept());
@@ -229,6 +236,20 @@ mod tests {
     }
 
     #[test]
+    fn a_host_signal_without_driver_calls_is_opened_at_once() {
+        let callback_thread = Arc::new(CallbackThread::default());
+        let (to, told) = mpsc::channel();
+        let kept =
+            || callback_thread.place().unwrap().keep(Box::new(Told(Some(to.clone()), false)));
+        kept().open(Ok(()));
+        kept().open(Err(Error::invalid("the work failed")));
+        let name = thread::current().name().map(str::to_owned);
+        let opened: Vec<_> = told.try_iter().collect();
+        assert_eq!(opened, [(name.clone(), Ok(())), (name, Err("with an error"))]);
+        assert!(is_empty(&callback_thread));
+    }
+
+    #[test]
     fn a_host_signal_that_panics_keeps_no_other_shut() {
         struct Bad;
         impl hal::HostSignal for Bad {
@@ -239,7 +260,7 @@ mod tests {
         let callback_thread = Arc::new(CallbackThread::default());
         let (to, told) = mpsc::channel();
         callback_thread.place().unwrap().keep(Box::new(Bad)).open(Ok(()));
-        callback_thread.place().unwrap().keep(Box::new(Told(Some(to)))).open(Ok(()));
+        callback_thread.place().unwrap().keep(Box::new(Told(Some(to), true))).open(Ok(()));
         assert_eq!(told.recv_timeout(SOON).unwrap().1, Ok(()));
     }
 

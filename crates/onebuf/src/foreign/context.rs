@@ -1,7 +1,11 @@
 //! Foreign OpenCL contexts as devices of a hub.
 
 use super::{ForeignContextInfo, UserEvent};
-use onebuf_core::{Device, Hub, internals::Whose, topology::DeviceIx};
+use onebuf_core::{
+    Device, Hub,
+    internals::{ForeignDevices, Whose},
+    topology::DeviceIx,
+};
 use onebuf_hal::{self as hal, AllocSpec, DeviceEntries, Error, Library, Result, locks::Arc};
 use onebuf_opencl::{self as opencl, OpenCl, foreign::Adopted};
 use std::{ffi::c_void, fmt};
@@ -16,7 +20,11 @@ pub(super) struct Known<'h> {
 
 impl<'h> Known<'h> {
     pub fn of(hub: &'h Hub) -> Result<Self> {
-        let (library, first) = hub.foreign_devices().library("opencl", "OpenCL")?;
+        Self::among(hub.foreign_devices())
+    }
+
+    pub fn among(foreign_devices: &'h ForeignDevices) -> Result<Self> {
+        let (library, first) = foreign_devices.library("opencl", "OpenCL")?;
         Ok(Self { library, first })
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Object;
 // SAFETY: the caller of `wrap_buffer` guarantees the handle; the driver reports its size.
 unsafe impl ForeignMemory for Object {
     fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
-        let (known, raw) = (Known::of(asked.hub)?, asked.handle);
+        let (known, raw) = (Known::among(asked.foreign_devices)?, asked.handle);
         let cl = known.cl();
         // SAFETY: the contract of `wrap_buffer`.
         let facts = unsafe { foreign::memory(cl, raw) }?;
