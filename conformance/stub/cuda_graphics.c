@@ -134,7 +134,7 @@ EXPORT status cuGraphicsMapResources(unsigned count, void **list, void *stream)
     struct resource *r = count == 1 ? resource(list[0]) : NULL;
     if (!r || r->device != device) s = INVALID_HANDLE;
     else if (r->mapped) s = ALREADY_MAPPED;
-    if (!s && stream) s = belongs(device, ((struct stream *)stream)->device);
+    if (!s) s = belongs(device, stream_of(stream)->device);
     if (!s) {
         char *at = r->base + (moves && r->turn++ % 2 ? (r->bytes + 4095) / 4096 * 4096 : 0);
         take(r->name, at, r->bytes);

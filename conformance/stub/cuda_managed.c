@@ -104,7 +104,7 @@ static void move_now(void *argument)
 static status prefetch(const char *call, uint64_t at, size_t bytes, int to, void *stream)
 {
     ENTER;
-    struct stream *s = stream;
+    struct stream *s = stream_of(stream);
     status result = OK;
     if (chosen_to_fail(call, &result)) return result;
     lock();

@@ -67,9 +67,9 @@ static status enqueue(const char *call, bool signal, void *const *list, const st
                       unsigned count, void *stream)
 {
     static const struct semaphore_params zero;
-    struct stream *to = stream;
     status s;
     ENTER;
+    struct stream *to = stream_of(stream);
     if (!begins(call, &s)) return s;
     s = belongs(device, to->device);
     lock();

@@ -172,7 +172,7 @@ static struct range *map_file(enum kind kind, int device, int fd, size_t offset,
 struct location { int kind, id; };
 struct prop { int kind, handles; struct location location; void *metadata; unsigned char flags[8]; };
 struct access { struct location location; int flags; };
-struct allocation { int device, handles, file, maps; size_t bytes; bool released, imported; struct allocation *next; };
+struct allocation { int device, handles, file, maps, references; size_t bytes; bool released, imported; struct allocation *next; };
 struct reservation { char *at; size_t bytes; struct reservation *next; };
 static struct allocation *allocations;
 static struct reservation *reservations;
@@ -210,8 +210,8 @@ static void drop_allocation(struct allocation *of)
 static void *add_allocation(int device, int handles, int file, size_t bytes, bool imported)
 {
     struct allocation *a = malloc(sizeof *a);
-    *a = (struct allocation){ .device = device, .handles = handles, .file = file, .bytes = bytes, .imported = imported,
-                              .next = allocations };
+    *a = (struct allocation){ .device = device, .handles = handles, .file = file, .references = 1, .bytes = bytes,
+                              .imported = imported, .next = allocations };
     allocations = a;
     return a;
 }
@@ -251,12 +251,34 @@ EXPORT status cuMemRelease(void *handle)
     lock();
     struct allocation *a = allocation(handle);
     if (!a) die("an allocation was released twice, or is none");
-    a->released = true;
+    a->released = --a->references == 0;
     drop_allocation(a);
     unlock();
     return record(call, s, "handle=%p", handle);
 }
 status hipMemRelease(void *handle) HIP(hipMemRelease, cuMemRelease);
+
+/* Another reference to the allocation that is mapped at the address; its handle may have been released. */
+EXPORT status cuMemRetainAllocationHandle(void **handle, void *at)
+{
+    CALL("cuMemRetainAllocationHandle", "hipMemRetainAllocationHandle");
+    lock();
+    struct range *r = find((uint64_t)(uintptr_t)at, 1);
+    struct allocation *a = r && r->kind == MAPPED ? r->of : NULL;
+    if (!a) s = INVALID_VALUE;
+    else {
+        a->references++;
+        a->released = false;
+        *handle = a;
+    }
+    unlock();
+    return record(call, s, "at=%p", at);
+}
+status hipMemRetainAllocationHandle(void **handle, void *at)
+    HIP(hipMemRetainAllocationHandle, cuMemRetainAllocationHandle);
+
+/* Locked: the kinds of handle that a mapped allocation was created for. */
+int handle_types(const struct range *r) { return r->kind == MAPPED ? ((struct allocation *)r->of)->handles : 0; }
 
 EXPORT status cuMemExportToShareableHandle(void *shareable, void *handle, int kind, unsigned long long flags)
 {
@@ -656,8 +678,9 @@ EXPORT status cuMemcpyPeerAsync(uint64_t to, void *to_context, uint64_t from, vo
 {
     ENTER;
     CALL("cuMemcpyPeerAsync", "");
+    struct stream *in = stream_of(stream);
     lock();
-    s = copy_peer(to, device_of(to_context), from, device_of(from_context), bytes, stream);
+    s = copy_peer(to, device_of(to_context), from, device_of(from_context), bytes, in);
     unlock();
     return record(call, s, "to=%#llx, device=%d, from=%#llx, device=%d, bytes=%zu", (unsigned long long)to,
                   device_of(to_context), (unsigned long long)from, device_of(from_context), bytes);
@@ -667,8 +690,9 @@ EXPORT status hipMemcpyPeerAsync(uint64_t to, int to_device, uint64_t from, int 
 {
     ENTER;
     CALL("", "hipMemcpyPeerAsync");
+    struct stream *in = stream_of(stream);
     lock();
-    s = copy_peer(to, to_device, from, from_device, bytes, stream);
+    s = copy_peer(to, to_device, from, from_device, bytes, in);
     unlock();
     return record(call, s, "to=%#llx, device=%d, from=%#llx, device=%d, bytes=%zu", (unsigned long long)to, to_device,
                   (unsigned long long)from, from_device, bytes);
@@ -680,7 +704,7 @@ enum { GEQ, EQ, AND, NOR };
 static status value_command(const char *call, struct command c, uint64_t at, void *stream)
 {
     ENTER;
-    struct stream *to = stream;
+    struct stream *to = stream_of(stream);
     status s = at % c.width || c.flags > (c.kind == WAIT_VALUE ? NOR : 0) ? INVALID_VALUE : belongs(device, to->device);
     c.to = real(at);
     lock();
@@ -735,7 +759,7 @@ EXPORT status cuLaunchHostFunc(void *stream, void (*function)(void *), void *use
 {
     ENTER;
     CALL("cuLaunchHostFunc", "hipLaunchHostFunc");
-    struct stream *to = stream;
+    struct stream *to = stream_of(stream);
     s = function ? belongs(device, to->device) : INVALID_VALUE;
     lock();
     if (!s) push(to, (struct command){ .kind = CALL_HOST, .function = function, .user = user });

@@ -6,7 +6,7 @@
  *      $(cat cuda_stub.sources)
  *
  * Memory that others can access (virtual memory, external memory, other processes, peers), and what streams wait for besides
- * events, is in cuda_share.c; managed memory in cuda_managed.c; semaphores of other APIs in cuda_semaphore.c; OpenGL buffers in
+ * events, is in cuda_share.c; what the driver says about addresses in cuda_pointer.c; managed memory in cuda_managed.c; semaphores of other APIs in cuda_semaphore.c; OpenGL buffers in
  * cuda_graphics.c; HSA in hsa_stub.c; the OpenCL stub's allocations beside HIP's memory in agent_stub.c; AMD code objects in
  * code_object_stub.h. The calls there are recorded, and can be made to fail.
  *
@@ -476,19 +476,48 @@ void push(struct stream *s, struct command command)
     pthread_cond_broadcast(&changed);
 }
 
+/* Without the lock. */
+static struct stream *new_stream(int device)
+{
+    struct stream *s = calloc(1, sizeof *s);
+    s->device = device;
+    s->last = &s->first;
+    if (pthread_create(&s->thread, NULL, run, s)) die("no thread for a stream");
+    pthread_detach(s->thread);
+    return s;
+}
+
+/* Without the lock: the stream that a handle names. The handles 0 and 1 name the current device's default stream, 2 that of
+ * the calling thread. The driver owns them: they live as long as the process. */
+struct stream *stream_of(void *handle)
+{
+    static struct stream *shared[DEVICES];
+    static _Thread_local struct stream *own[DEVICES];
+    static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+    int device = current();
+    if ((uintptr_t)handle > 2 || device < 0) return handle;
+    struct stream **place = (uintptr_t)handle == 2 ? &own[device] : &shared[device];
+    pthread_mutex_lock(&making);
+    if (!*place) *place = new_stream(device);
+    pthread_mutex_unlock(&making);
+    return *place;
+}
+
+EXPORT status cuStreamGetCtx(void *stream, void **context)
+{
+    ENTER;
+    *context = &devices[stream_of(stream)->device];
+    return OK;
+}
+
 EXPORT status cuStreamCreate(void **stream, unsigned flags)
 {
     ENTER;
     if (flags != 1) return INVALID_VALUE;
-    struct stream *s = calloc(1, sizeof *s);
-    s->device = device;
-    s->last = &s->first;
+    *stream = new_stream(device);
     lock();
     devices[device].objects++;
     unlock();
-    if (pthread_create(&s->thread, NULL, run, s)) die("no thread for a stream");
-    pthread_detach(s->thread);
-    *stream = s;
     return OK;
 }
 status hipStreamCreateWithFlags(void **stream, unsigned flags) HIP(hipStreamCreateWithFlags, cuStreamCreate);
@@ -500,7 +529,7 @@ EXPORT status cuStreamDestroy_v2(void *stream)
 {
     int device = current();
     struct stream *s = stream;
-    if (device < 0 || belongs(device, s->device)) return INVALID_CONTEXT;
+    if (device < 0 || (uintptr_t)stream <= 2 || belongs(device, s->device)) return INVALID_CONTEXT;
     lock();
     devices[device].objects--;
     s->closing = true;
@@ -513,7 +542,7 @@ status hipStreamDestroy(void *stream) HIP(hipStreamDestroy, cuStreamDestroy_v2);
 EXPORT status cuStreamQuery(void *stream)
 {
     ENTER;
-    struct stream *s = stream;
+    struct stream *s = stream_of(stream);
     lock();
     bool busy = s->first;
     unlock();
@@ -554,7 +583,7 @@ EXPORT status cuEventRecord(void *event, void *stream)
 {
     ENTER;
     struct event *e = event;
-    struct stream *s = stream;
+    struct stream *s = stream_of(stream);
     if (belongs(device, e->device) || belongs(device, s->device)) return INVALID_HANDLE;
     struct mark *mark = calloc(1, sizeof *mark);
     mark->refs = 2;
@@ -594,7 +623,7 @@ status hipEventElapsedTime(float *ms, void *start, void *end) HIP(hipEventElapse
 EXPORT status cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 {
     ENTER;
-    struct stream *s = stream;
+    struct stream *s = stream_of(stream);
     struct event *e = event;
     if (flags || belongs(device, s->device)) return INVALID_VALUE;
     lock();
@@ -618,7 +647,7 @@ static status copy(struct stream *s, struct command c)
 EXPORT status cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream)
 {
     ENTER;
-    struct stream *s = stream;
+    struct stream *s = stream_of(stream);
     struct command c = { .kind = COPY, .to = real(to), .from = (char *)(uintptr_t)from, .bytes = bytes };
     status result = INVALID_VALUE;
     if (belongs(device, s->device)) return INVALID_HANDLE;
@@ -640,7 +669,7 @@ status hipMemcpyHtoDAsync(uint64_t to, const void *from, size_t bytes, void *str
 EXPORT status cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream)
 {
     ENTER;
-    struct stream *s = stream;
+    struct stream *s = stream_of(stream);
     struct command c = { .kind = COPY, .to = to, .from = real(from), .bytes = bytes };
     status result = INVALID_VALUE;
     if (belongs(device, s->device)) return INVALID_HANDLE;
@@ -659,7 +688,7 @@ status hipMemcpyDtoHAsync(void *to, uint64_t from, size_t bytes, void *stream)
 EXPORT status cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream)
 {
     ENTER;
-    struct stream *s = stream;
+    struct stream *s = stream_of(stream);
     struct command c = { .kind = COPY, .to = real(to), .from = real(from), .bytes = bytes };
     lock();
     bool there = find(to, bytes) && find(from, bytes) && !belongs(device, s->device);
@@ -678,7 +707,7 @@ status hipMemcpyDtoDAsync(uint64_t to, uint64_t from, size_t bytes, void *stream
 static status fill(uint64_t to, uint32_t value, size_t width, size_t count, void *stream)
 {
     ENTER;
-    struct stream *s = stream;
+    struct stream *s = stream_of(stream);
     struct command c = { .kind = FILL, .to = real(to), .value = value, .width = width, .bytes = count * width };
     lock();
     bool there = to % width == 0 && !belongs(device, s->device) && use_known(&c, 0, to, c.bytes);
@@ -794,7 +823,7 @@ EXPORT status cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned 
 {
     ENTER;
     struct function *f = function;
-    struct stream *s = stream;
+    struct stream *s = stream_of(stream);
     if (extra || belongs(device, s->device) || f->module->device != device) return INVALID_HANDLE;
     if (!gx || !gy || !gz || !bx || !by || !bz || (uint64_t)bx * by * bz > 1024) return INVALID_VALUE;
     if (shared > 48 << 10 && !is_hip && (int)shared > shared_leave) return INVALID_VALUE;

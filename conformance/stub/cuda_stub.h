@@ -95,6 +95,7 @@ bool may_touch(const struct range *r, int device);
 bool use(struct command *c, int slot, uint64_t at, size_t bytes);
 bool use_known(struct command *c, int slot, uint64_t at, size_t bytes);
 void push(struct stream *s, struct command command);
+struct stream *stream_of(void *handle); /* without the lock */
 
 bool is_integrated(void);
 /* cuda_managed.c; the third is called without the lock */
@@ -108,6 +109,7 @@ int new_file(size_t bytes);
 bool is_our_file(int fd);
 bool execute_shared(struct command *c);
 void forget_external(struct range *r);
+int handle_types(const struct range *r);
 /* cuda_semaphore.c */
 void execute_semaphore(const struct command *c);
 void semaphore_over(const struct command *c);

@@ -79,7 +79,7 @@ static status set_stream(void *at, const char *of, void *stream)
 {
     struct handle *h = known_handle(at, of);
     if (!h || !stream) return BAD_HANDLE;
-    h->stream = stream;
+    h->stream = stream_of(stream);
     NOTE("%s stream", of);
     return OK;
 }

@@ -117,8 +117,7 @@ impl Context {
     /// Whether a queue waits for work of another API, or may do so.
     fn waits(&self, queue: &RawQueue) -> bool {
         let flagged = queue.waits_outside.load(Ordering::Acquire);
-        // SAFETY: a live stream.
-        let busy = || !is_over(unsafe { self.table().stream_query(queue.raw) });
+        let busy = || !is_over(queue.query());
         queue.below.as_ref().is_some_and(Below::is_waiting) || flagged && busy()
     }
 
@@ -153,14 +152,12 @@ impl Context {
     fn unreached(&self, users: &[Arc<RawQueue>]) -> Option<Vec<CuEvent>> {
         let mut events = Vec::new();
         for user in users {
-            // SAFETY: a live stream.
-            let query = || unsafe { self.table().stream_query(user.raw) };
-            if is_over(query()) {
+            if is_over(user.query()) {
                 continue;
             }
             match self.plain_event(user) {
                 Ok(event) => events.push(event),
-                Err(_) if wait_until(|| is_over(query())) => {}
+                Err(_) if wait_until(|| is_over(user.query())) => {}
                 Err(_) => {
                     events.into_iter().for_each(|event| self.destroy_event(event));
                     return None;
@@ -170,6 +167,19 @@ impl Context {
         Some(events)
     }
 
+    /// Records an event behind another event that any stream has recorded. The context is current.
+    pub fn record_behind(&self, before: CuEvent, event: CuEvent) -> Result<(), Refused> {
+        let table = self.table();
+        // SAFETY: live events, and a live stream of the current context. The driver destroys the stream after its work.
+        unsafe {
+            let stream = table.create_stream(consts::STREAM_NON_BLOCKING)?;
+            let waits = table.stream_wait_event(stream, before, 0);
+            let recorded = waits.and_then(|()| table.record_event(event, stream));
+            self.driver.note(table.destroy_stream(stream));
+            recorded
+        }
+    }
+
     /// Records an event without timing after all work so far. The context is current.
     pub fn plain_event(&self, queue: &RawQueue) -> Result<CuEvent, Refused> {
         self.event(queue, consts::EVENT_DISABLE_TIMING)
@@ -177,13 +187,10 @@ impl Context {
 
     /// Records an event with these flags after all work so far. The context is current.
     pub fn event(&self, queue: &RawQueue, flags: u32) -> Result<CuEvent, Refused> {
-        // SAFETY: a live stream of this context, which is current.
-        unsafe {
-            let event = self.table().create_event(flags)?;
-            let recorded = self.table().record_event(event, queue.raw);
-            recorded.inspect_err(|_| self.destroy_event(event))?;
-            Ok(event)
-        }
+        // SAFETY: the context is current.
+        let event = unsafe { self.table().create_event(flags)? };
+        queue.record(event).inspect_err(|_| self.destroy_event(event))?;
+        Ok(event)
     }
 }
 

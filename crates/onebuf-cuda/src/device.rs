@@ -250,8 +250,12 @@ impl Device {
         Device { driver: Arc::new(driver), context: Mutex::default() }
     }
 
+    pub(super) fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
     /// Returns the context, creating it if needed. A failure is not cached, so the next call tries again.
-    fn context(&self) -> Result<Arc<Context>> {
+    pub(super) fn context(&self) -> Result<Arc<Context>> {
         let mut slot = lock(&self.context);
         match &*slot {
             Some(context) => Ok(context.clone()),

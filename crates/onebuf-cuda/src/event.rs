@@ -23,13 +23,20 @@ pub struct Event {
     start: Option<CuEvent>,
     /// The host signals enqueued before it.
     behind: Behind,
+    /// Whether the application owns it.
+    is_foreign: bool,
 }
 
 impl Event {
     /// Takes ownership of the raw events.
     pub(super) fn new(queue: Arc<RawQueue>, raw: CuEvent, start: Option<CuEvent>) -> Event {
         let behind = queue.host_signals.pending();
-        Event { queue, raw, start, behind }
+        Event { queue, raw, start, behind, is_foreign: false }
+    }
+
+    /// An event of the application. Its context is that of the queue, which need not have recorded it.
+    pub(super) fn foreign(queue: Arc<RawQueue>, raw: CuEvent) -> Event {
+        Event { queue, raw, start: None, behind: Behind::default(), is_foreign: true }
     }
 
     /// Drops the record of earlier host signals.
@@ -173,6 +180,9 @@ unsafe impl hal::Event for Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
+        if self.is_foreign {
+            return;
+        }
         let context = &self.queue.context;
         if let Some(_current) = context.enter_to_free() {
             [Some(self.raw), self.start].into_iter().flatten().for_each(|event| {

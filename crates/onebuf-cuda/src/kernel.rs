@@ -412,7 +412,7 @@ pub(super) unsafe fn launch(
         count += 1;
     }
     check_sizes(kernel, args.untyped(), count)?;
-    let _current = raw.context.enter()?;
+    let _current = raw.enter()?;
     let shared = kernel.shared(local - own, driver)?;
     kernel.check_apart(local, args.untyped(), driver)?;
     queue.wait_for_all(after)?;

@@ -15,6 +15,7 @@
 //! | `address` | addresses that kernels of another API use too; on AMD confirmed by `onebuf-experimental::rocr` |
 //! | `peers`, `ipc` | memory of other devices, accessed or copied; memory of other processes |
 //! | `graphics` | OpenGL buffers, registered once and mapped while in use |
+//! | `foreign` | the application's pointers, allocation handles, streams and events |
 //! | `users`, `deferred_free` | which streams use an object, and freeing it after them without waiting |
 //! | `queue`, `event`, `transfer` | streams, events, copies |
 //! | `host_signal`, `callbacks` | waiting for the host; calling the host back |
@@ -39,6 +40,7 @@ mod device;
 mod discover;
 mod event;
 mod external;
+pub mod foreign;
 mod graphics;
 mod host_signal;
 mod ipc;
@@ -64,8 +66,10 @@ mod vmm;
 use onebuf_hal::Language;
 
 pub use backend::CudaLikeBackend;
+pub use device::Device;
 pub use discover::{Libraries, discover};
 pub use onebuf_sys::cuda_like::Flavor;
+pub use queue::Queue;
 
 /// The language that CUDA devices compile.
 pub const CUDA_C: Language = Language("CUDA C");

@@ -9,6 +9,7 @@ use super::{
     CudaLikeBackend, conv,
     device::Context,
     external::External,
+    foreign::ForeignRange,
     graphics::Registered,
     ipc::Opened,
     managed::Managed,
@@ -51,6 +52,8 @@ enum Allocation {
     Registered(Registered),
     /// Memory of another device, kept alive by this reference.
     Peer(Arc<Inner>),
+    /// Memory of the application, which frees it.
+    Foreign(ForeignRange),
 }
 
 impl Allocation {
@@ -71,6 +74,7 @@ impl Allocation {
             Allocation::Opened(opened) => opened.free(&context.driver),
             Allocation::Registered(registered) => registered.free(context),
             Allocation::Peer(home) => drop(home),
+            Allocation::Foreign(_) => {}
         }
     }
 }
@@ -192,6 +196,25 @@ impl Memory {
     ) -> Result<Memory> {
         context.sweep();
         Ok(Memory::whole(Inner::registered_object(context, object)?, access))
+    }
+
+    /// Memory of the application.
+    pub(super) fn foreign(
+        context: Arc<Context>,
+        range: ForeignRange,
+        host: Option<NonNull<u8>>,
+        spec: &AllocSpec,
+    ) -> Memory {
+        context.sweep();
+        let (at, host) = (range.at, host.map(HostAddress));
+        let inner = Inner::of(context, at, host, spec, Allocation::Foreign(range));
+        Memory::whole(inner, spec.access)
+    }
+
+    /// Memory that the application created and this library mapped.
+    pub(super) fn mapped(context: Arc<Context>, vmm: Vmm, spec: &AllocSpec) -> Memory {
+        let inner = Inner::of(context, vmm.at, None, spec, Allocation::Exportable(vmm));
+        Memory::whole(inner, spec.access)
     }
 
     /// Changes the access state. Returns whether that took a call.
@@ -321,7 +344,12 @@ unsafe impl TypedMemory for Memory {
         let driver = &self.inner.context.driver;
         match &self.inner.allocation {
             Some(Allocation::Exportable(vmm)) => vmm.export(&self.inner.context, kind, self.bytes),
-            Some(Allocation::Device(_) | Allocation::Address(_))
+            Some(Allocation::Foreign(range))
+                if self.inner.memory_kind == MemoryKind::Exportable =>
+            {
+                range.export(&self.inner.context, kind, self.bytes)
+            }
+            Some(Allocation::Device(_) | Allocation::Address(_) | Allocation::Foreign(_))
                 if self.inner.host.is_none()
                     && kind == FdKind::DmaBuf
                     && driver.under.rocr().is_some() =>
@@ -383,6 +411,13 @@ unsafe impl TypedMemory for Memory {
             _ if matches!(self.inner.allocation, Some(Allocation::Opened(_))) => {
                 "another process's device memory"
             }
+            MemoryKind::Device if self.inner.is_foreign() => {
+                "the application's device memory, which the host reaches by copies; it has no descriptor, so no other \
+                 API can import it: graft kernels to this device, or allocate it as exportable"
+            }
+            MemoryKind::Exportable if self.inner.is_foreign() => {
+                "the application's device memory, shared by descriptors"
+            }
             _ if self.inner.registered_as().is_some() => {
                 "an OpenGL buffer, registered, and mapped while in use"
             }
@@ -424,6 +459,10 @@ impl Inner {
         let managed = with_room(&context, spec, || Managed::new(&context, spec.bytes, spec.align))?;
         let host = NonNull::new(managed.at.0 as usize as *mut u8).map(HostAddress);
         Ok(Inner::of(context, managed.at, host, spec, Allocation::Managed(managed)))
+    }
+
+    fn is_foreign(&self) -> bool {
+        matches!(self.allocation, Some(Allocation::Foreign(_)))
     }
 
     /// Returns the managed allocation, if it is one.
@@ -501,6 +540,9 @@ impl Inner {
         peers::check(&context, &home.context)?;
         match &home.allocation {
             Some(Allocation::Device(_)) => peers::enable(&context, &home.context)?,
+            Some(Allocation::Foreign(_)) if home.memory_kind == MemoryKind::Device => {
+                peers::enable(&context, &home.context)?;
+            }
             Some(Allocation::Exportable(vmm)) => {
                 let _current = context.enter()?;
                 context.driver.check(vmm.allow(&context.driver))?;

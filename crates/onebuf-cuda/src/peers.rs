@@ -92,7 +92,7 @@ impl Queue {
         }
         let (at, target) = (from.memory.byte(from.offset), to.0.byte(to.1));
         let before = hal::Queue::mark(from.queue)?;
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         self.wait_for_all(Events::new(self, &[before]))?;
         to.0.note_use(&self.raw);
         let (context, stream) = (self.raw.context.clone(), self.raw.raw);

@@ -3,7 +3,7 @@
 use super::{
     CudaLikeBackend,
     deferred_free::is_pending,
-    device::{Context, Driver},
+    device::{Context, Current, Driver},
     event::Event,
     host_signal::{self, HostSignal},
     kernel::{self, Kernel},
@@ -20,15 +20,16 @@ use onebuf_hal::{
 };
 use onebuf_sys::{
     Refused,
-    cuda_like::{CuEvent, CuStream, consts},
+    cuda_like::{CuEvent, CuStatus, CuStream, consts},
 };
-use std::time::Duration;
+use std::{thread::ThreadId, time::Duration};
 
-/// A stream, destroyed once. Events and memories that it uses keep it alive.
+/// A stream. Events and memories that it uses keep it alive.
 #[derive(Debug)]
 pub(super) struct RawQueue {
     pub context: Arc<Context>,
     pub raw: CuStream,
+    owner: StreamOwner,
     /// Identifies the queue in `Users`; never zero.
     pub id: u64,
     /// The host signals that later work waits for.
@@ -41,6 +42,27 @@ pub(super) struct RawQueue {
     pub below: Option<Below>,
 }
 
+/// The owner of a stream.
+#[derive(Debug)]
+pub(super) enum StreamOwner {
+    /// This library, which destroys the stream.
+    Queue,
+    /// The application.
+    Application,
+    /// One thread of the application: the handle means another stream on every other thread.
+    Thread(ThreadStream),
+}
+
+/// The default stream of a thread.
+#[derive(Debug)]
+pub(super) struct ThreadStream {
+    thread: ThreadId,
+    /// An event behind the stream's work, for other threads.
+    tail: CuEvent,
+    /// Whether there may be work behind the event.
+    is_behind: AtomicBool,
+}
+
 impl RawQueue {
     fn new(context: Arc<Context>, profiling: bool) -> Result<RawQueue> {
         context.sweep();
@@ -49,23 +71,99 @@ impl RawQueue {
         // Not ordered with the default stream of other code that uses this context.
         // SAFETY: the context is current.
         let made = unsafe { driver.table.create_stream(consts::STREAM_NON_BLOCKING) };
-        let (raw, id) = (driver.check(made)?, context.new_id());
-        let (host_signals, waits_outside) = (HostSignals::default(), AtomicBool::new(false));
-        let (base, below) = (None, None);
-        let mut queue = RawQueue {
-            context: context.clone(),
-            raw,
-            id,
-            host_signals,
-            waits_outside,
-            base,
-            below,
-        };
+        let mut queue = RawQueue::of(&context, driver.check(made)?, StreamOwner::Queue);
         queue.below = Below::of(&queue)?;
         if profiling {
             queue.base = Some(driver.check(context.event(&queue, consts::EVENT_DEFAULT))?);
         }
         Ok(queue)
+    }
+
+    fn of(context: &Arc<Context>, raw: CuStream, owner: StreamOwner) -> RawQueue {
+        RawQueue {
+            context: context.clone(),
+            raw,
+            owner,
+            id: context.new_id(),
+            host_signals: HostSignals::default(),
+            waits_outside: AtomicBool::new(false),
+            base: None,
+            below: None,
+        }
+    }
+
+    /// A stream of the application.
+    ///
+    /// # Safety
+    /// A live stream of this context; a default stream of a thread is that of the calling thread.
+    unsafe fn foreign(context: Arc<Context>, raw: CuStream) -> Result<RawQueue> {
+        context.sweep();
+        let _current = context.enter()?;
+        let driver = &context.driver;
+        let owner = match raw.0.addr() {
+            consts::STREAM_PER_THREAD => StreamOwner::Thread(ThreadStream {
+                thread: std::thread::current().id(),
+                // SAFETY: the context is current.
+                tail: driver
+                    .check(unsafe { driver.table.create_event(consts::EVENT_DISABLE_TIMING) })?,
+                is_behind: AtomicBool::new(true),
+            }),
+            _ => StreamOwner::Application,
+        };
+        let mut queue = RawQueue::of(&context, raw, owner);
+        queue.below = Below::of(&queue)?;
+        Ok(queue)
+    }
+
+    /// Makes the context current, for calls that use the stream.
+    ///
+    /// # Errors
+    /// [`Error::ForeignContext`] if it is the default stream of another thread.
+    #[inline]
+    pub fn enter(&self) -> Result<Current<'_>> {
+        if let StreamOwner::Thread(of) = &self.owner {
+            of.check()?;
+            of.is_behind.store(true, Ordering::Release);
+        }
+        self.context.enter()
+    }
+
+    /// Whether the stream has no unfinished work. The context is current.
+    pub fn query(&self) -> Result<(), Refused> {
+        let table = &self.driver().table;
+        match &self.owner {
+            StreamOwner::Thread(of) if of.is_elsewhere() => {
+                if of.is_behind.load(Ordering::Acquire) {
+                    return Err(Refused { call: "a stream's query", status: CuStatus::NOT_READY });
+                }
+                // SAFETY: a live event.
+                unsafe { table.query_event(of.tail) }
+            }
+            // SAFETY: a live stream.
+            _ => unsafe { table.stream_query(self.raw) },
+        }
+    }
+
+    /// Records the event behind all work so far. The context is current.
+    pub fn record(&self, event: CuEvent) -> Result<(), Refused> {
+        let table = &self.driver().table;
+        match &self.owner {
+            StreamOwner::Thread(of) if of.is_elsewhere() => {
+                if of.is_behind.load(Ordering::Acquire) {
+                    return Err(Refused { call: "an event's record", status: CuStatus::NOT_READY });
+                }
+                self.context.record_behind(of.tail, event)
+            }
+            // SAFETY: live events, and a live stream of the current context.
+            StreamOwner::Thread(of) => unsafe {
+                table.record_event(event, self.raw)?;
+                table.record_event(of.tail, self.raw)?;
+                of.is_behind.store(false, Ordering::Release);
+                Ok(())
+            },
+            // SAFETY: as above.
+            _ => unsafe { table.record_event(event, self.raw) },
+        }
     }
 
     pub fn driver(&self) -> &Arc<Driver> {
@@ -112,8 +210,7 @@ impl RawQueue {
 
     /// Waits until all work so far has run. The context is current.
     pub fn drain(self: &Arc<Self>, timeout: Duration) -> Result<()> {
-        // SAFETY: a live stream.
-        match unsafe { self.driver().table.stream_query(self.raw) } {
+        match self.query() {
             // The runtime does not track work that was enqueued in the queue below.
             Ok(()) if self.below.as_ref().is_none_or(|below| !below.is_waiting()) => Ok(()),
             Err(refused) if !is_pending(&refused) => self.driver().check(Err(refused)),
@@ -125,6 +222,12 @@ impl RawQueue {
 impl Drop for RawQueue {
     fn drop(&mut self) {
         let Some(_current) = self.context.enter_to_free() else { return };
+        if let StreamOwner::Thread(of) = &self.owner {
+            self.context.destroy_event(of.tail);
+        }
+        if !matches!(self.owner, StreamOwner::Queue) {
+            return;
+        }
         // Host signals need no wait: their words live as long as the context.
         if self.may_wait_outside() && !self.context.outwaits(self) {
             tracing::error!(device = %self.driver().info.name, "work does not end: queue leaked");
@@ -140,6 +243,22 @@ impl Drop for RawQueue {
     }
 }
 
+impl ThreadStream {
+    fn is_elsewhere(&self) -> bool {
+        std::thread::current().id() != self.thread
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.is_elsewhere() {
+            false => Ok(()),
+            true => Err(Error::ForeignContext {
+                have: "another thread".to_owned(),
+                want: "the thread whose default stream was wrapped".to_owned(),
+            }),
+        }
+    }
+}
+
 /// A queue: a CUDA or HIP stream.
 #[derive(Debug)]
 pub struct Queue {
@@ -149,6 +268,20 @@ pub struct Queue {
 impl Queue {
     pub(super) fn new(context: Arc<Context>, profiling: bool) -> Result<Queue> {
         Ok(Queue { raw: Arc::new(RawQueue::new(context, profiling)?) })
+    }
+
+    /// A stream of the application.
+    ///
+    /// # Safety
+    /// A live stream of this context; a default stream of a thread is that of the calling thread.
+    pub(super) unsafe fn foreign(context: Arc<Context>, raw: CuStream) -> Result<Queue> {
+        // SAFETY: the caller's promise.
+        Ok(Queue { raw: Arc::new(unsafe { RawQueue::foreign(context, raw) }?) })
+    }
+
+    /// Whether it is the default stream of one thread.
+    pub fn is_of_thread(&self) -> bool {
+        matches!(self.raw.owner, StreamOwner::Thread(_))
     }
 
     /// Makes later work wait for the events. The context is current.
@@ -191,18 +324,25 @@ unsafe impl TypedQueue for Queue {
         &self.raw.driver().info
     }
 
+    fn check_thread(&self) -> Result<()> {
+        match &self.raw.owner {
+            StreamOwner::Thread(of) => of.check(),
+            StreamOwner::Queue | StreamOwner::Application => Ok(()),
+        }
+    }
+
     fn mark(&self) -> Result<Event> {
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         self.raw.mark()
     }
 
     fn watch(&self) -> Result<Event> {
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         Ok(self.raw.mark()?.without_host_signals())
     }
 
     fn wait_for(&self, events: Events<'_, Self>) -> Result<()> {
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         self.wait_for_all(events)
     }
 
@@ -216,7 +356,7 @@ unsafe impl TypedQueue for Queue {
             let what = format!("a host signal on {}", driver.info.name);
             return Err(Error::unsupported(what, "a driver whose streams wait for values"));
         }
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         let host_signal = self.raw.wait_outside(|| HostSignal::new(&self.raw))?;
         Ok(Box::new(host_signal))
     }
@@ -231,7 +371,7 @@ unsafe impl TypedQueue for Queue {
 
     unsafe fn wait_value(&self, memory: &Memory, offset: usize, value: u32) -> Result<()> {
         let (at, driver) = (memory.byte(offset), self.raw.driver());
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         memory.note_use(&self.raw);
         self.raw.wait_outside(|| {
             // SAFETY: a live stream of the current context, and a word of a memory that is freed after the stream's
@@ -241,12 +381,12 @@ unsafe impl TypedQueue for Queue {
     }
 
     unsafe fn signal(&self, semaphore: &Semaphore) -> Result<()> {
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         semaphore.signal(&self.raw)
     }
 
     unsafe fn wait_signal(&self, semaphore: &Semaphore) -> Result<()> {
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         self.raw.wait_outside(|| semaphore.wait(&self.raw))
     }
 
@@ -266,7 +406,7 @@ unsafe impl TypedQueue for Queue {
         bytes: usize,
         to: AccessState,
     ) -> Result<()> {
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         memory.move_pages(&self.raw, offset, bytes, to)
     }
 
@@ -277,7 +417,7 @@ unsafe impl TypedQueue for Queue {
         into: *mut u8,
         bytes: usize,
     ) -> Result<Event> {
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         // SAFETY: the caller guarantees that `into` is valid.
         unsafe { transfer::read(&self.raw, from, offset, into, bytes) }
     }
@@ -289,7 +429,7 @@ unsafe impl TypedQueue for Queue {
         from: *const u8,
         bytes: usize,
     ) -> Result<Event> {
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         // SAFETY: the caller guarantees that `from` is valid.
         unsafe { transfer::write(&self.raw, to, offset, from, bytes) }
     }
@@ -301,7 +441,7 @@ unsafe impl TypedQueue for Queue {
         bytes: usize,
         pattern: &[u8],
     ) -> Result<()> {
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         transfer::fill(&self.raw, memory, offset, bytes, pattern)
     }
 
@@ -311,7 +451,7 @@ unsafe impl TypedQueue for Queue {
         to: (&Memory, usize),
         bytes: usize,
     ) -> Result<()> {
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         transfer::copy(&self.raw, from, to, bytes)
     }
 
@@ -338,7 +478,7 @@ unsafe impl TypedQueue for Queue {
     }
 
     fn call_native(&self, call: &mut dyn FnMut(usize) -> Result<()>) -> Result<()> {
-        let _current = self.raw.context.enter()?;
+        let _current = self.raw.enter()?;
         call(self.raw())
     }
 

@@ -33,14 +33,20 @@ pub(super) fn is_there(driver: &onebuf_sys::cuda_like::CudaLike) -> bool {
 }
 
 impl Vmm {
+    /// The page size.
+    pub fn page(driver: &Driver) -> Result<usize, Refused> {
+        let prop = prop(driver);
+        // SAFETY: properties of a device of this driver.
+        let page = unsafe {
+            driver.table.allocation_granularity(&raw const prop, consts::GRANULARITY_RECOMMENDED)?
+        };
+        Ok(page.max(1))
+    }
+
     /// Allocates and maps memory. The context is current.
     pub fn new(driver: &Driver, bytes: usize) -> Result<Vmm, Refused> {
         let (table, prop) = (&driver.table, prop(driver));
-        // SAFETY: properties of a device of this driver, which is current.
-        let page = unsafe {
-            table.allocation_granularity(&raw const prop, consts::GRANULARITY_RECOMMENDED)?
-        };
-        let bytes = bytes.next_multiple_of(page.max(1));
+        let bytes = bytes.next_multiple_of(Vmm::page(driver)?);
         // SAFETY: whole pages of the granularity for these properties.
         let handle = unsafe { table.create_allocation(bytes, &raw const prop, 0)? };
         Vmm::map(driver, handle, bytes).inspect_err(|_| release(driver, handle))
@@ -100,30 +106,62 @@ impl Vmm {
 
     /// Exports a descriptor, of which the first `bytes` are in use.
     pub fn export(&self, context: &Context, kind: FdKind, bytes: usize) -> Result<FdRange> {
-        let driver = &context.driver;
-        if !driver.info.caps.exports.contains(&kind) {
-            let what = format!("memory of {} as {kind}", driver.info.name);
-            return Err(Error::unsupported(what, "a driver that exports such descriptors"));
-        }
-        let _current = context.enter()?;
-        let mut fd = -1i32;
-        // SAFETY: a live allocation, and a valid pointer for a descriptor.
-        driver.check(unsafe {
-            let (place, posix) = ((&raw mut fd).cast(), consts::HANDLE_POSIX_FD);
-            driver.table.export_allocation(place, self.handle, posix, 0)
-        })?;
-        if fd < 0 {
-            let what = format!("an export of memory of {}", driver.info.name);
-            return Err(Error::unsupported(what, "a driver that returns a descriptor"));
-        }
-        // SAFETY: a new descriptor with no other owner.
-        let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        let fd = export(context, self.handle, kind)?;
         Ok(FdRange { fd, kind, offset: 0, bytes, allocation_bytes: self.bytes, memory_type: None })
+    }
+
+    /// Maps an allocation of the application, and adds a reference to it. The context is current.
+    ///
+    /// # Safety
+    /// A live allocation of at least `bytes`.
+    pub unsafe fn map_foreign(
+        driver: &Driver,
+        handle: AllocationHandle,
+        bytes: usize,
+    ) -> Result<Vmm, Refused> {
+        let mapped = Vmm::map(driver, handle, bytes)?;
+        let own = retain(driver, mapped.at).inspect_err(|_| {
+            mapped.unmap(driver);
+            mapped.free_address(driver);
+        })?;
+        Ok(Vmm { handle: own, ..mapped })
     }
 }
 
-fn release(driver: &Driver, handle: AllocationHandle) {
-    // SAFETY: created by `new` or `import`, released once.
+/// Adds a reference to the allocation that is mapped at an address. The context is current.
+pub(super) fn retain(driver: &Driver, at: DevicePtr) -> Result<AllocationHandle, Refused> {
+    // SAFETY: the driver refuses an address where no allocation is mapped.
+    unsafe { driver.table.retain_allocation(std::ptr::without_provenance_mut(at.0 as usize)) }
+}
+
+/// Exports a descriptor of an allocation.
+pub(super) fn export(
+    context: &Context,
+    handle: AllocationHandle,
+    kind: FdKind,
+) -> Result<Arc<OwnedFd>> {
+    let driver = &context.driver;
+    if !driver.info.caps.exports.contains(&kind) {
+        let what = format!("memory of {} as {kind}", driver.info.name);
+        return Err(Error::unsupported(what, "a driver that exports such descriptors"));
+    }
+    let _current = context.enter()?;
+    let mut fd = -1i32;
+    // SAFETY: a live allocation, and a valid pointer for a descriptor.
+    driver.check(unsafe {
+        let (place, posix) = ((&raw mut fd).cast(), consts::HANDLE_POSIX_FD);
+        driver.table.export_allocation(place, handle, posix, 0)
+    })?;
+    if fd < 0 {
+        let what = format!("an export of memory of {}", driver.info.name);
+        return Err(Error::unsupported(what, "a driver that returns a descriptor"));
+    }
+    // SAFETY: a new descriptor with no other owner.
+    Ok(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+pub(super) fn release(driver: &Driver, handle: AllocationHandle) {
+    // SAFETY: created by `new` or `import`, or retained; released once.
     driver.note(unsafe { driver.table.release_allocation(handle) });
 }
 

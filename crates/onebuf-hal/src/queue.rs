@@ -86,6 +86,11 @@ pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
     /// Whether its calls return only after their work is done, so that no wait is ever needed.
     fn runs_at_once(&self) -> bool;
 
+    /// Checks that the calling thread may use the queue: a queue may belong to one thread.
+    fn check_thread(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Enqueues an event that completes when all work enqueued so far has completed.
     fn mark(&self) -> Result<Arc<dyn Event>>;
 

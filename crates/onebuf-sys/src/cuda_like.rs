@@ -280,6 +280,15 @@ table! {
     address_range = "cuMemGetAddressRange_v2" | "hipMemGetAddressRange" (
         base: *mut DevicePtr, bytes: *mut usize, at: DevicePtr
     ) -> status;
+    // Takes any address. What an address does not have stays as it was, or becomes zero.
+    [has_pointer_attributes]
+    pointer_attributes = "cuPointerGetAttributes" | "hipDrvPointerGetAttributes" (
+        count: u32, attributes: *mut i32, values: *mut *mut c_void, at: DevicePtr
+    ) -> status;
+    [has_retain_allocation]
+    retain_allocation = "cuMemRetainAllocationHandle" | "hipMemRetainAllocationHandle" (
+        at: *mut c_void
+    ) -> create AllocationHandle, "allocation";
     [has_ipc_handle]
     ipc_handle = "cuIpcGetMemHandle" | "hipIpcGetMemHandle" (at: DevicePtr) -> get IpcHandle;
     [has_open_ipc]
@@ -317,6 +326,8 @@ table! {
     stream_wait_event = "cuStreamWaitEvent" | "hipStreamWaitEvent" (
         stream: CuStream, event: CuEvent, flags: u32
     ) -> status;
+    [has_stream_context]
+    stream_context = "cuStreamGetCtx" | "" (stream: CuStream, context: *mut CuContext) -> status;
     stream_query = "cuStreamQuery" | "hipStreamQuery" (stream: CuStream) -> status;
     [has_cuda_wait_value]
     cuda_wait_value = "cuStreamWaitValue32_v2" | "" (

@@ -66,9 +66,10 @@ pub mod prelude;
 
 pub use backends::{builder, discover};
 pub use foreign::{
-    ClEventHandle, ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignGl,
-    ForeignGlBufferInfo, ForeignQueueInfo, ForeignVulkan, GlHubExt, GlQueue, Here, OpenClFenceExt,
-    OpenClHubExt, Placement, UserEvent, VulkanBuffer, VulkanHandles, VulkanHubExt, VulkanMemory,
+    ClEventHandle, CudaHubExt, ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignGl,
+    ForeignGlBufferInfo, ForeignPointerInfo, ForeignQueueInfo, ForeignVulkan, GlHubExt, GlQueue,
+    Here, OpenClFenceExt, OpenClHubExt, Placement, PointerKind, UserEvent, VulkanBuffer,
+    VulkanHandles, VulkanHubExt, VulkanMemory,
 };
 pub use onebuf_core::{
     Access, Arg, Borrowed, Buffer, BufferBuilder, Call, Cause, Complex32, Complex64, CopyPolicy,

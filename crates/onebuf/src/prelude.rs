@@ -1,6 +1,6 @@
 //! The traits that add methods to [`Hub`](onebuf_core::Hub) and [`Fence`](onebuf_core::Fence), for `use onebuf::prelude::*`.
 
-pub use crate::foreign::{GlHubExt, OpenClFenceExt, OpenClHubExt, VulkanHubExt};
+pub use crate::foreign::{CudaHubExt, GlHubExt, OpenClFenceExt, OpenClHubExt, VulkanHubExt};
 pub use onebuf_libs::HubBuilderLibs;
 pub use onebuf_observe::{
     live::HubLiveExt,

@@ -34,6 +34,9 @@ impl Core {
         let alias =
             self.alias_of(queue_state.device).ok_or_else(|| self.not_shared(queue_state.device))?;
         self.check_policy(alias)?;
+        if queue_state.marks_at_once {
+            queue_state.hal.check_thread()?;
+        }
         let entry = GuardEntry { span: part.span, alias, write };
         let mut state = self.lock_reclaimed()?;
         state.guard_entries.take(entry)?;

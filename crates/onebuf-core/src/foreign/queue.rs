@@ -39,15 +39,17 @@ impl Hub {
         }
     }
 
-    /// Wraps a native queue that executes calls immediately, on its owner's thread.
+    /// Wraps a native queue that only its owner's thread may use. Each use is marked at once, so that other threads can wait
+    /// for it.
     #[doc(hidden)]
     pub fn foreign_inline_queue(
         &self,
+        device: DeviceIx,
         native: Arc<dyn hal::Queue>,
-        foreign_device: &Arc<Registration>,
+        registration: Option<Arc<Registration>>,
     ) -> Queue {
-        let (ix, spec) = (foreign_device.first(), QueueSpec::default());
-        let queue_state = QueueState::of(ix, native, spec, Some(foreign_device.clone()));
+        let context = registration.map(|registration| registration as _);
+        let queue_state = QueueState::of(device, native, QueueSpec::default(), context);
         let queue_state = queue_state.traced(self.tracer()).foreign().marked_at_once();
         Queue { hub: self.clone(), queue_state: Arc::new(queue_state) }
     }

@@ -45,17 +45,30 @@ pub struct Asked<'a> {
 #[doc(hidden)]
 pub struct ElementLayout {
     size: usize,
+    align: usize,
     name: &'static str,
 }
 
 impl ElementLayout {
     pub fn of<T>() -> Self {
-        Self { size: size_of::<T>(), name: std::any::type_name::<T>() }
+        let (size, align) = (size_of::<T>(), align_of::<T>());
+        Self { size, align, name: std::any::type_name::<T>() }
+    }
+
+    /// Checks that elements can begin at this address.
+    pub fn check_aligned(&self, at: usize) -> Result<()> {
+        let Self { align, name, .. } = *self;
+        match at.is_multiple_of(align) {
+            true => Ok(()),
+            false => Err(Error::invalid(format!(
+                "{at:#x} is not aligned for {name} elements ({align} bytes)"
+            ))),
+        }
     }
 
     /// Returns the number of elements in `bytes` bytes.
     pub fn count(&self, bytes: usize) -> Result<usize> {
-        let Self { size, name } = *self;
+        let Self { size, name, .. } = *self;
         if size == 0 || !bytes.is_multiple_of(size) {
             return Err(Error::invalid(format!(
                 "{bytes} bytes are not a whole number of {name} elements ({size} bytes each)"
@@ -107,7 +120,7 @@ impl Asked<'_> {
 }
 
 /// Configures how foreign memory is used. Created by `OpenClHubExt::wrap_buffer`, `OpenClHubExt::wrap_svm`,
-/// `VulkanHubExt::wrap_vk_buffer` and `GlHubExt::wrap_gl_buffer`.
+/// `VulkanHubExt::wrap_vk_buffer`, `GlHubExt::wrap_gl_buffer` and `CudaHubExt::wrap_pointer`.
 #[must_use = "nothing is wrapped until `build`"]
 pub struct WrapBuilder<'h, T: Pod> {
     hub: &'h Hub,

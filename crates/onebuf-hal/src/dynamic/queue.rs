@@ -26,6 +26,10 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
         TypedQueue::runs_at_once(self)
     }
 
+    fn check_thread(&self) -> Result<()> {
+        TypedQueue::check_thread(self)
+    }
+
     #[inline]
     fn mark(&self) -> Result<Arc<dyn hal::Event>> {
         shared::<Q>(TypedQueue::mark(self))

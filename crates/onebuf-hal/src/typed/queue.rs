@@ -109,6 +109,11 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
         false
     }
 
+    /// Checks that the calling thread may use the queue: a queue may belong to one thread.
+    fn check_thread(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Like [`TypedQueue::mark`], and flushes the queue: the event completes without a further call.
     fn mark_and_flush(&self) -> Result<EventOf<Self>> {
         let mark = self.mark()?;

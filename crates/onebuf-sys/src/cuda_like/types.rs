@@ -377,6 +377,18 @@ pub mod consts {
     pub const SEMAPHORE_OPAQUE_FD: i32 = 1;
     /// The only flag for opening handles of other processes: both APIs require it.
     pub const IPC_LAZY_ENABLE_PEER_ACCESS: u32 = 1;
+    /// Attributes of an address; CUDA and HIP number them alike.
+    pub const POINTER_CONTEXT: i32 = 1;
+    pub const POINTER_DEVICE_ADDRESS: i32 = 3;
+    pub const POINTER_HOST_ADDRESS: i32 = 4;
+    pub const POINTER_IS_MANAGED: i32 = 8;
+    pub const POINTER_DEVICE: i32 = 9;
+    pub const POINTER_RANGE_START: i32 = 11;
+    pub const POINTER_RANGE_BYTES: i32 = 12;
+    pub const POINTER_HANDLE_TYPES: i32 = 14;
+    /// The default stream that synchronises with others, and the default stream of each thread.
+    pub const STREAM_LEGACY: usize = 1;
+    pub const STREAM_PER_THREAD: usize = 2;
     /// Waits until the value is at least this one, by signed distance.
     pub const WAIT_VALUE_GEQ: u32 = 0;
     pub const EVENT_DEFAULT: u32 = 0;

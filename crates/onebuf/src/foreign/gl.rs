@@ -109,7 +109,8 @@ impl ForeignGl {
     /// [`Error::ForeignContext`] if the context is not current on this thread.
     pub fn queue(&self) -> Result<GlQueue> {
         let native = self.registration.foreign_device::<ForeignDevice>()?.queue()?;
-        let queue = self.hub.foreign_inline_queue(native, &self.registration);
+        let registration = self.registration.clone();
+        let queue = self.hub.foreign_inline_queue(registration.first(), native, Some(registration));
         Ok(GlQueue { queue, here: PhantomData })
     }
 

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 mod context;
+mod cuda;
 mod event;
 mod gl;
 mod info;
@@ -16,6 +17,7 @@ mod tests;
 mod vulkan;
 
 pub use context::ForeignContext;
+pub use cuda::{CudaHubExt, ForeignPointerInfo, PointerKind};
 pub use event::{ClEventHandle, OpenClFenceExt, UserEvent};
 pub use gl::{ForeignGl, ForeignGlBufferInfo, GlHubExt, GlQueue, Here};
 pub use info::{ForeignBufferInfo, ForeignContextInfo, ForeignQueueInfo, Placement};

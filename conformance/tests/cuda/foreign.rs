@@ -1,0 +1,650 @@
+//! The application's own CUDA and HIP objects: pointers of every kind, allocation handles, streams and events.
+//!
+//! The application is this test: it makes its objects with raw calls in the primary context, as CUDA's runtime API does, and
+//! checks the memory with raw copies.
+
+use super::*;
+use onebuf::{PointerKind, Queue, prelude::*};
+use onebuf_sys::{
+    Refused,
+    cuda_like::{
+        AccessDesc, AllocationHandle, AllocationProp, CuContext, CuEvent, CuStream, DevicePtr,
+        HostPtr, Location, consts,
+    },
+};
+use std::{
+    cell::RefCell,
+    ptr,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// Bytes before the wrapped ones in each allocation: tensors lie inside larger allocations.
+const LEAD: usize = 512;
+const UNIT: usize = 2 << 20;
+const ADD: &str = "extern \"C\" __global__ void add(unsigned *p, unsigned by) \
+    { p[blockIdx.x * blockDim.x + threadIdx.x] += by; }";
+
+/// The raw API, as an application uses it on one device.
+struct App {
+    table: CudaLike,
+    device: i32,
+    context: CuContext,
+    /// What it must free.
+    made: RefCell<Vec<Made>>,
+}
+
+#[derive(Clone, Copy)]
+enum Made {
+    Device(DevicePtr),
+    Host(HostPtr),
+    Registered(*mut c_void),
+    Mapped(DevicePtr, usize, AllocationHandle),
+    Stream(CuStream),
+    Event(CuEvent),
+}
+
+impl App {
+    fn new(flavor: Flavor, library: Option<&str>, ordinal: i32) -> App {
+        let table = CudaLike::load(flavor, library, None).unwrap();
+        // SAFETY: no preconditions; then a device of this driver.
+        let (device, context) = unsafe {
+            table.init(0).unwrap();
+            let device = table.device(ordinal).unwrap();
+            let context = match flavor {
+                Flavor::Cuda => table.retain_primary(device).unwrap(),
+                Flavor::Hip => CuContext::NULL,
+            };
+            (device, context)
+        };
+        App { table, device, context, made: RefCell::default() }
+    }
+
+    /// Makes raw calls in the primary context.
+    fn call<T>(&self, calls: impl FnOnce(&CudaLike) -> Result<T, Refused>) -> T {
+        // SAFETY: a live context, or a device of this driver.
+        unsafe {
+            match self.table.flavor() {
+                Flavor::Cuda => self.table.push_current(self.context).unwrap(),
+                Flavor::Hip => self.table.set_device(self.device).unwrap(),
+            }
+            let called = calls(&self.table);
+            if self.table.flavor() == Flavor::Cuda {
+                self.table.pop_current(&mut CuContext::NULL.clone()).unwrap();
+            }
+            called.unwrap()
+        }
+    }
+
+    fn keep(&self, made: Made) {
+        self.made.borrow_mut().push(made);
+    }
+
+    /// Memory of one kind; returns the address `LEAD` bytes after its start.
+    fn memory(&self, kind: Kind, bytes: usize) -> u64 {
+        let whole = LEAD + bytes;
+        let start = self.call(|table| unsafe {
+            Ok(match kind {
+                Kind::Plain => {
+                    let at = table.alloc(whole)?;
+                    self.keep(Made::Device(at));
+                    at.0
+                }
+                Kind::Managed => {
+                    let at = table.alloc_managed(whole, consts::MEM_ATTACH_GLOBAL)?;
+                    self.keep(Made::Device(at));
+                    at.0
+                }
+                Kind::Pinned => {
+                    let at =
+                        table.host_alloc(whole, consts::HOST_PORTABLE | consts::HOST_DEVICE_MAP)?;
+                    self.keep(Made::Host(at));
+                    at.0 as u64
+                }
+                Kind::Registered => {
+                    let whole = whole.next_multiple_of(4096);
+                    let at: *mut c_void =
+                        Vec::leak(vec![0u64; whole / 8 + 512]).as_mut_ptr().cast();
+                    let at = at.byte_add(at.align_offset(4096));
+                    table.host_register(
+                        at,
+                        whole,
+                        consts::HOST_PORTABLE | consts::HOST_DEVICE_MAP,
+                    )?;
+                    self.keep(Made::Registered(at));
+                    at as u64
+                }
+                Kind::Mapped => {
+                    let whole = whole.next_multiple_of(UNIT);
+                    let handle = self.create(table, whole)?;
+                    let at = self.map(table, handle, whole)?;
+                    self.keep(Made::Mapped(at, whole, handle));
+                    at.0
+                }
+            })
+        });
+        start + LEAD as u64
+    }
+
+    unsafe fn create(&self, table: &CudaLike, bytes: usize) -> Result<AllocationHandle, Refused> {
+        let location = Location { kind: consts::LOCATION_DEVICE, id: self.device };
+        let prop = AllocationProp {
+            kind: consts::ALLOCATION_PINNED,
+            handle_types: consts::HANDLE_POSIX_FD,
+            location,
+            ..AllocationProp::default()
+        };
+        unsafe { table.create_allocation(bytes, &prop, 0) }
+    }
+
+    unsafe fn map(
+        &self,
+        table: &CudaLike,
+        handle: AllocationHandle,
+        bytes: usize,
+    ) -> Result<DevicePtr, Refused> {
+        let location = Location { kind: consts::LOCATION_DEVICE, id: self.device };
+        unsafe {
+            let at = table.reserve_address(bytes, 0, DevicePtr(0), 0)?;
+            table.map_allocation(at, bytes, 0, handle, 0)?;
+            let access = AccessDesc { location, flags: consts::ACCESS_READ_WRITE };
+            table.set_access(at, bytes, &access, 1)?;
+            Ok(at)
+        }
+    }
+
+    fn stream(&self) -> CuStream {
+        let stream = self.call(|table| unsafe { table.create_stream(consts::STREAM_NON_BLOCKING) });
+        self.keep(Made::Stream(stream));
+        stream
+    }
+
+    fn event(&self) -> CuEvent {
+        let event = self.call(|table| unsafe { table.create_event(consts::EVENT_DISABLE_TIMING) });
+        self.keep(Made::Event(event));
+        event
+    }
+
+    fn fill(&self, at: u64, value: u32, words: usize, stream: CuStream) {
+        self.call(|table| unsafe { table.fill_u32_async(DevicePtr(at), value, words, stream) });
+    }
+
+    fn wait(&self, stream: CuStream) {
+        let start = Instant::now();
+        let idle = || self.call(|table| unsafe { Ok(table.stream_query(stream).is_ok()) });
+        while !idle() {
+            assert!(start.elapsed() < Duration::from_secs(20), "the application's stream hangs");
+            thread::yield_now();
+        }
+    }
+
+    /// All words at an address, by a raw copy.
+    fn words(&self, at: u64, words: usize) -> Vec<u32> {
+        let (mut seen, stream) = (vec![0u32; words], self.stream());
+        self.call(|table| unsafe {
+            table.read_async(seen.as_mut_ptr().cast(), DevicePtr(at), words * 4, stream)
+        });
+        self.wait(stream);
+        seen
+    }
+
+    fn put(&self, at: u64, words: &[u32]) {
+        let stream = self.stream();
+        self.call(|table| unsafe {
+            table.write_async(DevicePtr(at), words.as_ptr().cast(), words.len() * 4, stream)
+        });
+        self.wait(stream);
+    }
+
+    /// A word that holds a stream until `release`.
+    fn hold(&self, stream: CuStream) -> Held {
+        let flags = consts::HOST_PORTABLE | consts::HOST_DEVICE_MAP;
+        let word = self.call(|table| unsafe { table.host_alloc(4096, flags) });
+        self.keep(Made::Host(word));
+        // SAFETY: pinned memory that is freed when the application ends, after its last use.
+        let held = Held(unsafe { &*word.0.cast() });
+        held.set(0);
+        self.call(|table| unsafe {
+            let at = table.host_device_pointer(word.0, 0)?;
+            match table.flavor() {
+                Flavor::Cuda => table.cuda_wait_value(stream, at, 1, consts::WAIT_VALUE_GEQ),
+                Flavor::Hip => {
+                    table.hip_wait_value(stream, at, 1, consts::WAIT_VALUE_GEQ, u32::MAX)
+                }
+            }
+        });
+        held
+    }
+}
+
+/// Frees everything: the driver refuses what onebuf has freed already, and the stub what onebuf still uses.
+impl Drop for App {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            return;
+        }
+        for made in self.made.take().into_iter().rev() {
+            self.call(|table| unsafe {
+                match made {
+                    Made::Device(at) => table.free(at),
+                    Made::Host(at) => table.host_free(at),
+                    Made::Registered(at) => table.host_unregister(at),
+                    Made::Mapped(at, bytes, handle) => {
+                        table.unmap_allocation(at, bytes)?;
+                        table.free_address(at, bytes)?;
+                        table.release_allocation(handle)
+                    }
+                    Made::Stream(stream) => table.destroy_stream(stream),
+                    Made::Event(event) => table.destroy_event(event),
+                }
+            });
+        }
+        if self.table.flavor() == Flavor::Cuda {
+            // SAFETY: retained by `new`; its objects are gone.
+            unsafe { self.table.release_primary(self.device) }.unwrap();
+        }
+    }
+}
+
+struct Held(&'static AtomicU32);
+
+impl Held {
+    fn set(&self, value: u32) {
+        self.0.store(value, Ordering::SeqCst);
+    }
+
+    fn release(&self) {
+        self.set(1);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Managed,
+    Pinned,
+    Registered,
+    Mapped,
+}
+
+const KINDS: [Kind; 5] = [Kind::Plain, Kind::Managed, Kind::Pinned, Kind::Registered, Kind::Mapped];
+
+fn flavor_of(api: &str) -> Flavor {
+    if api == "cuda" { Flavor::Cuda } else { Flavor::Hip }
+}
+
+/// Runs a test with the stub as both APIs, and with the machine's first CUDA device if there is one.
+fn everywhere(test: impl Fn(&Hub, &Device, &App)) {
+    each(|api, builder| {
+        let library = cuda_stub().unwrap().to_string_lossy().into_owned();
+        let hub = builder.verdicts(Default::default()).build().unwrap();
+        let app = App::new(flavor_of(api), Some(&library), 0);
+        test(&hub, &hub.device(&format!("{api}:0")).unwrap(), &app);
+        drop(hub);
+        drop(app);
+    });
+    let _alone = one_api();
+    let hub = onebuf::builder().without(["opencl", "hip", "vulkan", "gl"]);
+    let hub = hub.verdicts(Default::default()).build().unwrap();
+    match hub.device("cuda:0") {
+        Err(_) => note("skip: no CUDA device: the application's objects were those of the stub"),
+        Ok(device) => {
+            let app = App::new(Flavor::Cuda, None, 0);
+            test(&hub, &device, &app);
+            drop((device, hub));
+            drop(app);
+        }
+    }
+}
+
+fn pointer(at: u64) -> *mut c_void {
+    ptr::without_provenance_mut(at as usize)
+}
+
+/// # Safety
+/// As for `wrap_pointer`.
+unsafe fn wrap<'h>(hub: &'h Hub, device: &Device, at: u64) -> onebuf::WrapBuilder<'h, u32> {
+    unsafe { hub.wrap_pointer(device, pointer(at), N) }
+}
+
+fn adder(device: &Device) -> onebuf::Kernel {
+    let program = device.program(&Source::cuda_c(ADD).with_hip_c(ADD)).unwrap();
+    let signature = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>();
+    // SAFETY: each work-item touches its own word, and there are as many as words.
+    unsafe { program.kernel("add", signature) }.unwrap()
+}
+
+/// Adds to every word on a queue.
+fn add(queue: &Queue, kernel: &onebuf::Kernel, buffer: &Buffer<u32>, by: u32) {
+    queue.launch(kernel, [N], args![buffer.write_on(queue).unwrap(), by]).unwrap();
+}
+
+#[test]
+fn pointers_of_every_kind_are_used_in_place() {
+    everywhere(|hub, device, app| {
+        let (queue, kernel) = (device.queue().unwrap(), adder(device));
+        for kind in KINDS {
+            let (at, mut model) = (app.memory(kind, N * 4), random_words(7, N));
+            app.put(at, &model);
+            let info = hub.pointer_info(device, pointer(at)).unwrap();
+            let expected = match kind {
+                Kind::Plain | Kind::Mapped => PointerKind::Device,
+                Kind::Managed => PointerKind::Managed,
+                Kind::Pinned | Kind::Registered => PointerKind::Host,
+            };
+            assert_eq!((info.kind, info.exportable), (expected, kind == Kind::Mapped), "{kind:?}");
+            assert_eq!(info.host.is_some(), expected != PointerKind::Device, "{kind:?}");
+            assert!(info.start + LEAD <= at as usize && info.bytes >= LEAD + N * 4, "{info:?}");
+
+            // SAFETY: the memory lives until `app` is dropped, and only this thread uses it.
+            let buffer = unsafe { wrap(hub, device, at) }.build().unwrap();
+            let before = hub.ledger().implied_bytes();
+            for turn in 1..4 {
+                add(&queue, &kernel, &buffer, turn);
+                queue.finish().unwrap();
+                model.iter_mut().for_each(|word| *word = word.wrapping_add(turn));
+                assert_same(&app.words(at, N), &model, &format!("{kind:?}: theirs"));
+                model.iter_mut().for_each(|word| *word ^= 0x55);
+                app.put(at, &model);
+                assert_same(&buffer.to_vec().unwrap(), &model, &format!("{kind:?}: ours"));
+            }
+            assert_eq!(hub.ledger().implied_bytes(), before, "{kind:?}");
+            // SAFETY: as above.
+            let again = unsafe { wrap(hub, device, at) }.build().unwrap();
+            let _writes = again.write_on(&queue).unwrap();
+            assert!(matches!(buffer.read_on(&queue), Err(Error::Busy { .. })), "one state");
+        }
+    });
+}
+
+#[test]
+fn plain_memory_says_that_kernels_must_come_to_it() {
+    everywhere(|hub, device, app| {
+        let at = app.memory(Kind::Plain, N * 4);
+        // SAFETY: the memory lives until `app` is dropped, and only this thread uses it.
+        let text = unsafe { wrap(hub, device, at) }.build().unwrap().explain();
+        assert!(
+            text.contains("the application's device memory") && text.contains("graft"),
+            "{text}"
+        );
+    });
+}
+
+#[test]
+fn a_buffer_is_used_after_its_owners_work_and_not_before() {
+    everywhere(|hub, device, app| {
+        for told in [true, false] {
+            let (at, stream) = (app.memory(Kind::Plain, N * 4), app.stream());
+            app.fill(at, 1, N, stream);
+            app.wait(stream);
+            let held = app.hold(stream);
+            app.fill(at, 2, N, stream);
+            // SAFETY: both live until `app` is dropped. The second wrap breaks the contract on purpose: its work is
+            // not declared, and it only reads.
+            let theirs = unsafe { hub.wrap_stream(device, stream.0) }.unwrap();
+            let fence = theirs.fence();
+            let wrapped = unsafe { wrap(hub, device, at) };
+            let wrapped = if told { wrapped.after(&fence) } else { wrapped };
+            let buffer = wrapped.build().unwrap();
+            assert!(!fence.is_done().unwrap());
+            thread::scope(|scope| {
+                let reading = scope.spawn(|| buffer.to_vec().unwrap());
+                if told {
+                    thread::sleep(Duration::from_millis(30));
+                    assert!(!reading.is_finished(), "it did not wait for its owner");
+                    held.release();
+                }
+                let seen = reading.join().unwrap();
+                assert_eq!(seen, [if told { 2 } else { 1 }; N], "{told}");
+            });
+            held.release();
+            app.wait(stream);
+        }
+    });
+}
+
+/// The handles of default streams.
+fn defaults() -> [CuStream; 3] {
+    [0, consts::STREAM_LEGACY, consts::STREAM_PER_THREAD]
+        .map(|handle| CuStream(ptr::without_provenance_mut(handle)))
+}
+
+#[test]
+fn the_owners_streams_are_queues_in_order_with_its_work() {
+    everywhere(|hub, device, app| {
+        let kernel = adder(device);
+        for stream in [app.stream()].into_iter().chain(defaults()) {
+            let [at, copy] = [N * 4, N * 4].map(|bytes| app.memory(Kind::Plain, bytes));
+            app.fill(copy, 0, N, stream);
+            // SAFETY: both live until `app` is dropped, and only this thread uses them.
+            let queue = unsafe { hub.wrap_stream(device, stream.0) }.unwrap();
+            let buffer = unsafe { wrap(hub, device, at) }.build().unwrap();
+            let held = app.hold(stream);
+            app.fill(at, 10, N, stream);
+            add(&queue, &kernel, &buffer, 3);
+            app.call(|table| unsafe {
+                table.copy_async(DevicePtr(copy), DevicePtr(at), N * 4, stream)
+            });
+            add(&queue, &kernel, &buffer, 4);
+            let fence = queue.fence();
+            thread::sleep(Duration::from_millis(10));
+            assert!(!fence.is_done().unwrap(), "{stream:?}: its owner holds the stream");
+            held.release();
+            fence.wait_default().unwrap();
+            assert_same(&app.words(copy, N), &[13; N], &format!("{stream:?}: between"));
+            assert_same(&app.words(at, N), &[17; N], &format!("{stream:?}: at the end"));
+
+            // A queue of onebuf's own, and back: `hand_to` orders the owner's next work after ours.
+            let ours = device.queue().unwrap();
+            add(&ours, &kernel, &buffer, 1);
+            buffer.hand_to(&queue).unwrap();
+            app.call(|table| unsafe {
+                table.copy_async(DevicePtr(copy), DevicePtr(at), N * 4, stream)
+            });
+            app.wait(stream);
+            assert_same(&app.words(copy, N), &[18; N], &format!("{stream:?}: handed back"));
+        }
+    });
+}
+
+#[test]
+fn a_threads_default_stream_stays_on_its_thread() {
+    everywhere(|hub, device, app| {
+        let kernel = adder(device);
+        let stream = defaults()[2];
+        // SAFETY: the calling thread's default stream.
+        let queue = unsafe { hub.wrap_stream(device, stream.0) }.unwrap();
+        let buffer = hub.buffer::<u32>(N).shared_with([device]).build().unwrap();
+        buffer.fill(5).unwrap();
+        let held = app.hold(stream);
+        add(&queue, &kernel, &buffer, 1);
+        let fence = buffer.fence().unwrap();
+        thread::scope(|scope| {
+            let elsewhere = scope.spawn(|| {
+                let ours = device.queue().unwrap();
+                // Waiting is possible on every thread; using the stream is not.
+                let refused = buffer
+                    .write_on(&queue)
+                    .and_then(|view| queue.launch(&kernel, [N], args![view, 1u32]));
+                assert!(matches!(refused, Err(Error::ForeignContext { .. })), "{refused:?}");
+                assert!(!fence.is_done().unwrap());
+                held.release();
+                add(&ours, &kernel, &buffer, 1);
+                assert_eq!(buffer.to_vec().unwrap(), [7; N]);
+            });
+            elsewhere.join().unwrap();
+        });
+        // Memory that the stream still uses is freed after its work, on whichever thread: the stub ends the process if not.
+        let held = app.hold(stream);
+        let used = hub.buffer::<u32>(N).shared_with([device]).build().unwrap();
+        add(&queue, &kernel, &used, 1);
+        thread::scope(|scope| drop(scope.spawn(move || drop(used)).join()));
+        held.release();
+        app.wait(stream);
+    });
+}
+
+#[test]
+fn the_owners_events_are_fences() {
+    everywhere(|hub, device, app| {
+        let (kernel, ours) = (adder(device), device.queue().unwrap());
+        let (at, stream, event) = (app.memory(Kind::Plain, N * 4), app.stream(), app.event());
+        // SAFETY: the event lives until `app` is dropped.
+        let never = unsafe { hub.wrap_stream_event(device, event.0) }.unwrap();
+        assert!(never.is_done().unwrap(), "it was not recorded");
+        drop(never);
+        let held = app.hold(stream);
+        app.fill(at, 8, N, stream);
+        app.call(|table| unsafe { table.record_event(event, stream) });
+        // SAFETY: as above; it is not recorded again.
+        let fence = unsafe { hub.wrap_stream_event(device, event.0) }.unwrap();
+        let buffer = unsafe { wrap(hub, device, at) }.after(&fence).build().unwrap();
+        add(&ours, &kernel, &buffer, 1);
+        assert!(!fence.is_done().unwrap());
+        let late = fence.wait(Duration::from_millis(20));
+        assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+        held.release();
+        fence.wait_default().unwrap();
+        assert_eq!(buffer.to_vec().unwrap(), [9; N]);
+        drop((buffer, fence));
+        let null = unsafe { hub.wrap_stream_event(device, ptr::null_mut()) };
+        assert!(matches!(null, Err(Error::InvalidArgument { .. })), "{null:?}");
+    });
+}
+
+#[test]
+fn an_allocation_handle_is_mapped_and_keeps_its_memory() {
+    everywhere(|hub, device, app| {
+        const WORDS: usize = UNIT / 4;
+        let (kernel, queue) = (adder(device), device.queue().unwrap());
+        let (handle, theirs) = app.call(|table| unsafe {
+            let handle = app.create(table, UNIT)?;
+            Ok((handle, app.map(table, handle, UNIT)?))
+        });
+        // SAFETY: a live allocation of this size.
+        let buffer: Buffer<u32> =
+            unsafe { hub.wrap_allocation(device, handle.0, WORDS) }.build().unwrap();
+        let mut model = random_words(3, WORDS);
+        app.put(theirs.0, &model);
+        queue.launch(&kernel, [WORDS], args![buffer.write_on(&queue).unwrap(), 2u32]).unwrap();
+        queue.finish().unwrap();
+        model.iter_mut().for_each(|word| *word = word.wrapping_add(2));
+        assert_same(&app.words(theirs.0, WORDS), &model, "their mapping");
+        app.call(|table| unsafe {
+            table.unmap_allocation(theirs, UNIT)?;
+            table.free_address(theirs, UNIT)?;
+            table.release_allocation(handle)
+        });
+        assert_same(&buffer.to_vec().unwrap(), &model, "ours, after they let go");
+        let exported = buffer.export(match device.info().api.0 {
+            "cuda" => onebuf::FdKind::OpaqueFd,
+            _ => onebuf::FdKind::DmaBuf,
+        });
+        assert!(exported.is_ok(), "{exported:?}");
+        let odd = unsafe { hub.wrap_allocation::<u32>(device, 8, 3) }.build();
+        assert!(matches!(odd, Err(Error::InvalidArgument { .. })), "{odd:?}");
+    });
+}
+
+/// A pointer into virtual memory is shared with other APIs by a descriptor of its allocation, from its own offset on.
+#[test]
+fn memory_that_was_made_for_it_is_exported() {
+    everywhere(|hub, device, app| {
+        let kind = match device.info().api.0 {
+            "cuda" => onebuf::FdKind::OpaqueFd,
+            _ => onebuf::FdKind::DmaBuf,
+        };
+        let at = app.memory(Kind::Mapped, N * 4);
+        // SAFETY: the memory lives until `app` is dropped.
+        let buffer = unsafe { wrap(hub, device, at) }.build().unwrap();
+        assert_eq!(buffer.plan().memory_kind, MemoryKind::Exportable);
+        let exported = buffer.export(kind).unwrap();
+        assert_eq!((exported.offset, exported.bytes), (LEAD, N * 4));
+        let at = app.memory(Kind::Plain, N * 4);
+        // SAFETY: as above.
+        let plain = unsafe { wrap(hub, device, at) }.build().unwrap();
+        if device.info().api.0 == "cuda" {
+            let refused = plain.export(kind);
+            assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+        }
+    });
+}
+
+#[test]
+fn wrong_pointers_and_streams_are_errors_with_the_reason() {
+    everywhere(|hub, device, app| {
+        let at = app.memory(Kind::Plain, N * 4);
+        let says = |outcome: Result<Buffer<u32>>, words: &str| {
+            let error = outcome.map(drop).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        };
+        let local = vec![0u32; N];
+        let end = hub.pointer_info(device, pointer(at)).unwrap();
+        let beyond = (end.start + end.bytes) as u64 - 8;
+        // SAFETY: none of them is wrapped; if one were, nothing would use it.
+        unsafe {
+            says(wrap(hub, device, 0).build(), "is no memory of");
+            says(wrap(hub, device, local.as_ptr() as u64).build(), "must be pinned first");
+            says(wrap(hub, device, at + 2).build(), "is not aligned for u32");
+            says(wrap(hub, device, beyond).build(), "has only 8 bytes from there on");
+            says(wrap(hub, device, at).len(N + 1).build(), "elements, not");
+            says(hub.wrap_pointer(device, pointer(at), 0).build(), "no elements");
+            says(hub.wrap_pointer(device, pointer(at), usize::MAX).build(), "no elements");
+            says(wrap(hub, &hub.host(), at).build(), "a CUDA or HIP device");
+            let refused = hub.wrap_stream(&hub.host(), ptr::null_mut());
+            assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+        }
+        let info = hub.pointer_info(device, local.as_ptr().cast_mut().cast());
+        assert!(matches!(info, Err(Error::InvalidArgument { .. })), "{info:?}");
+    });
+}
+
+#[test]
+fn another_devices_objects_are_refused() {
+    each(|api, builder| {
+        let library = cuda_stub().unwrap().to_string_lossy().into_owned();
+        let hub = builder.verdicts(Default::default()).build().unwrap();
+        let first = hub.device(&format!("{api}:0")).unwrap();
+        let app = App::new(flavor_of(api), Some(&library), 1);
+        let (at, stream) = (app.memory(Kind::Plain, N * 4), app.stream());
+        // SAFETY: both live until `app` is dropped.
+        let refused = unsafe { wrap(&hub, &first, at) }.build().map(drop).unwrap_err();
+        assert!(matches!(refused, Error::ForeignContext { .. }), "{refused}");
+        assert!(refused.to_string().contains("device 1"), "{refused}");
+        if api == "cuda" {
+            let refused = unsafe { hub.wrap_stream(&first, stream.0) };
+            assert!(matches!(refused, Err(Error::ForeignContext { .. })), "{refused:?}");
+        }
+        drop((first, hub));
+        drop(app);
+    });
+}
+
+/// Wraps and uses the application's objects again and again, with each call failing once.
+#[test]
+fn wraps_whose_calls_fail_lose_nothing() {
+    each(|api, _| {
+        let library = cuda_stub().unwrap().to_string_lossy().into_owned();
+        let app = App::new(flavor_of(api), Some(&library), 0);
+        let at = KINDS.map(|kind| app.memory(kind, N * 4));
+        let (stream, event) = (app.stream(), app.event());
+        let builder = || stubbed(api).expect("it was there before").verdicts(Default::default());
+        sweep_of(builder, api, |device, _| {
+            let hub = device.hub();
+            // SAFETY: all of them live until `app` is dropped, and only this thread uses them.
+            unsafe {
+                let queue = hub.wrap_stream(device, stream.0)?;
+                let after = hub.wrap_stream_event(device, event.0)?;
+                for at in at {
+                    let buffer: Buffer<u32> =
+                        hub.wrap_pointer(device, pointer(at), N).after(&after).build()?;
+                    buffer.fill(3)?;
+                    drop(buffer.write_on(&queue)?);
+                    buffer.hand_to(&queue)?;
+                    assert_eq!(buffer.to_vec()?, [3; N]);
+                }
+            }
+            Ok(())
+        });
+        drop(app);
+    });
+}
