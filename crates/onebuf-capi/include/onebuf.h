@@ -1307,6 +1307,92 @@ onebuf_status onebuf_buffer_into_cl_mem(onebuf_buffer buffer,
                                         onebuf_device device,
                                         void **cl_mem);
 
+// Pointers and streams of CUDA and HIP ============================================================
+//
+// Objects that the application created with CUDA's or HIP's runtime or driver API, in the primary context of a device,
+// used like those of onebuf, without a copy. The rules for their owner are those of "Wrapping". The driver is asked for
+// the kind, the size and the device of the memory; beyond that the caller guarantees that a handle is alive.
+
+// The kind of memory at an address.
+typedef uint32_t onebuf_pointer_kind;
+// Device memory: `cudaMalloc`, `cudaMallocAsync`, `cuMemMap`.
+#define ONEBUF_POINTER_DEVICE 0
+// Managed memory, whose pages move: `cudaMallocManaged`.
+#define ONEBUF_POINTER_MANAGED 1
+// Pinned host memory: `cudaMallocHost`, `cudaHostRegister`.
+#define ONEBUF_POINTER_HOST 2
+
+// Properties of a CUDA or HIP pointer. Set `size`; the call fills in the rest.
+typedef struct onebuf_pointer_info {
+    // `sizeof(onebuf_pointer_info)`.
+    size_t size;
+    // The first address of its allocation.
+    void *start;
+    // The size of its allocation in bytes.
+    size_t bytes;
+    // The address that the host uses; NULL: none.
+    void *host;
+    // The kind of memory.
+    onebuf_pointer_kind kind;
+    // The driver's number of the device that allocated it.
+    int32_t device_number;
+    // Not zero: other APIs can import the allocation by a descriptor.
+    uint32_t exportable;
+} onebuf_pointer_info;
+
+// Queries a pointer. ONEBUF_INVALID_ARGUMENT for memory that this driver neither allocated nor pinned;
+// ONEBUF_UNSUPPORTED if the device is no CUDA or HIP device.
+onebuf_status onebuf_pointer_query(onebuf_device device,
+                                   void *pointer,
+                                   onebuf_pointer_info *info);
+
+// Wraps `bytes` bytes of a CUDA or HIP pointer, which may lie inside an allocation. `device` accesses them in place; the
+// devices in the options by the routes that the plan finds: by a descriptor, if the memory was created for that
+// (`cuMemCreate` with a POSIX descriptor), or by the host's pages, if it is pinned. Plain `cudaMalloc` memory has no route
+// to OpenCL, Vulkan and OpenGL: graft OpenCL kernels to the device instead. `options` may be NULL.
+//
+// Wraps of one pointer share one state. ONEBUF_INVALID_ARGUMENT if the allocation is smaller, or if the address is no
+// memory of the driver; ONEBUF_FOREIGN_CONTEXT for memory of another device or context.
+onebuf_status onebuf_buffer_wrap_pointer(onebuf_device device,
+                                         void *pointer,
+                                         size_t bytes,
+                                         const onebuf_wrap_options *options,
+                                         onebuf_buffer *buffer);
+
+// Maps an allocation of `cuMemCreate` or `hipMemCreate` at an address of onebuf's, and adds a reference to it. `handle` is
+// the `CUmemGenericAllocationHandle` or `hipMemGenericAllocationHandle_t` as a number, `bytes` the allocation's size.
+// `options` may be NULL.
+onebuf_status onebuf_buffer_wrap_allocation(onebuf_device device,
+                                            uint64_t handle,
+                                            size_t bytes,
+                                            const onebuf_wrap_options *options,
+                                            onebuf_buffer *buffer);
+
+// Opens memory of another process by its `cudaIpcMemHandle_t` or `hipIpcMemHandle_t`, 64 bytes: `bytes` bytes from
+// `offset` on. The other process keeps the memory until the buffer is gone. onebuf cannot order its work: the processes
+// must agree on who uses the memory.
+onebuf_status onebuf_buffer_open_ipc(onebuf_device device,
+                                     const uint8_t *handle,
+                                     size_t offset,
+                                     size_t bytes,
+                                     onebuf_buffer *buffer);
+
+// Wraps a CUDA or HIP stream as a queue. Commands of its owner and of onebuf are ordered in it, and onebuf_queue_fence()
+// covers both. NULL and `cudaStreamLegacy` are the default stream that synchronises with others. `cudaStreamPerThread` is
+// the default stream of the calling thread; the queue is refused on other threads. A program that is compiled for
+// per-thread default streams passes `cudaStreamPerThread`, not NULL.
+//
+// The stream must outlive the queue. ONEBUF_FOREIGN_CONTEXT for a stream of another device or context (CUDA only).
+onebuf_status onebuf_queue_wrap_stream(onebuf_device device,
+                                       void *stream,
+                                       onebuf_queue *queue);
+
+// Wraps a CUDA or HIP event as a fence. The event must outlive the fence, and everything ordered after it, and must not
+// be recorded again meanwhile. An event that was never recorded is a fence that is reached.
+onebuf_status onebuf_fence_wrap_stream_event(onebuf_device device,
+                                             void *event,
+                                             onebuf_fence *fence);
+
 // Events ==========================================================================================
 //
 // Conversion between OpenCL events and fences. A user event is an event that the host completes.

@@ -195,6 +195,16 @@ inline void *native_context(const cl::Context &context) { return context(); }
 inline void *native_event(const cl::Event &event) { return event(); }
 #endif
 
+/// A pointer, stream or event of CUDA or HIP. Some of them are numbers.
+template <class Object> void *address(const Object *pointer) {
+    return const_cast<void *>(static_cast<const void *>(pointer));
+}
+inline void *address(std::nullptr_t) { return nullptr; }
+template <class Number, class = typename std::enable_if<std::is_integral<Number>::value>::type>
+void *address(Number number) {
+    return reinterpret_cast<void *>(static_cast<std::uintptr_t>(number));
+}
+
 /// A duration in nanoseconds; zero if it is negative.
 inline std::uint64_t ns_of(std::chrono::nanoseconds time) {
     return time.count() > 0 ? static_cast<std::uint64_t>(time.count()) : 0;
@@ -891,6 +901,11 @@ struct ForeignQueueInfo : onebuf_foreign_queue_info {
     ForeignQueueInfo() : onebuf_foreign_queue_info{} { size = sizeof(onebuf_foreign_queue_info); }
 };
 
+/// Properties of a CUDA or HIP pointer.
+struct PointerInfo : onebuf_pointer_info {
+    PointerInfo() : onebuf_pointer_info{} { size = sizeof(onebuf_pointer_info); }
+};
+
 /// Options of a wrapped buffer.
 class WrapOptions {
 public:
@@ -1185,6 +1200,61 @@ public:
         onebuf_status status = onebuf_context_wrap(handle(), detail::native_context(context), &made);
         return detail::result(status, [&] { return ForeignContext(made); });
     }
+    // Objects of CUDA and HIP: runtime and driver handles are the same values. `device` is theirs.
+
+    /// Wraps `count` elements of a CUDA or HIP pointer; see onebuf_buffer_wrap_pointer(). `Pointer` is `T *`, `void *`,
+    /// `CUdeviceptr` or `hipDeviceptr_t`.
+    template <class T, class Pointer>
+    Result<Buffer<T>> wrap_pointer(const Device &device, Pointer pointer, std::size_t count,
+                                   const WrapOptions &options = {}) const {
+        onebuf_buffer made{0};
+        onebuf_status status = options.plainly<T>(count, [&](const onebuf_wrap_options *plain) {
+            return onebuf_buffer_wrap_pointer(device.handle(), detail::address(pointer), detail::bytes_of<T>(count), plain,
+                                              &made);
+        });
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+    /// Maps an allocation of `cuMemCreate` or `hipMemCreate`; see onebuf_buffer_wrap_allocation().
+    template <class T, class Handle>
+    Result<Buffer<T>> wrap_allocation(const Device &device, Handle handle, std::size_t count,
+                                      const WrapOptions &options = {}) const {
+        onebuf_buffer made{0};
+        auto number = reinterpret_cast<std::uintptr_t>(detail::address(handle));
+        onebuf_status status = options.plainly<T>(count, [&](const onebuf_wrap_options *plain) {
+            return onebuf_buffer_wrap_allocation(device.handle(), number, detail::bytes_of<T>(count), plain, &made);
+        });
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+    /// Opens another process's memory by its `cudaIpcMemHandle_t` or `hipIpcMemHandle_t`, from a byte on; see
+    /// onebuf_buffer_open_ipc().
+    template <class T, class Handle>
+    Result<Buffer<T>> open_ipc(const Device &device, const Handle &handle, std::size_t count,
+                               std::size_t offset = 0) const {
+        static_assert(sizeof(Handle) == 64, "a cudaIpcMemHandle_t or hipIpcMemHandle_t");
+        onebuf_buffer made{0};
+        onebuf_status status =
+            onebuf_buffer_open_ipc(device.handle(), reinterpret_cast<const std::uint8_t *>(&handle), offset,
+                                   detail::bytes_of<T>(count), &made);
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+    /// Wraps a `cudaStream_t`, `CUstream` or `hipStream_t`, default streams too; see onebuf_queue_wrap_stream().
+    template <class Stream> Result<Queue> wrap_stream(const Device &device, Stream stream) const {
+        onebuf_queue made{0};
+        onebuf_status status = onebuf_queue_wrap_stream(device.handle(), detail::address(stream), &made);
+        return detail::result(status, [&] { return Queue(made); });
+    }
+    /// Wraps a `cudaEvent_t`, `CUevent` or `hipEvent_t` as a fence; see onebuf_fence_wrap_stream_event().
+    template <class Event> Result<Fence> wrap_stream_event(const Device &device, Event event) const {
+        onebuf_fence made{0};
+        onebuf_status status = onebuf_fence_wrap_stream_event(device.handle(), detail::address(event), &made);
+        return detail::result(status, [&] { return Fence(made); });
+    }
+    template <class Pointer> Result<PointerInfo> pointer_info(const Device &device, Pointer pointer) const {
+        PointerInfo found;
+        onebuf_status status = onebuf_pointer_query(device.handle(), detail::address(pointer), &found);
+        return detail::result(status, [&] { return found; });
+    }
+
     /// Opens the device in a second context.
     Result<ForeignContext> second_context(const Device &device) const {
         onebuf_context made{0};

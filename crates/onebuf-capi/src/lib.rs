@@ -50,6 +50,7 @@ pub mod owner;
 pub mod peer;
 pub mod persistent;
 pub mod pipeline;
+pub mod pointer;
 pub mod pool;
 pub mod program;
 pub mod queue;

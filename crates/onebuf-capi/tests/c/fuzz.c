@@ -89,6 +89,7 @@ static union {
     onebuf_foreign_buffer_info buffer_info;
     onebuf_foreign_context_info context_info;
     onebuf_foreign_queue_info queue_info;
+    onebuf_pointer_info pointer_info;
     onebuf_crossing crossing;
     onebuf_import_options import;
     onebuf_gemm_options gemm;
@@ -539,6 +540,24 @@ static void *wrap_options(void) {
     return given();
 }
 
+// Handles of CUDA and HIP: the driver looks at pointers, and null is refused. No device here knows other handles.
+static void pointers(void) {
+    static const uint8_t handle[64];
+    onebuf_device device = PICK(onebuf_device, DEVICE);
+    onebuf_buffer made;
+    onebuf_queue queue;
+    onebuf_fence fence;
+    void *pointer = rarely() ? NULL : (void *)handle;
+    blank();
+    size_options(sizeof options.pointer_info);
+    TRY(onebuf_pointer_query(device, pointer, given()));
+    if (TRY(onebuf_buffer_wrap_pointer(device, pointer, size(), wrap_options(), rarely() ? NULL : &made))) keep(BUFFER, made.id);
+    if (TRY(onebuf_buffer_wrap_allocation(device, 0, size(), wrap_options(), &made))) keep(BUFFER, made.id);
+    if (TRY(onebuf_buffer_open_ipc(device, rarely() ? NULL : handle, size(), size(), &made))) keep(BUFFER, made.id);
+    if (TRY(onebuf_queue_wrap_stream(device, NULL, rarely() ? NULL : &queue))) keep(QUEUE, queue.id);
+    if (TRY(onebuf_fence_wrap_stream_event(device, NULL, &fence))) keep(FENCE, fence.id);
+}
+
 static void foreigners(void) {
     onebuf_hub hub = PICK(onebuf_hub, HUB);
     onebuf_context context = PICK(onebuf_context, CONTEXT), made_context = {0};
@@ -595,6 +614,7 @@ static void foreigners(void) {
         size_options(sizeof options.queue_info);
         TRY(onebuf_foreign_queue_query(hub, rarely() ? NULL : natives.queue, given()));
         TRY(onebuf_buffer_wrap_svm(context, NULL, size(), wrap_options(), &made)); // null: any other pointer must be valid
+        pointers();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, process::Command};
 
 /// The sections of the header, in order: each uses only earlier ones.
-const SECTIONS: [&str; 33] = [
+const SECTIONS: [&str; 34] = [
     "status",
     "message",
     "version",
@@ -25,6 +25,7 @@ const SECTIONS: [&str; 33] = [
     "doctor",
     "foreign",
     "wrap",
+    "pointer",
     "event",
     "bridge",
     "export",

@@ -249,6 +249,24 @@ fn descriptors_and_native_handles() {
 }
 
 #[test]
+fn pointers_and_streams_of_the_application() {
+    let Some(library) = cuda_stub() else { return };
+    for build in [Build::Shared, Build::Sanitized] {
+        let Some(program) = compile(&source("c/pointer.c"), build, &["-ldl"]) else { return };
+        for api in [&[][..], &["hip"]] {
+            let mut run = command(&program);
+            run.arg(&library).args(api);
+            assert!(said(run).contains("pointers and streams work"), "{api:?}");
+        }
+    }
+    let program = compile(&source("cpp/pointer.cpp"), Build::Sanitized, &["-ldl"]);
+    let Some(program) = program else { return };
+    let mut run = command(&program);
+    run.arg(&library);
+    assert!(said(run).contains("pointers and streams work in C++"));
+}
+
+#[test]
 fn what_the_map_from_older_names_shows_in_cpp_works() {
     let file = source("cpp/coming_from.cpp");
     let lines = |path: &Path| -> Vec<String> {
