@@ -29,8 +29,23 @@ struct App {
     table: CudaLike,
     device: i32,
     context: CuContext,
+    /// `cuMemAllocAsync`, which the stub does not have.
+    alloc_async: Option<AllocAsync>,
     /// What it must free.
     made: RefCell<Vec<Made>>,
+}
+
+type AllocAsync = unsafe extern "C" fn(*mut DevicePtr, usize, CuStream) -> i32;
+
+/// The driver's `cuMemAllocAsync`.
+fn alloc_async() -> Option<AllocAsync> {
+    // SAFETY: names without NUL inside; the prototype is that of cuda.h.
+    unsafe {
+        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
+        let found = libc::dlsym(library, c"cuMemAllocAsync".as_ptr());
+        (!library.is_null() && !found.is_null())
+            .then(|| std::mem::transmute::<*mut c_void, AllocAsync>(found))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -56,7 +71,8 @@ impl App {
             };
             (device, context)
         };
-        App { table, device, context, made: RefCell::default() }
+        let alloc_async = library.is_none().then(alloc_async).flatten();
+        App { table, device, context, alloc_async, made: RefCell::default() }
     }
 
     /// Makes raw calls in the primary context.
@@ -86,6 +102,17 @@ impl App {
             Ok(match kind {
                 Kind::Plain => {
                     let at = table.alloc(whole)?;
+                    self.keep(Made::Device(at));
+                    at.0
+                }
+                Kind::Async => {
+                    let (mut at, stream) = (DevicePtr(0), self.stream());
+                    let alloc = self.alloc_async.expect("only where it is there");
+                    assert_eq!(alloc(&mut at, whole, stream), 0);
+                    // Other streams may use it when this one has reached the allocation.
+                    while table.stream_query(stream).is_err() {
+                        thread::yield_now();
+                    }
                     self.keep(Made::Device(at));
                     at.0
                 }
@@ -264,9 +291,17 @@ enum Kind {
     Pinned,
     Registered,
     Mapped,
+    /// From the driver's pool, where there is one.
+    Async,
 }
 
 const KINDS: [Kind; 5] = [Kind::Plain, Kind::Managed, Kind::Pinned, Kind::Registered, Kind::Mapped];
+
+impl App {
+    fn kinds(&self) -> Vec<Kind> {
+        KINDS.into_iter().chain(self.alloc_async.map(|_| Kind::Async)).collect()
+    }
+}
 
 fn flavor_of(api: &str) -> Flavor {
     if api == "cuda" { Flavor::Cuda } else { Flavor::Hip }
@@ -322,12 +357,12 @@ fn add(queue: &Queue, kernel: &onebuf::Kernel, buffer: &Buffer<u32>, by: u32) {
 fn pointers_of_every_kind_are_used_in_place() {
     everywhere(|hub, device, app| {
         let (queue, kernel) = (device.queue().unwrap(), adder(device));
-        for kind in KINDS {
+        for kind in app.kinds() {
             let (at, mut model) = (app.memory(kind, N * 4), random_words(7, N));
             app.put(at, &model);
             let info = hub.pointer_info(device, pointer(at)).unwrap();
             let expected = match kind {
-                Kind::Plain | Kind::Mapped => PointerKind::Device,
+                Kind::Plain | Kind::Mapped | Kind::Async => PointerKind::Device,
                 Kind::Managed => PointerKind::Managed,
                 Kind::Pinned | Kind::Registered => PointerKind::Host,
             };
@@ -567,6 +602,49 @@ fn memory_that_was_made_for_it_is_exported() {
             assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
         }
     });
+}
+
+/// On a GPU: an OpenCL kernel and the application's own calls on the same bytes, by a descriptor of its allocation.
+#[test]
+fn the_applications_memory_is_shared_with_opencl() {
+    let _alone = one_api();
+    let hub = onebuf::builder().without(["hip", "vulkan", "gl"]);
+    let hub = hub.verdicts(Default::default()).build().unwrap();
+    let chip = |device: &Device| device.info().physical.uuid;
+    let Ok(cuda) = hub.device("cuda:0") else {
+        return note("skip: no CUDA device to share the application's memory of");
+    };
+    let opencl =
+        hub.select("opencl").into_iter().find(|cl| chip(cl).is_some() && chip(cl) == chip(&cuda));
+    let Some(opencl) = opencl else {
+        return note("skip: no OpenCL device on the chip of cuda:0");
+    };
+    let app = App::new(Flavor::Cuda, None, 0);
+    let (at, mut model) = (app.memory(Kind::Mapped, N * 4), random_words(11, N));
+    app.put(at, &model);
+    // SAFETY: the memory lives until `app` is dropped, and only this thread uses it.
+    let wrapped = unsafe { wrap(&hub, &cuda, at) }.shared_with([&opencl]).trust_declared(true);
+    let buffer = wrapped.copies(CopyPolicy::Forbid).build().unwrap();
+    let side = Side::open(&opencl).unwrap();
+    for turn in 0..200 {
+        side.step(&buffer, Step::nth(turn)).unwrap();
+        step_model(&mut model, Step::nth(turn));
+        let queue = cuda.queue().unwrap();
+        buffer.hand_to(&queue).unwrap();
+        queue.finish().unwrap();
+        assert_same(&app.words(at, N), &model, "after OpenCL's kernel");
+        model.iter_mut().for_each(|word| *word ^= turn as u32);
+        app.put(at, &model);
+    }
+    assert_eq!(hub.ledger().implied_bytes(), 0, "{}", buffer.explain());
+    // Plain memory has no such route, and that is said.
+    let at = app.memory(Kind::Plain, N * 4);
+    // SAFETY: as above.
+    let refused = unsafe { wrap(&hub, &cuda, at) }.shared_with([&opencl]);
+    let refused = refused.copies(CopyPolicy::Forbid).build().map(drop);
+    assert!(matches!(refused, Err(Error::CopyForbidden { .. })), "{refused:?}");
+    drop((buffer, side, opencl, cuda, hub));
+    drop(app);
 }
 
 #[test]
