@@ -265,6 +265,7 @@ impl HubBuilder {
         // The first one is found fastest, and every wrap needs this one.
         *self.extensions.get_mut() = ForeignDevices::new(found.loaded);
         *self.extensions.get_mut() = programs;
+        *self.extensions.get_mut() = found.hidden;
         let timeout = self.timeout.unwrap_or(DEFAULT_TIMEOUT);
         for (node, device) in found.nodes.iter().zip(&found.devices) {
             if let Some(post) = device.post() {

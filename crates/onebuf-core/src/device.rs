@@ -45,6 +45,10 @@ impl Device {
     }
 }
 
+/// By API: what shows devices that its drivers hide.
+#[derive(Default)]
+pub(crate) struct HiddenDevices(pub Vec<(&'static str, &'static str)>);
+
 impl Hub {
     /// Returns every device that was found, the host first. Devices of foreign contexts are not included.
     pub fn devices(&self) -> Vec<Device> {
@@ -86,20 +90,26 @@ impl Hub {
         matches.into_iter().find(|found| !found.is_empty()).unwrap_or_default()
     }
 
+    /// The error for a selector that no device matches: what this hub has, and why it has no more, the requested API first.
     fn no_device(&self, selector: &str) -> Error {
         let found = &self.topology().nodes()[..self.device_table().found()];
-        let tried = found.iter().map(|n| format!("{} ({})", n.id, n.info.name));
-        let missing = self.unavailable().iter();
-        let missing = missing.map(|u| {
+        let found: Vec<_> = found.iter().map(|n| format!("{} ({})", n.id, n.info.name)).collect();
+        let api = selector.trim().split(':').next().unwrap_or_default().to_lowercase();
+        let missing = self.unavailable().iter().map(|u| {
             let hint = u.hint.as_deref().map_or_else(String::new, |hint| format!(" ({hint})"));
-            format!("; {}: {}{hint}", u.api, u.reason)
+            format!("{}: {}{hint}", u.api, u.reason)
         });
-        let notes = self.notes().iter().map(|note| format!("; {note}"));
-        let more: String = missing.chain(notes).collect();
+        let hidden = self.extensions().get::<HiddenDevices>().0.iter();
+        let hidden = hidden.filter(|(of, _)| *of == api).map(|(of, hint)| format!("{of}: {hint}"));
+        let missing = missing.chain(hidden);
+        let mut lines: Vec<_> =
+            missing.chain(self.notes().iter().map(ToString::to_string)).collect();
+        lines.sort_by_key(|line| !line.starts_with(&format!("{api}:")));
+        let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
         Error::Unavailable {
             what: format!("device `{selector}`"),
-            tried: tried.collect(),
-            reason: format!("no device of this hub fits{more}"),
+            tried: Vec::new(),
+            reason: format!("this hub has {}{lines}", found.join(", ")),
         }
     }
 

@@ -486,7 +486,7 @@ impl<'t> Planner<'t> {
             Ok(_) => Bar::Unproven,
             Err(bar) => bar,
         };
-        let why = bar.why(route, self.request);
+        let why = bar.why(self.topology, route, self.request);
         Rejected { to: route.to, from: route.from, kind: route.kind, why }
     }
 
@@ -505,7 +505,7 @@ impl<'t> Planner<'t> {
     fn refuse(&self, obstacle: &Obstacle<'_>) -> Error {
         let route = format!("{} -> {}", self.id(obstacle.from), self.id(obstacle.to));
         let why = obstacle.bar.map_or("no route is known".into(), |(bar, route)| {
-            format!("{}: {}", route.kind, bar.why(route, self.request))
+            format!("{}: {}", route.kind, bar.why(self.topology, route, self.request))
         });
         let copies = matches!(obstacle.bar, Some((Bar::Copies, _)));
         if copies || (self.request.policy == CopyPolicy::Forbid && self.request.route.is_none()) {

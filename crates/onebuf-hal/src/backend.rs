@@ -38,6 +38,11 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
         &[]
     }
 
+    /// What to try if a device is missing although the API was found: some drivers show their devices only on request.
+    fn hidden_devices(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The kernel languages that its devices compile.
     fn languages(&self) -> &'static [Language] {
         &[]

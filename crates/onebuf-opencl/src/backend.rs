@@ -1,8 +1,8 @@
 //! OpenCL as a backend.
 
 use super::{
-    API, Device, OPENCL_C, discover, event::Event, foreign::Library, kernel::Kernel,
-    memory::Memory, program::Program, queue::Queue, semaphore::Semaphore,
+    API, Device, OPENCL_C, discover, discover::NO_DEVICE_HINT, event::Event, foreign::Library,
+    kernel::Kernel, memory::Memory, program::Program, queue::Queue, semaphore::Semaphore,
 };
 use onebuf_hal::{
     Api, Backend, Discovered, DriverLibrary, Language, Search, Unavailable, locks::Arc,
@@ -21,6 +21,10 @@ unsafe impl Backend for OpenClBackend {
 
     fn libraries(&self) -> &'static [DriverLibrary] {
         &[DriverLibrary { name: "opencl", variable: "ONEBUF_OPENCL_LIB" }]
+    }
+
+    fn hidden_devices(&self) -> Option<&'static str> {
+        Some(NO_DEVICE_HINT)
     }
 
     fn languages(&self) -> &'static [Language] {

@@ -148,7 +148,7 @@ pub(super) fn memory_text(memory_kind: MemoryKind, flags: u64, access: Access) -
         Access::ReadWrite => "kernels read and write",
     };
     let what = match memory_kind {
-        MemoryKind::HostPages => "the host's own pages, unless the driver copies them",
+        MemoryKind::HostPages => "the host's own pages",
         MemoryKind::FineSvm => "fine-grained SVM, which the host uses at the same time",
         MemoryKind::CoarseSvm => "coarse-grained SVM, which the host maps in turn",
         MemoryKind::Managed => "managed memory, which OpenCL does not have",

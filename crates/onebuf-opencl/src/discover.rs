@@ -21,7 +21,7 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path, ptr};
 
 const NO_PLATFORM_HINT: &str = "install a driver (Debian: pocl-opencl-icd runs on any CPU), or see \
     whether /etc/OpenCL/vendors or OCL_ICD_VENDORS names one";
-const NO_DEVICE_HINT: &str = "some drivers must be enabled: RUSTICL_ENABLE=<gallium driver> for \
+pub(super) const NO_DEVICE_HINT: &str = "some drivers must be enabled: RUSTICL_ENABLE=<gallium driver> for \
     rusticl, LP_CL=1 for clover; a GPU also needs access to /dev/dri or /dev/kfd";
 
 /// Part of the vendor name of platforms whose chips have MSMC memory.

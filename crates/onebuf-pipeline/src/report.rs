@@ -109,6 +109,37 @@ impl Report {
     }
 }
 
+/// A few lines for people: the run, then one line for the source, each stage and the sink.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { frames, dropped, incomplete, on_the_way, elapsed, .. } = self;
+        let rate = self.frames_per_second();
+        write!(f, "{frames} frames in {elapsed:.2?}, {rate:.1}/s; latency {}", self.latency)?;
+        for (count, what) in
+            [(dropped, "dropped"), (incomplete, "incomplete"), (on_the_way, "in flight")]
+        {
+            if *count > 0 {
+                write!(f, "; {count} {what}")?;
+            }
+        }
+        write!(f, "\n  source: {}", self.source)?;
+        for StageReport { name, device, frames, latency, .. } in &self.stages {
+            write!(f, "\n  {name} on {device}: {frames} frames, {latency}")?;
+        }
+        write!(f, "\n  sink: {}", self.sink)?;
+        self.one_thread.iter().try_for_each(|why| write!(f, "\n  on one thread: {why}"))
+    }
+}
+
+impl fmt::Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.p50, self.p99) {
+            (Some(p50), Some(p99)) => write!(f, "median {p50:.1?}, 99th percentile {p99:.1?}"),
+            _ => f.write_str("not measured"),
+        }
+    }
+}
+
 impl RunCounters {
     pub fn new(
         stages: impl IntoIterator<Item = (String, Placement)>,
@@ -192,5 +223,36 @@ impl std::error::Error for Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         failure.error
+    }
+}
+
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_prints_what_happened_and_leaves_out_what_did_not() {
+        let millis = |ms| Some(Duration::from_millis(ms));
+        let latency = Latency { p50: millis(2), p99: millis(5) };
+        let stage = StageReport {
+            name: "beams".into(),
+            device: "cuda:0".into(),
+            frames: 8,
+            latency,
+            ..StageReport::default()
+        };
+        let report = Report {
+            frames: 8,
+            dropped: 1,
+            elapsed: Duration::from_secs(2),
+            latency,
+            stages: vec![stage],
+            one_thread: Some("clover".into()),
+            ..Report::default()
+        };
+        let expected = "8 frames in 2.00s, 4.0/s; latency median 2.0ms, 99th percentile 5.0ms; 1 dropped\n  \
+            source: not measured\n  beams on cuda:0: 8 frames, median 2.0ms, 99th percentile 5.0ms\n  \
+            sink: not measured\n  on one thread: clover";
+        assert_eq!(report.to_string(), expected);
     }
 }

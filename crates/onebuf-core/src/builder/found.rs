@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::{foreign::Loaded, topology::Node};
+use crate::{device::HiddenDevices, foreign::Loaded, topology::Node};
 use onebuf_hal::{
     self as hal, Api, Backend, DriverLibrary, Error, Result, Search, Unavailable,
     locks::{Arc, Mutex},
@@ -120,6 +120,7 @@ pub(super) struct FoundDevices {
     pub unavailable: Vec<Unavailable>,
     pub notes: Vec<Error>,
     pub loaded: BTreeMap<&'static str, Loaded>,
+    pub hidden: HiddenDevices,
 }
 
 impl FoundDevices {
@@ -147,7 +148,11 @@ impl FoundDevices {
             let found = backend.discover(&search);
             self.notes.extend(search.notes.into_inner().unwrap_or_else(|e| e.into_inner()));
             match found {
-                Ok(found) => self.add(backend.api(), found),
+                Ok(found) => {
+                    let hint = backend.hidden_devices();
+                    self.hidden.0.extend(hint.map(|hint| (backend.api().0, hint)));
+                    self.add(backend.api(), found);
+                }
                 Err(missing) => self.unavailable.push(missing),
             }
         }

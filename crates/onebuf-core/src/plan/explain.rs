@@ -65,10 +65,14 @@ pub(super) enum Bar {
 }
 
 impl Bar {
-    pub(super) fn why(self, route: &Route, request: &Request) -> String {
+    pub(super) fn why(self, topology: &Topology, route: &Route, request: &Request) -> String {
         let verdict = &route.verdict;
+        let doctor = || {
+            let id = |device| &topology.node(device).id;
+            format!("run `onebuf doctor --devices {},{}`", id(route.from), id(route.to))
+        };
         match self {
-            Bar::Unproven => "unproven: run `onebuf doctor`".into(),
+            Bar::Unproven => format!("unproven: {}", doctor()),
             Bar::UnprovenSize => unproven_size(route, request.bytes),
             Bar::Copies if route.memory_kind == Some(MemoryKind::Managed) => {
                 "it copies (pages move at every hand-over)".into()
@@ -76,7 +80,7 @@ impl Bar {
             Bar::Copies if verdict.zero_copy == Some(false) => {
                 format!("it copies ({})", verdict.why)
             }
-            Bar::Copies => "not known to be free of copies: run `onebuf doctor`".into(),
+            Bar::Copies => format!("not known to be free of copies: {}", doctor()),
             Bar::NotAskedFor => "opt-in: ask for `raw_addresses`".into(),
             Bar::Refuted => format!("refuted: {}", verdict.why),
             Bar::WrongMemoryKind => wrong_memory_kind(route),
@@ -88,7 +92,10 @@ impl Bar {
 fn unproven_size(route: &Route, bytes: u64) -> String {
     let tried = route.verdict.envelope.clone().unwrap_or_default();
     let (min, max) = (tried.min_bytes, tried.max_bytes);
-    format!("unproven at this size: {bytes} bytes, where {min} to {max} were tried")
+    format!(
+        "unproven at this size: {bytes} bytes, where {min} to {max} were tried: run `onebuf doctor --reach {}`",
+        bytes.max(max)
+    )
 }
 
 fn wrong_memory_kind(route: &Route) -> String {

@@ -93,7 +93,7 @@ fn the_process_is_one_space() {
 #[test]
 fn unproven_they_are_not_used_and_refuted_never() {
     let (_, why) = forbidden(&Topology::declared(amd()), &forbid(&[A, B]));
-    assert!(why.contains("unproven: run `onebuf doctor`"), "{why}");
+    assert!(why.contains("unproven: run `onebuf doctor --devices "), "{why}");
     let refuted = machine(amd(), |route| {
         (route.kind != Staged).then(|| verdict(VerdictState::Refuted, true, "page 3 differs"))
     });

@@ -90,10 +90,16 @@ fn unproven_debian_says_run_the_doctor() {
     assert_eq!((&*route, &*why), ("opencl:0 -> opencl:1", UNPROVEN_POINTER));
     let staged = plan(&topology, &allow(&[A, B])).unwrap();
     assert_eq!(kinds(&staged), [RouteKind::Same, RouteKind::Staged]);
-    assert!(staged.rejected.iter().any(|r| r.why == "unproven: run `onebuf doctor`"));
+    assert!(
+        staged
+            .rejected
+            .iter()
+            .any(|r| r.why.starts_with("unproven: run `onebuf doctor --devices opencl:"))
+    );
 }
 
-const UNPROVEN_POINTER: &str = "host_pointer: unproven: run `onebuf doctor`";
+const UNPROVEN_POINTER: &str =
+    "host_pointer: unproven: run `onebuf doctor --devices opencl:0,opencl:1`";
 
 #[test]
 fn the_callers_word_is_enough_for_what_is_declared() {
@@ -176,6 +182,7 @@ fn an_exported_descriptor_joins_two_apis_on_one_chip() {
     assert_eq!((inside.allocate_on, kinds(&inside)[0]), (B, RouteKind::OpaqueFd));
     let (_, why) = forbidden(&topology, &Request { bytes: 65 * MIB, ..forbid(&[A, B]) });
     assert!(why.starts_with("opaque_fd: unproven at this size: 68157440 bytes"), "{why}");
+    assert!(why.ends_with("run `onebuf doctor --reach 68157440`"), "{why}");
 }
 
 #[test]
@@ -255,7 +262,7 @@ fn a_plan_explains_itself() {
     let text = plan.explain(&topology);
     assert!(text.starts_with("allocated on opencl:"), "{text}");
     assert!(text.contains("staged, copies, joined by host_wait"), "{text}");
-    assert!(text.contains("unproven: run `onebuf doctor`"), "{text}");
+    assert!(text.contains("unproven: run `onebuf doctor --devices opencl:"), "{text}");
     let json = plan.to_json(&topology);
     assert_eq!(json["schema"], 2);
     assert_eq!(json["routes"][1]["kind"], "staged");
