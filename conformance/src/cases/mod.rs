@@ -2,6 +2,7 @@
 
 mod access;
 mod alone;
+mod arguments;
 mod bridge;
 mod flags;
 mod futures;
@@ -117,6 +118,12 @@ macro_rules! __cases {
                 asked_bytes_are_counted_to_the_byte
                 a_proven_route_implies_nothing
                 a_proven_route_that_copies_is_counted_and_forbidden
+            }
+            arguments {
+                buffers_and_regions_are_arguments
+                a_launch_takes_the_view_that_its_parameter_declares
+                a_buffer_that_does_not_fit_is_refused_by_name
+                a_device_has_one_default_queue
             }
             access {
                 kernels_get_the_access_that_they_declare

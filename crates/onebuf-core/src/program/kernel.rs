@@ -149,6 +149,9 @@ impl Kernel {
         let mut watched = false;
         for (index, arg) in args.iter().enumerate() {
             let Some(fit) = arg.fit(queue, &params[index], &mut watched) else {
+                if arg.is_part() {
+                    return self.launch_taking(queue, grid, args, wants_event);
+                }
                 return Err(self.misfit(index, arg, &params[index]));
             };
             room[index].write(fit);
@@ -163,6 +166,24 @@ impl Kernel {
             true => self.start_watched(queue, grid, args, hal_args, wants_event),
             false => self.start_unordered(queue, grid, args, hal_args, wants_event),
         }
+    }
+
+    /// Takes the views of buffers that were passed without one, launches, and releases them.
+    #[inline(never)]
+    fn launch_taking(
+        &self,
+        queue: &Queue,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
+        let params = &self.0.signature.params;
+        let pairs = || args.iter().zip(params);
+        if let Some(index) = pairs().position(|(arg, param)| !arg.suits(queue, param)) {
+            return Err(self.misfit(index, &args[index], &params[index]));
+        }
+        let held: Result<Vec<_>> = pairs().map(|(arg, param)| arg.held(queue, param)).collect();
+        self.launch_on(queue, grid, &held?, wants_event)
     }
 
     /// Launches on a queue of the device that the kernel was grafted onto, if any.
