@@ -1,7 +1,10 @@
-//! Buffers and regions as arguments of a launch, and the default queue.
+//! Buffers and regions as arguments of a launch, the default queue, and kernels with typed parameters.
 
-use crate::{GROUP, Side, Step, Trial, assert_same, kernels, step_model};
-use onebuf::{Access, Arg, Buffer, Error, Grid, Kernel, Result, Signature, Source, args};
+use crate::{GROUP, Side, Step, Trial, assert_same, kernels, step_model, two_texts};
+use onebuf::{
+    Access, Arg, Buffer, Each, Error, Grid, Kernel, Out, Result, Signature, Source, Value, args,
+    prelude::*,
+};
 
 /// A half of them is a multiple of every device's alignment.
 const N: usize = 32 * GROUP;
@@ -136,5 +139,121 @@ pub fn a_device_has_one_default_queue(t: &Trial<'_>) {
         let mut model = vec![0; N];
         (0..2).for_each(|_| step_model(&mut model, step));
         assert_same(&buffer.to_vec().unwrap(), &model, id);
+    });
+}
+
+/// `to` gets what it had, times `by`, plus `from` and `more`; `was` gets what it had.
+fn weigh() -> Source {
+    let weigh = "kernel void weigh(global const uint *from, global uint *to, global uint *was, uint by, uint more) {
+        size_t i = get_global_id(0);
+        was[i] = to[i];
+        to[i] = to[i] * by + from[i] + more;
+    }";
+    kernels(weigh).with_native("weigh", |args| {
+        let (by, more) = (args.value::<u32>(3)?, args.value::<u32>(4)?);
+        args.pair::<u32, u32>(1, 2).map(|(to, was)| was.copy_from_slice(to))?;
+        let (from, to) = args.pair::<u32, u32>(0, 1)?;
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = *to * by + from + more);
+        Ok(())
+    })
+}
+
+pub fn typed_kernels_take_what_their_types_say(t: &Trial<'_>) {
+    type Weigh = (Each<&'static u32>, Each<&'static mut u32>, Each<Out<u32>>, u32, Value<u32>);
+    t.each_device(|side| {
+        // SAFETY: work-item i touches element i of each.
+        let weigh = unsafe { side.device.kernel::<Weigh>(weigh(), "weigh").unwrap() };
+        let (id, queue) = (side.device.id(), &side.queue);
+        let buffer = |word: u32| {
+            t.hub().buffer_from(vec![word; N]).shared_with([&side.device]).build().unwrap()
+        };
+        let (from, to, was) = (buffer(3), buffer(4), buffer(0));
+        weigh.launch([N], (&from, &to, &was, 10, Value(5))).unwrap();
+        assert_eq!(
+            (to.to_vec().unwrap(), was.to_vec().unwrap()),
+            (vec![48; N], vec![4; N]),
+            "{id}"
+        );
+        // Views, and a region.
+        let region = was.sub_buffer(.., Access::Write).unwrap();
+        let (reads, mut writes) = (from.read_on(queue).unwrap(), to.write_on(queue).unwrap());
+        let fence =
+            weigh.launch_fenced(queue, [N], (&reads, &mut writes, &region, 1, Value(0))).unwrap();
+        fence.wait(t.hub().timeout()).unwrap();
+        weigh.launch_on(queue, [N], (reads, writes, &region, 2, Value(0))).unwrap();
+        assert_eq!(
+            (to.to_vec().unwrap(), was.to_vec().unwrap()),
+            (vec![105; N], vec![51; N]),
+            "{id}"
+        );
+        // As a plain kernel, whose arguments are checked when it is launched.
+        queue.launch(&weigh, [N], args![&from, &to, &was, 0u32, 0u32]).unwrap();
+        assert_eq!(to.to_vec().unwrap(), [3; N], "{id}");
+        let wrong = queue.launch(&weigh, [N], args![&from, &to, &was, 0f32, 0u32]);
+        assert!(matches!(wrong, Err(Error::InvalidArgument(_))), "{id}: {wrong:?}");
+    });
+}
+
+pub fn more_work_items_than_elements_are_refused(t: &Trial<'_>) {
+    t.each_device(|side| {
+        let signature = Signature::new().each::<u32>(Access::Read).each::<u32>(Access::ReadWrite);
+        let signature = signature.buffer::<u32>(Access::Write).value::<u32>().value::<u32>();
+        let program = side.device.program(&weigh()).unwrap();
+        // SAFETY: work-item i touches element i of each; the third is as long as the second here.
+        let kernel = unsafe { program.kernel("weigh", signature.clone()).unwrap() };
+        // SAFETY: as above.
+        let offset = unsafe { program.kernel("weigh", signature.offsets()).unwrap() };
+        let buffer =
+            |n: usize| t.hub().buffer::<u32>(n).shared_with([&side.device]).build().unwrap();
+        let (short, long) = (buffer(GROUP), buffer(2 * GROUP));
+        let cases = [
+            (&kernel, Grid::from([GROUP]), &short, &long, None),
+            (&kernel, Grid::from([2 * GROUP]), &short, &long, Some(0)),
+            (&kernel, Grid::from([2 * GROUP]), &long, &short, Some(1)),
+            (&kernel, Grid::from([GROUP, 2]), &long, &short, Some(1)),
+            (&kernel, Grid::from([2, 1, GROUP]), &short, &long, Some(0)),
+            (&kernel, Grid::from([usize::MAX, 3]), &long, &long, Some(0)),
+            (&offset, Grid::from([GROUP]).offset([GROUP]), &short, &long, Some(0)),
+            (&offset, Grid::from([GROUP]).offset([1]), &long, &short, Some(1)),
+        ];
+        for (kernel, grid, from, to, refused) in cases {
+            let was = buffer(2 * GROUP);
+            let launched = kernel.launch(grid, args![from, to, &was, 1u32, 1u32]);
+            match (launched, refused) {
+                (Ok(()), None) => {}
+                (Err(Error::InvalidArgument(why)), Some(index)) => {
+                    let about = format!("kernel `weigh` refuses this launch: argument {index} has");
+                    assert!(why.starts_with(&about), "{}: {why}", side.device);
+                }
+                (other, _) => panic!("{} {grid:?}: {other:?}", side.device),
+            }
+        }
+    });
+}
+
+pub fn a_groups_memory_has_an_element_for_each_of_its_items(t: &Trial<'_>) {
+    t.each_device(|side| {
+        let source =
+            two_texts("kernel void none(local uint *x) {}", "kernel void none(uint *x) {}");
+        let program = side.device.program(&source.with_native("none", |_| Ok(()))).unwrap();
+        let signature = || Signature::new().each_local::<u32>();
+        // SAFETY: nothing is launched: every launch below is refused for the group's size.
+        let kernel = unsafe { program.kernel("none", signature()).unwrap() };
+        let grid = Grid::from([4 * GROUP]);
+        let cases = [
+            (grid, GROUP, "give the group's size"),
+            (grid.local([GROUP]), GROUP - 1, "there are 64 work-items in a group"),
+            (
+                Grid::from([GROUP, 4]).local([GROUP, 2]),
+                GROUP,
+                "there are 128 work-items in a group",
+            ),
+        ];
+        for (grid, count, why) in cases {
+            match kernel.launch(grid, [Arg::local::<u32>(count)]) {
+                Err(Error::InvalidArgument(said)) if said.contains(why) => {}
+                other => panic!("{}: {other:?} is not: {why}", side.device),
+            }
+        }
     });
 }

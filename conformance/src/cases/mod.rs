@@ -124,6 +124,9 @@ macro_rules! __cases {
                 a_launch_takes_the_view_that_its_parameter_declares
                 a_buffer_that_does_not_fit_is_refused_by_name
                 a_device_has_one_default_queue
+                typed_kernels_take_what_their_types_say
+                more_work_items_than_elements_are_refused
+                a_groups_memory_has_an_element_for_each_of_its_items
             }
             access {
                 kernels_get_the_access_that_they_declare

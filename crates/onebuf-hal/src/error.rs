@@ -226,19 +226,19 @@ impl fmt::Debug for Error {
 /// Writes the kind of the error and its first fact.
 fn title(f: &mut fmt::Formatter<'_>, kind: &str, text: &str) -> fmt::Result {
     write!(f, "{kind}: ")?;
-    lines(f, text)
+    indented(f, text.lines())
 }
 
-/// Writes a further fact, on a line of its own.
+/// Writes a further fact, on a line of its own. Reasons list several facts with semicolons between them.
 fn fact(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
     write!(f, "\n  {name}: ")?;
-    lines(f, text)
+    indented(f, text.lines().flat_map(|line| line.split("; ")))
 }
 
-/// Writes the lines of a text, those after the first indented. Reasons list several facts with semicolons between them.
-fn lines(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    let lines = text.lines().flat_map(|line| line.split("; "));
-    lines.enumerate().try_for_each(|(at, line)| {
+/// Writes lines, those after the first indented.
+fn indented<'t>(f: &mut fmt::Formatter<'_>, lines: impl Iterator<Item = &'t str>) -> fmt::Result {
+    let mut lines = lines.enumerate();
+    lines.try_for_each(|(at, line)| {
         let indent = if at == 0 { "" } else { "\n    " };
         write!(f, "{indent}{}", shown(line))
     })

@@ -145,7 +145,7 @@ impl Kernel {
         room: &mut [MaybeUninit<hal::Arg<'a>>],
         wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>> {
-        let Signature { params, require, .. } = &self.0.signature;
+        let params = &self.0.signature.params;
         let mut watched = false;
         for (index, arg) in args.iter().enumerate() {
             let Some(fit) = arg.fit(queue, &params[index], &mut watched) else {
@@ -158,8 +158,8 @@ impl Kernel {
         }
         // SAFETY: there are as many places as arguments, and each was written.
         let hal_args = unsafe { &*(&raw const *room as *const [hal::Arg<'_>]) };
-        if let Some(require) = require {
-            require(&Call { grid, args }).map_err(|why| self.refuses(&why))?;
+        if self.0.signature.has_requirements() {
+            self.0.signature.check(&Call { grid, args }).map_err(|why| self.refuses(&why))?;
         }
         match queue.queue_state.is_in_order() {
             true if !watched => self.start(queue, grid, hal_args, &[], wants_event),
@@ -182,6 +182,8 @@ impl Kernel {
         if let Some(index) = pairs().position(|(arg, param)| !arg.suits(queue, param)) {
             return Err(self.misfit(index, &args[index], &params[index]));
         }
+        // Before anything is taken: a refused launch moves no bytes.
+        self.0.signature.check(&Call { grid, args }).map_err(|why| self.refuses(&why))?;
         let held: Result<Vec<_>> = pairs().map(|(arg, param)| arg.held(queue, param)).collect();
         self.launch_on(queue, grid, &held?, wants_event)
     }
