@@ -4,6 +4,7 @@
 mod disk;
 mod faults;
 mod forms;
+mod reflect;
 mod spirv;
 mod threads;
 

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Arg, Call, Grid, Program, Signature, param::Param};
+use super::{Arg, Call, Grid, Program, Signature, param::Param, reflect};
 use crate::{
     device::Device,
     observe::{Timed, What},
@@ -36,15 +36,22 @@ pub struct Kernel(Arc<Shared>);
 impl Program {
     /// Returns a kernel of this program, with the declared use of its parameters.
     ///
+    /// The declaration is compared with the kernel's own parameters where the driver reports them, as OpenCL drivers since 1.2 do
+    /// for programs that are built from text: kind (buffer, value or local memory), numbers (size, integer or floating-point; a
+    /// structure is not compared, nor is the sign, and bytes match anything), `const`, and an element's size for
+    /// [`Signature::each`]. Elsewhere the declaration is trusted. No driver reports bounds.
+    ///
     /// # Safety
     /// For every launch whose arguments match the signature and pass its requirement, the kernel stays
     /// inside the given buffers, reads only those declared for reading, writes only those declared
     /// for writing, and terminates.
     ///
     /// # Errors
-    /// [`onebuf_hal::Error::InvalidArgument`] if there is no such kernel, or if its number of parameters differs.
+    /// [`onebuf_hal::Error::InvalidArgument`] if there is no such kernel, if its number of parameters differs, or, naming the
+    /// parameter, if the kernel declares it otherwise.
     pub unsafe fn kernel(&self, name: &str, signature: Signature) -> Result<Kernel> {
         let hal = self.hal().kernel(name, signature.params.len())?;
+        reflect::check(&signature, &*hal)?;
         Ok(Kernel::new(name, self, hal, signature))
     }
 }

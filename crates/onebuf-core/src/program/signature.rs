@@ -137,6 +137,11 @@ impl Signature {
         self
     }
 
+    /// Whether a parameter has an element for each work-item.
+    pub(super) fn is_each(&self, index: usize) -> bool {
+        self.each.contains(&index)
+    }
+
     /// Whether a launch has anything to pass beyond its types.
     #[inline]
     pub(super) fn has_requirements(&self) -> bool {
