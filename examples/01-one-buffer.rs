@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p onebuf-examples --example 01-one-buffer`
 
-use onebuf::{Access, Result, Signature, Source, args};
+use onebuf::{Each, Result, Source, prelude::*};
 
 const N: usize = 1 << 16;
 
@@ -17,12 +17,10 @@ fn main() -> Result<()> {
     });
     println!("on {device}: {}", device.info().name);
 
-    // One allocation, shared by all listed devices. A new buffer is zeroed.
-    let numbers = hub.buffer::<u32>(N).shared_with([&device]).build()?;
-
-    // The CPU writes. `write` copies from our vector; the ledger counts it as a requested copy.
+    // One allocation, shared by all listed devices. The contents are copied from our vector; the ledger counts that as a
+    // requested copy.
     let first: Vec<u32> = (0..N as u32).collect();
-    numbers.write(&first)?;
+    let numbers = hub.buffer_from(&first).shared_with([&device]).build()?;
 
     // The kernel in OpenCL C, and as a Rust function for the host. Each device uses a form it supports.
     let source = Source::opencl_c(
@@ -33,22 +31,14 @@ fn main() -> Result<()> {
         Ok(())
     });
 
-    // The Rust compiler cannot check a kernel, so declaring its signature is the only unsafe step.
-    // Each launch checks the requirement, so launching is safe.
-    let signature = Signature::new().buffer::<u32>(Access::ReadWrite).require(|call| {
-        if call.global()[0] <= call.len(0) {
-            Ok(())
-        } else {
-            Err("more items than elements".into())
-        }
-    });
-    // SAFETY: work-item i touches x[i] only, and the requirement checks that x[i] exists.
-    let square = unsafe { device.program(&source)?.kernel("square", signature)? };
+    // The Rust compiler cannot check a kernel, so declaring its parameters is the only unsafe step. `Each` says that the
+    // buffer has an element for each work-item. Every launch checks that, so launching is safe.
+    // SAFETY: work-item i touches x[i] only.
+    let square = unsafe { device.kernel::<(Each<&mut u32>,)>(source, "square")? };
 
-    // A view gives this queue write access to the buffer. The launch consumes the view; until then,
-    // no conflicting view can be taken. Neither call waits.
-    let queue = device.queue()?;
-    queue.launch(&square, [N], args![numbers.write_on(&queue)?])?;
+    // The launch takes a view of the buffer, which gives the device's default queue write access, and releases it when the
+    // work is enqueued. It does not wait.
+    square.launch([N], (&numbers,))?;
 
     // The CPU reads in place. `map` waits for the kernel through the buffer's fence.
     let map = numbers.map()?;

@@ -5,7 +5,7 @@
 //! Two independent drivers share memory only if both use the same pages, which no specification
 //! guarantees. onebuf proves it once by experiment: run `onebuf doctor` or example 6 first.
 
-use onebuf::{Access, Complex32, CopyPolicy, Device, Error, Hub, Result, Signature, Source, args};
+use onebuf::{Complex32, CopyPolicy, Device, Each, Error, Hub, Result, Source, prelude::*};
 
 const N: usize = 1 << 22; // 4M complex samples, 32 MiB
 const TEXT: &str = "kernel void gain(global float2 *x, float by) { x[get_global_id(0)] *= by; }";
@@ -32,12 +32,12 @@ fn main() -> Result<()> {
     // The devices take turns. `write_on` orders the second queue after the first and makes the data
     // visible there, by the best sync method that the two drivers share.
     for device in &turns {
-        // SAFETY: work-item i touches x[i] only, and the signature checks that x[i] exists.
-        let gain = unsafe { device.program(&source())?.kernel("gain", signature())? };
+        // SAFETY: work-item i touches x[i] only.
+        let gain = unsafe { device.kernel::<(Each<&mut Complex32>, f32)>(source(), "gain")? };
         let queue = device.queue()?;
         let view = signal.write_on(&queue)?;
         println!("{device} waits for the one before by {}", view.sync_method());
-        queue.launch(&gain, [N], args![view, 2.0_f32])?;
+        gain.launch_on(&queue, [N], (view, 2.0))?;
     }
 
     assert!(signal.map()?.iter().all(|x| *x == Complex32::new(4.0, 0.0)));
@@ -61,11 +61,5 @@ fn source() -> Source {
         let by = args.value::<f32>(1)?;
         args.slice_mut::<Complex32>(0)?.iter_mut().for_each(|x| *x *= by);
         Ok(())
-    })
-}
-
-fn signature() -> Signature {
-    Signature::new().buffer::<Complex32>(Access::ReadWrite).value::<f32>().require(|call| {
-        if call.global()[0] <= call.len(0) { Ok(()) } else { Err("more items than samples".into()) }
     })
 }

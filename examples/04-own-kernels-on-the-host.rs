@@ -5,7 +5,7 @@
 //! A kernel can also be a Rust function, which the host runs. The same pipeline then works without
 //! OpenCL, and with OpenCL the two results can be compared.
 
-use onebuf::{Access, Call, Device, Hub, NativeArgs, Result, Signature, Source, args};
+use onebuf::{Access, Device, Each, Hub, NativeArgs, Result, Source, prelude::*};
 
 const N: usize = 100_000;
 
@@ -41,12 +41,6 @@ fn axpy(args: &mut NativeArgs<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a launch of any of these kernels stays in bounds.
-fn fits(call: &Call<'_>) -> Result<(), String> {
-    let room = call.len(0).min(call.len(1));
-    if call.global()[0] <= room { Ok(()) } else { Err(format!("only {room} elements")) }
-}
-
 fn main() -> Result<()> {
     let hub = onebuf::discover()?;
     let expected: Vec<f32> = (0..N).map(|i| 3.0 * i as f32 + 1.0).collect();
@@ -59,26 +53,18 @@ fn main() -> Result<()> {
 
 fn run(hub: &Hub, device: &Device) -> Result<Vec<f32>> {
     let ramp: Vec<f32> = (0..N).map(|i| i as f32).collect();
-    let x = hub.buffer(N).shared_with([device]).access(Access::Read).init(ramp).build()?;
-    let y = hub.buffer(N).shared_with([device]).init(vec![1.0_f32; N]).build()?;
+    let x = hub.buffer_from(ramp).shared_with([device]).access(Access::Read).build()?;
+    let y = hub.buffer_from(vec![1.0_f32; N]).shared_with([device]).build()?;
 
     let texts = Source::opencl_c(TEXT).with_cuda_c(LIKE_CUDA).with_hip_c(LIKE_CUDA);
     let texts = texts.with_glsl("axpy", SHADER);
-    let program = device.program(&texts.with_native("axpy", axpy))?;
-    let signature = Signature::new()
-        .buffer::<f32>(Access::Read)
-        .buffer::<f32>(Access::ReadWrite)
-        .value::<f32>()
-        .require(fits);
-    // SAFETY: item i reads x[i] and y[i] and writes y[i]; `fits` checks that both exist.
-    let axpy = unsafe { program.kernel("axpy", signature)? };
-
-    let queue = device.queue()?;
-    queue.launch(&axpy, [N], args![x.read_on(&queue)?, y.write_on(&queue)?, 3.0_f32])?;
+    let source = texts.with_native("axpy", axpy);
+    // SAFETY: item i reads x[i] and y[i] and writes y[i].
+    let axpy = unsafe { device.kernel::<(Each<&f32>, Each<&mut f32>, f32)>(source, "axpy")? };
+    axpy.launch([N], (&x, &y, 3.0))?;
 
     // A launch that does not fit is refused before any work starts.
-    let refused =
-        queue.launch(&axpy, [N + 1], args![x.read_on(&queue)?, y.write_on(&queue)?, 3.0_f32]);
-    assert!(refused.is_err_and(|error| error.to_string().contains("only 100000 elements")));
+    let refused = axpy.launch([N + 1], (&x, &y, 3.0));
+    assert!(refused.is_err_and(|error| error.to_string().contains("has 100000 elements")));
     y.to_vec()
 }

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p onebuf-examples --example 07-sub-buffers`
 
-use onebuf::{Access, Call, Device, Error, Kernel, Result, Signature, Source, args};
+use onebuf::{Access, Device, Error, Kernel, Result, Signature, Source, args};
 
 /// A multiple of the alignment that every known driver requires of a sub-buffer.
 const HALF: usize = 1 << 15;
@@ -47,8 +47,8 @@ fn main() -> Result<()> {
     // read-only one. This lets a driver skip coherence work; onebuf enforces the access.
     let written = buffer.sub_buffer(..HALF, Access::Write)?;
     let read = buffer.sub_buffer(..HALF, Access::Read)?;
-    one.launch(&fill, [HALF], args![written.write_on(&one)?, 7u32])?;
-    one.launch(&copy, [HALF], args![read.read_on(&one)?, right.write_on(&one)?])?;
+    one.launch(&fill, [HALF], args![&written, 7u32])?;
+    one.launch(&copy, [HALF], args![&read, &right])?;
     assert_eq!(buffer.map()?[2 * HALF - 1], 7 + HALF as u32 - 1);
 
     // onebuf enforces these rules on every driver, including drivers that would accept the calls.
@@ -75,18 +75,9 @@ fn kernels(device: &Device) -> Result<[Kernel; 2]> {
             Ok(())
         });
     let program = device.program(&source)?;
-    // `call.len` is the length of the sub-buffer, not of its buffer, so each launch is checked against that.
-    let fits = |call: &Call<'_>| match call.global()[0] <= call.len(0) {
-        true => Ok(()),
-        false => Err("more items than elements".to_owned()),
-    };
-    let fits_both = |call: &Call<'_>| match call.global()[0] <= call.len(0).min(call.len(1)) {
-        true => Ok(()),
-        false => Err("more items than elements".to_owned()),
-    };
-    let fill = Signature::new().buffer::<u32>(Access::Write).value::<u32>().require(fits);
-    let copy = Signature::new().buffer::<u32>(Access::Read).buffer::<u32>(Access::Write);
-    let copy = copy.require(fits_both);
-    // SAFETY: item i touches element i of each buffer, and the requirements check that it exists.
+    // `each` compares the work-items with the length of the sub-buffer, not with that of its buffer.
+    let fill = Signature::new().each::<u32>(Access::Write).value::<u32>();
+    let copy = Signature::new().each::<u32>(Access::Read).each::<u32>(Access::Write);
+    // SAFETY: item i touches element i of each buffer.
     Ok(unsafe { [program.kernel("fill", fill)?, program.kernel("copy", copy)?] })
 }

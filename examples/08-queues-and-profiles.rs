@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p onebuf-examples --example 08-queues-and-profiles`
 
-use onebuf::{Access, Buffer, Error, Kernel, Queue, QueueSpec, Result, Signature, Source, args};
+use onebuf::{Each, Error, QueueSpec, Result, Source, prelude::*};
 use std::time::Duration;
 
 const N: usize = 1 << 18;
@@ -19,15 +19,8 @@ fn main() -> Result<()> {
         args.slice_mut::<u32>(0)?.iter_mut().for_each(|x| *x += n);
         Ok(())
     });
-    let fits = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>().require(|call| {
-        if call.global()[0] <= call.len(0) {
-            Ok(())
-        } else {
-            Err("more items than elements".into())
-        }
-    });
-    // SAFETY: item i touches x[i] only, and the requirement checks that x[i] exists.
-    let add = unsafe { device.program(&source)?.kernel("add", fits)? };
+    // SAFETY: item i touches x[i] only.
+    let add = unsafe { device.kernel::<(Each<&mut u32>, u32)>(source, "add")? };
     let buffer = || hub.buffer::<u32>(N).shared_with([&device]).build();
 
     // A pool of queues for many jobs. Buffers order the work, so any queue can be used: the next in turn,
@@ -35,9 +28,9 @@ fn main() -> Result<()> {
     let pool = device.queues(3, QueueSpec::default())?;
     let sum = buffer()?;
     for n in 1..=9 {
-        launch(&pool.round_robin(), &add, &sum, n)?;
+        add.launch_on(&pool.round_robin(), [N], (&sum, n))?;
     }
-    launch(&pool.least_busy(), &add, &sum, 10)?;
+    add.launch_on(&pool.least_busy(), [N], (&sum, 10))?;
     assert_eq!(sum.map()?[N - 1], 55);
     println!("on {device}: ten launches on three queues, and the sum is 55");
 
@@ -47,7 +40,7 @@ fn main() -> Result<()> {
         Ok(queue) => {
             let chains = [buffer()?, buffer()?];
             for n in 0..10 {
-                launch(&queue, &add, &chains[n % 2], n as u32)?;
+                add.launch_on(&queue, [N], (&chains[n % 2], n as u32))?;
             }
             println!("out of order: {} and {}", chains[0].map()?[0], chains[1].map()?[0]);
         }
@@ -57,20 +50,16 @@ fn main() -> Result<()> {
 
     // A queue can wait for a fence of any other queue, also of another device, by the best available sync method.
     let (first, second) = (device.queue()?, hub.host().queue()?);
-    launch(&first, &add, &sum, 1)?;
+    add.launch_on(&first, [N], (&sum, 1))?;
     println!("the host's queue waits by {}", second.wait_for(&first.fence())?);
 
     // A queue opened for profiling records when each launch ran, by the device's clock.
     let timed = device.queue_with(QueueSpec::default().profiled())?;
-    let fence = timed.launch_fenced(&add, [N], args![sum.write_on(&timed)?, 1u32])?;
+    let fence = add.launch_fenced(&timed, [N], (&sum, 1))?;
     fence.wait(Duration::from_secs(60))?;
     match fence.profile() {
         Ok(times) => println!("it waited {:?} and ran {:?}", times.waited(), times.run()),
         Err(error) => println!("no times: {error}"),
     }
     Ok(())
-}
-
-fn launch(queue: &Queue, add: &Kernel, to: &Buffer<u32>, n: u32) -> Result<()> {
-    queue.launch(add, [N], args![to.write_on(queue)?, n])
 }

@@ -5,7 +5,7 @@
 //! A work-group copies its part of a buffer into local memory, works on it there and copies it out. On a
 //! DSP that is on-chip instead of external memory.
 
-use onebuf::{Access, Arg, Device, Grid, Kernel, Result, Signature, Source, args};
+use onebuf::{Device, Each, Grid, Local, Out, Result, prelude::*};
 
 const GROUP: usize = 64;
 const N: usize = 64 * GROUP;
@@ -41,38 +41,28 @@ fn main() -> Result<()> {
     println!("on {device}: {has} bytes of local memory per group");
 
     let numbers: Vec<u32> = (0..N as u32).collect();
-    let from = hub.buffer(N).shared_with([&device]).init(&numbers[..]).build()?;
+    let from = hub.buffer_from(&numbers).shared_with([&device]).build()?;
     let to = hub.buffer::<u32>(N).shared_with([&device]).build()?;
     let turned: Vec<u32> = numbers.chunks(GROUP).flat_map(|g| g.iter().rev().copied()).collect();
-    let (queue, grid) = (device.queue()?, Grid::from([N]).local([GROUP]));
+    let grid = Grid::from([N]).local([GROUP]);
 
-    let turn = kernel(&device, "turn_static", false)?;
-    queue.launch(&turn, grid, args![from.read_on(&queue)?, to.write_on(&queue)?])?;
+    // SAFETY: groups have GROUP items here, and each item has an element in both buffers and in the tile.
+    let turn = unsafe { device.kernel::<(Each<&u32>, Each<Out<u32>>)>(TEXT, "turn_static")? };
+    turn.launch(grid, (&from, &to))?;
     assert_eq!(to.to_vec()?, turned);
 
-    // Here the size is an argument: `Arg::local` sets the number of elements for each group.
+    // Here the size is an argument: `Local::of` sets the number of elements for each group. `Each` checks that it is not
+    // smaller than the group.
     to.fill(0)?;
-    let turn = kernel(&device, "turn_dynamic", true)?;
-    let tile = Arg::local::<u32>(GROUP);
-    queue.launch(&turn, grid, args![from.read_on(&queue)?, to.write_on(&queue)?, tile])?;
+    type Dynamic = (Each<&'static u32>, Each<Out<u32>>, Each<Local<u32>>);
+    // SAFETY: each item has an element in both buffers and in the tile.
+    let turn = unsafe { device.kernel::<Dynamic>(TEXT, "turn_dynamic")? };
+    turn.launch(grid, (&from, &to, Local::of(GROUP)))?;
     assert_eq!(to.to_vec()?, turned);
     println!("the local memory of {} groups turned {N} numbers round, twice", N / GROUP);
 
     // A request for more local memory than the device has is refused before the driver is called.
-    let much = Arg::local::<u32>(has as usize / 4 + 1);
-    let views = args![from.read_on(&queue)?, to.write_on(&queue)?, much];
-    println!("refused: {}", queue.launch(&turn, grid, views).expect_err("too much"));
+    let much = (&from, &to, Local::of(has as usize / 4 + 1));
+    println!("refused: {}", turn.launch(grid, much).expect_err("too much"));
     Ok(())
-}
-
-fn kernel(device: &Device, name: &str, is_given: bool) -> Result<Kernel> {
-    let signature = Signature::new().buffer::<u32>(Access::Read).buffer::<u32>(Access::Write);
-    let signature = if is_given { signature.local::<u32>() } else { signature };
-    let signature = signature.require(move |call| {
-        let tile = if is_given { call.len(2) } else { GROUP };
-        let fits = call.global()[0] <= call.len(0).min(call.len(1)) && tile >= GROUP;
-        if fits { Ok(()) } else { Err("too many items, or too small a tile".into()) }
-    });
-    // SAFETY: groups have GROUP items here, and each item has an element in both buffers and in the tile.
-    unsafe { device.program(&Source::opencl_c(TEXT))?.kernel(name, signature) }
 }

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p onebuf-examples --example 12-programs`
 
-use onebuf::{Access, Result, Signature, Source, args};
+use onebuf::{Each, Result, Source, args, prelude::*};
 use std::time::Instant;
 
 const N: usize = 1 << 14;
@@ -32,28 +32,21 @@ fn main() -> Result<()> {
     // The same source again returns the same program, without a build.
     println!("asked again: from {:?}", device.program(&source)?.origin());
 
-    let fits = Signature::new().buffer::<f32>(Access::ReadWrite).value::<f32>().require(|call| {
-        if call.global()[0] <= call.len(0) {
-            Ok(())
-        } else {
-            Err("more items than elements".into())
-        }
-    });
-    // SAFETY: item i touches x[i] only, and the requirement checks that x[i] exists.
-    let scale = unsafe { program.kernel("scale", fits)? };
+    // SAFETY: item i touches x[i] only.
+    let scale = unsafe { program.typed::<(Each<&mut f32>, f32)>("scale")? };
 
     // Drivers postpone work to the first use. Do it here and not in a frame with a deadline:
     // `Program::warm_up` creates the kernels, `Queue::warm_up` launches once and waits.
     let kernels = program.warm_up()?;
     let (queue, x) = (device.queue()?, hub.buffer::<f32>(N).shared_with([&device]).build()?);
     x.fill(1.0)?;
-    let first = queue.warm_up(&scale, [N], args![x.write_on(&queue)?, 2.0f32])?;
+    let first = queue.warm_up(&scale, [N], args![&x, 2.0f32])?;
     println!("{kernels} kernels made, the first launch took {first:?}");
 
     const LAUNCHES: u32 = 20;
     let clock = Instant::now();
     for _ in 0..LAUNCHES {
-        queue.launch(&scale, [N], args![x.write_on(&queue)?, 1.0f32])?;
+        scale.launch_on(&queue, [N], (&x, 1.0))?;
     }
     queue.finish()?;
     println!("in steady state a launch takes {:?}", clock.elapsed() / LAUNCHES);

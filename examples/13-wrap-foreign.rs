@@ -2,14 +2,12 @@
 //!
 //! `cargo run -p onebuf-examples --example 13-wrap-foreign`
 
-use onebuf::{
-    Access, CopyPolicy, Device, ForeignBufferInfo, ForeignQueueInfo, Hub, Kernel, Result,
-    Signature, Source, args, prelude::*,
-};
+use onebuf::{CopyPolicy, Each, ForeignBufferInfo, ForeignQueueInfo, Hub, Result, prelude::*};
 use onebuf_conformance::{Step, class_a::ClassA, step_model};
 use std::ffi::c_void;
 
 const N: usize = 1 << 16;
+const TEXT: &str = "kernel void mul(global uint *x, uint by) { x[get_global_id(0)] *= by; }";
 
 /// The library: multiplies the caller's buffer, between the caller's own commands.
 ///
@@ -39,28 +37,16 @@ unsafe fn multiply(hub: &Hub, queue: *mut c_void, mem: *mut c_void, by: u32) -> 
 
     // Work on a separate queue in the caller's context, so that our calls do not delay the caller's queue.
     let ours = hub.queue_for(&words)?;
-    let kernel = kernel(&ours.device())?;
+    // SAFETY: work-item i touches x[i] only.
+    let mul = unsafe { ours.device().kernel::<(Each<&mut u32>, u32)>(TEXT, "mul")? };
     let view = words.write_on(&ours)?;
     println!("we wait for the caller by {}", view.sync_method());
-    ours.launch(&kernel, [words.len()], args![view, by])?;
+    mul.launch_on(&ours, [words.len()], (view, by))?;
 
     // `hand_to` orders the caller's next commands after our work. The CPU does not wait.
     let sync_method = words.hand_to(&theirs)?;
     println!("the caller waits for us by {sync_method}");
     Ok(())
-}
-
-fn kernel(device: &Device) -> Result<Kernel> {
-    const TEXT: &str = "kernel void mul(global uint *x, uint by) { x[get_global_id(0)] *= by; }";
-    let fits = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>().require(|call| {
-        if call.global()[0] <= call.len(0) {
-            Ok(())
-        } else {
-            Err("more items than elements".into())
-        }
-    });
-    // SAFETY: work-item i touches x[i] only, and the requirement checks that x[i] exists.
-    unsafe { device.program(&Source::opencl_c(TEXT))?.kernel("mul", fits) }
 }
 
 /// The application, which uses OpenCL and does not use onebuf itself.

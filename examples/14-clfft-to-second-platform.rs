@@ -2,10 +2,7 @@
 //!
 //! `cargo run -p onebuf-examples --example 14-clfft-to-second-platform`
 
-use onebuf::{
-    Access, Complex32, Device, Hub, Result, Signature, Source, args, bytemuck::cast_slice,
-    prelude::*,
-};
+use onebuf::{Complex32, Device, Each, Hub, Result, Source, bytemuck::cast_slice, prelude::*};
 use onebuf_conformance::class_a::{ClFft, ClassA};
 
 const N: usize = 1 << 16;
@@ -69,16 +66,7 @@ fn double(device: &Device, x: &onebuf::Buffer<Complex32>) -> Result<()> {
         args.slice_mut::<Complex32>(0)?.iter_mut().for_each(|x| *x *= by);
         Ok(())
     });
-    let fits =
-        Signature::new().buffer::<Complex32>(Access::ReadWrite).value::<f32>().require(|call| {
-            if call.global()[0] <= call.len(0) {
-                Ok(())
-            } else {
-                Err("more items than samples".into())
-            }
-        });
-    // SAFETY: work-item i touches x[i] only, and the requirement checks that x[i] exists.
-    let gain = unsafe { device.program(&source)?.kernel("gain", fits)? };
-    let queue = device.queue()?;
-    queue.launch(&gain, [x.len()], args![x.write_on(&queue)?, 2.0_f32])
+    // SAFETY: work-item i touches x[i] only.
+    let gain = unsafe { device.kernel::<(Each<&mut Complex32>, f32)>(source, "gain")? };
+    gain.launch([x.len()], (x, 2.0))
 }

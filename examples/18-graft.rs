@@ -53,12 +53,8 @@ fn main() -> Result<()> {
     words.write(&model)?;
     let by = Step::nth(5);
     let part = onebuf::Arg::local::<u32>(256);
-    queue.launch(
-        &turn,
-        onebuf::Grid::from([N]).local([256]),
-        args![words.write_on(&queue)?, part],
-    )?;
-    let args = args![words.write_on(&queue)?, N as u32, by.mul, by.add];
+    queue.launch(&turn, onebuf::Grid::from([N]).local([256]), args![&words, part])?;
+    let args = args![&words, N as u32, by.mul, by.add];
     queue.launch(&step, [N], args)?;
 
     model.chunks_mut(256).for_each(<[u32]>::reverse);
@@ -76,13 +72,8 @@ fn one_chip(hub: &Hub) -> Option<(Device, Device)> {
 }
 
 fn turn(program: &Program) -> Result<Kernel> {
-    let fits = Signature::new().buffer::<u32>(Access::ReadWrite).local::<u32>().require(|call| {
-        match call.global()[0] <= call.len(0) && call.len(1) == 256 {
-            true => Ok(()),
-            false => Err("more items than elements, or another group than 256".into()),
-        }
-    });
-    // SAFETY: work-item i touches x[i], which exists, and its group's part, which is as large as the group.
+    let fits = Signature::new().each::<u32>(Access::ReadWrite).each_local::<u32>();
+    // SAFETY: work-item i touches x[i], and one element of its group's part for each item of the group.
     unsafe { program.kernel("turn", fits) }
 }
 

@@ -28,11 +28,7 @@ kernel void turn(global uint *p, local uint *given) {
 /// Both kinds of local memory, in regions, with launch offsets.
 fn turn(device: &Device) -> Result<()> {
     const N: usize = 16 * GROUP;
-    let signature = Signature::new().buffer::<u32>(Access::ReadWrite).local::<u32>().offsets();
-    let signature = signature.require(|call| {
-        let fits = call.offset()[0] + call.global()[0] <= call.len(0) && call.len(1) >= GROUP;
-        if fits { Ok(()) } else { Err("outside of the buffer, or of the group".into()) }
-    });
+    let signature = Signature::new().each::<u32>(Access::ReadWrite).each_local::<u32>().offsets();
     // SAFETY: each work-item has its own element in all three; groups have GROUP work-items here.
     let turn = unsafe { device.program(&Source::opencl_c(TURN))?.kernel("turn", signature)? };
     let mut model: Vec<u32> = (0..N as u32).collect();

@@ -216,12 +216,8 @@ void main() { x[gl_GlobalInvocationID.x] *= by; }
 
 fn gain(hub: &Hub, source: &Source) -> Result<Vec<f32>> {
     let device = hub.device("vulkan")?;
-    let signature = Signature::new().buffer::<f32>(Access::ReadWrite).value::<f32>();
-    let signature = signature.require(|call| match call.global()[0] <= call.len(0) {
-        true => Ok(()),
-        false => Err("too many work-items".into()),
-    });
-    // SAFETY: work-item i touches x[i], which the requirement checks.
+    let signature = Signature::new().each::<f32>(Access::ReadWrite).value::<f32>();
+    // SAFETY: work-item i touches x[i].
     let kernel = unsafe { device.program(source)?.kernel("gain", signature)? };
     let queue = device.queue()?;
     let buffer = hub.buffer::<f32>(256).shared_with([&device]).build()?;

@@ -12,12 +12,9 @@ use onebuf::{
 const N: usize = 20 * GROUP;
 
 fn axpy<T: Element + for<'b> IntoArg<'b>>(t: &Trial<'_>, device: &Device) -> Result<()> {
-    let signature = Signature::new().buffer::<T>(Access::Read).buffer::<T>(Access::ReadWrite);
-    let signature = signature.value::<T>().require(|call| {
-        let n = call.global()[0];
-        if n <= call.len(0).min(call.len(1)) { Ok(()) } else { Err("too many work-items".into()) }
-    });
-    // SAFETY: each work-item reads and writes its own element, and there are no more items than elements.
+    let signature = Signature::new().each::<T>(Access::Read).each::<T>(Access::ReadWrite);
+    let signature = signature.value::<T>();
+    // SAFETY: each work-item reads and writes its own element.
     let kernel = unsafe { device.program(&axpy_source::<T>())?.kernel("axpy", signature)? };
     let mut random = Random::new(1);
     let mut some = || (0..N).map(|_| T::random(&mut random)).collect::<Vec<T>>();
@@ -70,12 +67,9 @@ kernel void where_am_i(global uint *p) {
         Ok(())
     });
     t.each_device(|side| {
-        let fits = Signature::new().buffer::<u32>(Access::Write).require(|call| {
-            let items: usize = call.global().iter().product();
-            if items <= call.len(0) { Ok(()) } else { Err("too many work-items".into()) }
-        });
+        let fits = Signature::new().each::<u32>(Access::Write);
         let program = side.device.program(&source).unwrap();
-        // SAFETY: each work-item writes the element with its own number, which the requirement bounds.
+        // SAFETY: each work-item writes the element with its own number.
         let kernel = unsafe { program.kernel("where_am_i", fits).unwrap() };
         let grids: [(Grid, [usize; 3]); 5] = [
             ([77].into(), [77, 1, 1]),
@@ -125,10 +119,9 @@ void main() {
         Ok(())
     });
     t.each_device(|side| {
-        let signature = Signature::new().buffer::<u32>(Access::Write).buffer::<u32>(Access::Read);
+        let signature = Signature::new().each::<u32>(Access::Write).buffer::<u32>(Access::Read);
         let signature = signature.value::<u32>().require(|call| {
-            let fits = call.global()[0] <= call.len(0) && call.len(1) >= 2;
-            if fits { Ok(()) } else { Err("too many work-items".into()) }
+            if call.len(1) >= 2 { Ok(()) } else { Err("fewer than two elements".into()) }
         });
         let program = side.device.program(&source).unwrap();
         // SAFETY: each work-item writes its own element and reads two, which the requirement bounds.
@@ -162,15 +155,10 @@ pub fn launches_begin_where_they_are_told_to(t: &Trial<'_>) {
         (first as u32..).zip(to).for_each(|(i, to)| *to += 1 + i);
         Ok(())
     });
-    let fits = |signature: Signature| {
-        signature.buffer::<u32>(Access::ReadWrite).require(|call| {
-            let end = call.offset()[0] + call.global()[0];
-            if end <= call.len(0) { Ok(()) } else { Err("past the end".into()) }
-        })
-    };
+    let fits = |signature: Signature| signature.each::<u32>(Access::ReadWrite);
     t.each_device(|side| {
         let (id, program) = (side.device.id(), side.device.program(&source).unwrap());
-        // SAFETY: each work-item uses the element with its own number, which the requirement bounds.
+        // SAFETY: each work-item uses the element with its own number.
         let here = unsafe { program.kernel("here", fits(Signature::new().offsets())).unwrap() };
         // SAFETY: as above.
         let fixed = unsafe { program.kernel("here", fits(Signature::new())).unwrap() };
@@ -196,7 +184,7 @@ pub fn launches_begin_where_they_are_told_to(t: &Trial<'_>) {
         let grid = Grid::from([GROUP]).local([GROUP]);
         let refused = [
             (&fixed, grid.offset([GROUP]), "Signature::offsets"),
-            (&here, grid.offset([N]), "past the end"),
+            (&here, grid.offset([N]), "work-items"),
             (&here, grid.offset([usize::MAX]), "past the largest index"),
             (&here, grid.offset([1, 1]), "dimensions"),
         ];
@@ -281,16 +269,10 @@ kernel void turn(global uint *p, local uint *group) {
     let like_cuda = TEXT.replace(", local uint *group) {", ") { extern __shared__ uint group[];");
     let like_cuda = like_cuda.replace("barrier(CLK_LOCAL_MEM_FENCE)", "__syncthreads()");
     let source = two_texts(TEXT, &like_cuda).with_native("turn", |_| Ok(()));
-    let signature = || {
-        let turn = Signature::new().buffer::<u32>(Access::ReadWrite).local::<u32>();
-        turn.require(|call| {
-            let fits = call.global()[0] <= call.len(0) && call.len(1) >= GROUP;
-            if fits { Ok(()) } else { Err("too many work-items, or too large a group".into()) }
-        })
-    };
+    let signature = || Signature::new().each::<u32>(Access::ReadWrite).each_local::<u32>();
     t.each_device(|side| {
         let program = side.device.program(&source).unwrap();
-        // SAFETY: each work-item has its own element in both; launches here use groups of GROUP.
+        // SAFETY: each work-item has its own element in both.
         let kernel = unsafe { program.kernel("turn", signature()).unwrap() };
         let model: Vec<u32> = (0..N as u32).collect();
         let buffer = t.hub().buffer(N).shared_with([&side.device]).init(&model[..]);

@@ -1,8 +1,11 @@
 //! The ledger: nothing implied on proven routes, and exact numbers of bytes on the others.
 
-use crate::{Machine, Side, Step, Trial, assert_same, fake_machine, fakes, shared, step_model};
+use crate::{
+    Machine, Side, Step, Trial, assert_same, fake_machine, fakes, kernels, shared, step_model,
+};
 use onebuf::{
-    Buffer, Cause, CopyPolicy, Error, HubBuilder, MemoryKind, RouteKind, SyncMethod,
+    Access, Buffer, Cause, CopyPolicy, Error, HubBuilder, Kernel, MemoryKind, RouteKind, Signature,
+    SyncMethod, args,
     doctor::Verdicts,
     topology::{Verdict, VerdictState},
 };
@@ -48,6 +51,58 @@ pub fn a_staged_route_is_counted_to_the_byte(t: &Trial<'_>) {
             to.look(&buffer).unwrap();
         }
         assert_eq!(machine.hub.ledger().implied_bytes() - before, BYTES, "{what} read by both");
+    });
+}
+
+/// `kernel void put(global uint *to, uint with)`: writes every element.
+fn put(side: &Side, access: Access) -> Kernel {
+    let put =
+        kernels("kernel void put(global uint *to, uint with) { to[get_global_id(0)] = with; }");
+    let put = put.with_native("put", |args| {
+        let with = args.value::<u32>(1)?;
+        args.slice_mut::<u32>(0)?.fill(with);
+        Ok(())
+    });
+    let signature = Signature::new().each::<u32>(access).value::<u32>();
+    // SAFETY: work-item i writes element i.
+    unsafe { side.device.program(&put).unwrap().kernel("put", signature).unwrap() }
+}
+
+pub fn what_is_overwritten_is_not_copied(t: &Trial<'_>) {
+    let implied = || t.machine.hub.ledger().implied_bytes();
+    t.each_pair(|from, to, what| {
+        let buffer = shared(from, to, RouteKind::Staged, SyncMethod::HostWait, N).unwrap();
+        let (put, adds) = (put(to, Access::Write), put(to, Access::ReadWrite));
+        let launch = |view, with: u32| to.queue.launch(&put, [N], args![view, with]).unwrap();
+        // The control: a view to write brings what `from` has written.
+        from.step(&buffer, Step::nth(1)).unwrap();
+        let before = implied();
+        launch(buffer.write_on(&to.queue).unwrap(), 1);
+        assert_eq!(implied() - before, BYTES, "{what}: the control");
+        // One that overwrites does not, and the result goes back as ever.
+        from.step(&buffer, Step::nth(2)).unwrap();
+        let before = implied();
+        launch(buffer.overwrite_on(&to.queue).unwrap(), 7);
+        assert_eq!(implied() - before, 0, "{what}: overwritten");
+        assert_same(&from.look(&buffer).unwrap(), &[7; N], what);
+        assert_eq!(implied() - before, BYTES, "{what}: back");
+        // Twice in a row, then read by both.
+        launch(buffer.overwrite_on(&to.queue).unwrap(), 8);
+        launch(buffer.overwrite_on(&to.queue).unwrap(), 9);
+        assert_same(&to.look(&buffer).unwrap(), &[9; N], what);
+        assert_same(&buffer.to_vec().unwrap(), &[9; N], what);
+        // A kernel that would read what is discarded is refused, and so are other users meanwhile.
+        let view = buffer.overwrite_on(&to.queue).unwrap();
+        assert!(matches!(buffer.read_on(&from.queue), Err(Error::Busy { .. })), "{what}");
+        let refused = to.queue.launch(&adds, [N], args![view, 1u32]);
+        let Err(Error::InvalidArgument(why)) = refused else { panic!("{what}: {refused:?}") };
+        assert!(why.contains("a write view where a read_write view of u32"), "{what}: {why}");
+        // The buffer stays usable.
+        launch(buffer.overwrite_on(&to.queue).unwrap(), 10);
+        from.step(&buffer, Step::nth(3)).unwrap();
+        let mut model = vec![10; N];
+        step_model(&mut model, Step::nth(3));
+        assert_same(&to.look(&buffer).unwrap(), &model, what);
     });
 }
 

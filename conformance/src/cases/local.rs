@@ -52,16 +52,9 @@ kernel void double_out(const uint *from, uint *to) {
 }";
 
 fn kernel(side: &Side, name: &str, is_given: bool) -> Result<Kernel> {
-    let signature = Signature::new().buffer::<u32>(Access::Read).buffer::<u32>(Access::Write);
-    let signature = if is_given { signature.local::<u32>() } else { signature };
-    let signature = signature.require(move |call| {
-        let room = call.len(0).min(call.len(1));
-        let tile = if is_given { call.len(2) } else { GROUP };
-        let fits = call.global()[0] <= room && tile >= GROUP;
-        if fits { Ok(()) } else { Err("too many work-items, or too small a tile".into()) }
-    });
-    // SAFETY: every launch here has groups of GROUP work-items, each with an element in both buffers and in the tile,
-    // as the requirement checks.
+    let signature = Signature::new().each::<u32>(Access::Read).each::<u32>(Access::Write);
+    let signature = if is_given { signature.each_local::<u32>() } else { signature };
+    // SAFETY: every launch here has groups of GROUP work-items, each with an element in both buffers and in the tile.
     unsafe { side.device.program(&two_texts(TEXT, LIKE_CUDA))?.kernel(name, signature) }
 }
 

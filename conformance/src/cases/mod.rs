@@ -2,6 +2,7 @@
 
 mod access;
 mod alone;
+mod arguments;
 mod bridge;
 mod flags;
 mod futures;
@@ -115,8 +116,18 @@ macro_rules! __cases {
             ledger {
                 a_staged_route_is_counted_to_the_byte
                 asked_bytes_are_counted_to_the_byte
+                what_is_overwritten_is_not_copied
                 a_proven_route_implies_nothing
                 a_proven_route_that_copies_is_counted_and_forbidden
+            }
+            arguments {
+                buffers_and_regions_are_arguments
+                a_launch_takes_the_view_that_its_parameter_declares
+                a_buffer_that_does_not_fit_is_refused_by_name
+                a_device_has_one_default_queue
+                typed_kernels_take_what_their_types_say
+                more_work_items_than_elements_are_refused
+                a_groups_memory_has_an_element_for_each_of_its_items
             }
             access {
                 kernels_get_the_access_that_they_declare

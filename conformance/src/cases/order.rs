@@ -34,13 +34,8 @@ fn add(side: &Side) -> Result<Kernel> {
         add_model(from, to);
         Ok(())
     });
-    let signature = Signature::new().buffer::<u32>(Access::Read).buffer::<u32>(Access::ReadWrite);
-    let signature =
-        signature.require(|call| match call.global()[0] <= call.len(0).min(call.len(1)) {
-            true => Ok(()),
-            false => Err("too many work-items".into()),
-        });
-    // SAFETY: work-item i touches element i of each buffer, which the requirement bounds.
+    let signature = Signature::new().each::<u32>(Access::Read).each::<u32>(Access::ReadWrite);
+    // SAFETY: work-item i touches element i of each buffer.
     unsafe { side.device.program(&source)?.kernel("add", signature) }
 }
 

@@ -13,12 +13,8 @@ fn turn(device: &Device) -> Result<Kernel> {
         args.slice_mut::<Complex32>(0)?.iter_mut().for_each(|x| *x *= by);
         Ok(())
     });
-    let signature = Signature::new().buffer::<Complex32>(Access::ReadWrite).value::<Complex32>();
-    let signature = signature.require(|call| match call.global()[0] <= call.len(0) {
-        true => Ok(()),
-        false => Err("more work-items than elements".into()),
-    });
-    // SAFETY: work-item i touches element i, which the requirement bounds.
+    let signature = Signature::new().each::<Complex32>(Access::ReadWrite).value::<Complex32>();
+    // SAFETY: work-item i touches element i.
     unsafe { device.program(&source)?.kernel("turn", signature) }
 }
 

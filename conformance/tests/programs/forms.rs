@@ -78,6 +78,12 @@ fn a_failed_build_is_not_remembered() {
                 matches!(&error, Error::Build { log, .. } if log.contains("nowhere")),
                 "{error}"
             );
+            // As `main` prints it: the log's lines are lines.
+            let told = format!("{error:?}");
+            let mut lines = told.lines();
+            assert!(lines.next().is_some_and(|first| first.starts_with("Build: program did not")));
+            let text = lines.filter(|line| line.starts_with("  ") && line.contains("nowhere"));
+            assert!(text.count() > 0 && !told.contains("\\n"), "{told}");
         }
         assert_eq!(builds(&probe), 2, "{device}");
     }

@@ -12,9 +12,9 @@ use crate::{
 };
 use onebuf_hal::{
     Error, QueueSpec, Result, SyncMethod,
-    locks::{Arc, AtomicU64, Ordering},
+    locks::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
-use std::fmt;
+use std::{collections::HashMap, fmt, sync::Weak};
 
 /// A stream of work on one device. Cheap to clone; clones are the same stream.
 ///
@@ -141,6 +141,32 @@ impl Device {
         self.queue_with(plain)
     }
 
+    /// The device's default queue: in-order, opened at the first call, and shared by all callers of the hub. Launches that name no
+    /// queue run on it.
+    ///
+    /// ```
+    /// let hub = onebuf::discover()?;
+    /// let buffer = hub.buffer_from(&[1_u8, 2, 3]).build()?;
+    /// let queue = hub.host().default_queue()?;
+    /// let view = buffer.read_on(&queue)?;
+    /// assert_eq!(view.len(), 3);
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Device::queue`].
+    pub fn default_queue(&self) -> Result<Queue> {
+        let mut queues = lock(&self.hub().extensions().get::<DefaultQueues>().0);
+        if let Some(queue_state) = queues.get(&self.index()).and_then(DefaultQueue::get) {
+            return Ok(Queue { hub: self.hub().clone(), queue_state });
+        }
+        let queue = self.queue()?;
+        let kept = (!self.is_foreign()).then(|| queue.queue_state.clone());
+        let opened = DefaultQueue { kept, queue_state: Arc::downgrade(&queue.queue_state) };
+        queues.insert(self.index(), opened);
+        Ok(queue)
+    }
+
     /// Opens a queue with these options: out of order, with profiling.
     ///
     /// ```
@@ -163,6 +189,22 @@ impl Device {
     /// As for [`Device::queue_with`], and for a count of zero.
     pub fn queues(&self, count: usize, spec: QueueSpec) -> Result<QueuePool> {
         QueuePool::new(self, count, spec)
+    }
+}
+
+/// The default queues of a hub's devices.
+#[derive(Default)]
+struct DefaultQueues(Mutex<HashMap<DeviceIx, DefaultQueue>>);
+
+struct DefaultQueue {
+    queue_state: Weak<QueueState>,
+    /// Keeps the queue open. `None` in a foreign context, which a queue would keep alive: it closes after its last user.
+    kept: Option<Arc<QueueState>>,
+}
+
+impl DefaultQueue {
+    fn get(&self) -> Option<Arc<QueueState>> {
+        self.kept.clone().or_else(|| self.queue_state.upgrade())
     }
 }
 

@@ -152,7 +152,8 @@ view! {
     ReadView
 }
 view! {
-    /// A guard under which one queue's kernels read and write the buffer. It excludes all other users.
+    /// A guard under which one queue's kernels read and write the buffer, or only write it: [`Buffer::overwrite_on`]. It excludes
+    /// all other users.
     WriteView
 }
 
@@ -182,6 +183,32 @@ impl<T: Pod> Buffer<T> {
     #[inline(always)]
     pub fn write_on<'b>(&'b self, queue: &'b Queue) -> Result<WriteView<'b, T>> {
         Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
+    }
+
+    /// Lets kernels on `queue` write the buffer while the view lives, and discards its contents: a device with a copy of its own
+    /// gets no bytes of them. Kernels that read the buffer are refused with this view. Elements that no kernel writes have
+    /// undefined values afterwards, even if nothing is launched.
+    ///
+    /// ```
+    /// # use onebuf::{Each, Out, Source, prelude::*};
+    /// # let hub = onebuf::discover()?;
+    /// # let (host, buffer) = (hub.host(), hub.buffer::<u32>(4).build()?);
+    /// # let count = Source::default().with_native("count", |args| {
+    /// #     (0..).zip(args.slice_mut::<u32>(0)?).for_each(|(i, x)| *x = i);
+    /// #     Ok(())
+    /// # });
+    /// // SAFETY: work-item i writes x[i] only.
+    /// let count = unsafe { host.kernel::<(Each<Out<u32>>,)>(count, "count")? };
+    /// let queue = host.queue()?;
+    /// count.launch_on(&queue, [buffer.len()], (buffer.overwrite_on(&queue)?,))?; // every element
+    /// assert_eq!(buffer.to_vec()?, [0, 1, 2, 3]);
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Buffer::write_on`].
+    pub fn overwrite_on<'b>(&'b self, queue: &'b Queue) -> Result<WriteView<'b, T>> {
+        Ok(WriteView::new(Hold::discarding(self.part(), queue)?))
     }
 }
 

@@ -1,12 +1,23 @@
 //! The error type, with kinds sorted by what the caller can do about them.
 
-use std::time::Duration;
+use crate::printable;
+use std::{fmt, time::Duration};
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+///
+/// `Display` is one sentence (and the log, for [`Error::Build`]). `Debug`, which `fn main() -> Result<()>` prints, has one line
+/// for each fact, and the lines of a compiler's log as they are:
+///
+/// ```
+/// # use onebuf_hal::Error;
+/// let error = Error::Unsupported { what: "a cl_mem".into(), needs: "an OpenCL queue".into() };
+/// assert_eq!(format!("{error:?}"), "Unsupported: a cl_mem\n  needs: an OpenCL queue");
+/// assert_eq!(error.to_string(), "not supported: a cl_mem needs an OpenCL queue");
+/// ```
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A library, driver or device is unavailable on this machine. Install it, or do without.
@@ -155,10 +166,163 @@ impl Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Unavailable { what, tried, reason } => {
+                title(f, "Unavailable", what)?;
+                fact(f, "reason", reason)?;
+                tried.iter().try_for_each(|tried| fact(f, "tried", tried))
+            }
+            Error::Unsupported { what, needs } => {
+                title(f, "Unsupported", what)?;
+                fact(f, "needs", needs)
+            }
+            Error::CopyForbidden { route, why } => {
+                title(f, "CopyForbidden", &format!("{route} would need an implied copy"))?;
+                fact(f, "why", why)
+            }
+            Error::NotShared { device, shared_with } => {
+                title(f, "NotShared", &format!("the buffer is not shared with {device}"))?;
+                fact(f, "shared with", shared_with)
+            }
+            Error::Busy { what } => title(f, "Busy", what),
+            Error::OutOfMemory { device, asked, limit } => {
+                title(f, "OutOfMemory", device)?;
+                fact(f, "asked", &format!("{asked} bytes"))?;
+                limit.iter().try_for_each(|limit| fact(f, "limit", &format!("{limit} bytes")))
+            }
+            Error::DeviceLost { device, reason } => {
+                title(f, "DeviceLost", device)?;
+                fact(f, "reason", reason)
+            }
+            Error::PeerLost { reason } => title(f, "PeerLost", reason),
+            Error::PeerRefused { reason } => title(f, "PeerRefused", reason),
+            Error::InvalidArgument(message) => title(f, "InvalidArgument", message),
+            Error::ForeignContext { have, want } => {
+                title(f, "ForeignContext", have)?;
+                fact(f, "needed", want)
+            }
+            Error::Build { device, log } => {
+                title(f, "Build", &format!("program did not build for {device}"))?;
+                log.lines().try_for_each(|line| write!(f, "\n  {}", shown(line)))
+            }
+            Error::Timeout { what, after_ms } => {
+                title(f, "Timeout", what)?;
+                fact(f, "after", &format!("{after_ms} ms"))
+            }
+            Error::Driver { api, call, code, name } => {
+                title(f, "Driver", &format!("{api}: {call}"))?;
+                fact(f, "returned", &format!("{name} ({code})"))
+            }
+            Error::Cache { path, reason } => {
+                title(f, "Cache", path)?;
+                fact(f, "reason", reason)
+            }
+        }
+    }
+}
+
+/// Writes the kind of the error and its first fact.
+fn title(f: &mut fmt::Formatter<'_>, kind: &str, text: &str) -> fmt::Result {
+    write!(f, "{kind}: ")?;
+    indented(f, text.lines())
+}
+
+/// Writes a further fact, on a line of its own. Reasons list several facts with semicolons between them.
+fn fact(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
+    write!(f, "\n  {name}: ")?;
+    indented(f, text.lines().flat_map(|line| line.split("; ")))
+}
+
+/// Writes lines, those after the first indented.
+fn indented<'t>(f: &mut fmt::Formatter<'_>, lines: impl Iterator<Item = &'t str>) -> fmt::Result {
+    let mut lines = lines.enumerate();
+    lines.try_for_each(|(at, line)| {
+        let indent = if at == 0 { "" } else { "\n    " };
+        write!(f, "{indent}{}", shown(line))
+    })
+}
+
+/// A line as a terminal may print it. Compilers indent with tabs.
+fn shown(line: &str) -> String {
+    printable(&line.replace('\t', "    "))
+}
+
 fn tried_list(tried: &[String]) -> String {
     if tried.is_empty() { String::new() } else { format!(" (tried {})", tried.join(", ")) }
 }
 
 fn limit_text(limit: &Option<u64>) -> String {
     limit.map_or_else(String::new, |limit| format!(", the limit is {limit}"))
+}
+
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fact_has_a_line_of_its_own() {
+        let none = Error::Unavailable {
+            what: "device `gpu`".into(),
+            tried: vec!["host (CPU)".into(), "opencl:0 (PoCL)".into()],
+            reason: "no device of this hub fits; cuda: libcuda.so.1 is missing".into(),
+        };
+        let told = "Unavailable: device `gpu`\n  reason: no device of this hub fits\n    cuda: libcuda.so.1 is missing\n  \
+                    tried: host (CPU)\n  tried: opencl:0 (PoCL)";
+        assert_eq!(format!("{none:?}"), told);
+        assert_eq!(format!("{none:#?}"), told, "with or without `#`");
+        let memory = Error::OutOfMemory { device: "opencl:0".into(), asked: 9, limit: Some(5) };
+        assert_eq!(
+            format!("{memory:?}"),
+            "OutOfMemory: opencl:0\n  asked: 9 bytes\n  limit: 5 bytes"
+        );
+        let memory = Error::OutOfMemory { device: "opencl:0".into(), asked: 9, limit: None };
+        assert_eq!(format!("{memory:?}"), "OutOfMemory: opencl:0\n  asked: 9 bytes");
+        let driver = Error::Driver {
+            api: "OpenCL",
+            call: "clFinish",
+            code: -36,
+            name: "CL_INVALID_COMMAND_QUEUE".into(),
+        };
+        let told = "Driver: OpenCL: clFinish\n  returned: CL_INVALID_COMMAND_QUEUE (-36)";
+        assert_eq!(format!("{driver:?}"), told);
+        assert_eq!(
+            format!("{:?}", Error::invalid("an empty range")),
+            "InvalidArgument: an empty range"
+        );
+    }
+
+    #[test]
+    fn a_compile_log_keeps_its_lines_and_cannot_drive_a_terminal() {
+        let log = "x.cl:1:9: error: unknown type\n\tfloat5 *x\r\n\t^~~~~~\n\x1b[2Jgone".to_owned();
+        let error = Error::Build { device: "opencl:0".into(), log };
+        assert_eq!(
+            format!("{error:?}"),
+            "Build: program did not build for opencl:0\n  x.cl:1:9: error: unknown type\n      float5 *x\n      ^~~~~~\n  \u{fffd}[2Jgone"
+        );
+    }
+
+    #[test]
+    fn every_kind_names_itself_and_all_that_it_knows() {
+        let word = |word: &str| word.to_owned();
+        let all = [
+            (Error::unsupported("W1", "W2"), "Unsupported", 2),
+            (Error::CopyForbidden { route: word("W1"), why: word("W2") }, "CopyForbidden", 2),
+            (Error::NotShared { device: word("W1"), shared_with: word("W2") }, "NotShared", 2),
+            (Error::Busy { what: word("W1") }, "Busy", 1),
+            (Error::DeviceLost { device: word("W1"), reason: word("W2") }, "DeviceLost", 2),
+            (Error::PeerLost { reason: word("W1") }, "PeerLost", 1),
+            (Error::refused("W1"), "PeerRefused", 1),
+            (Error::ForeignContext { have: word("W1"), want: word("W2") }, "ForeignContext", 2),
+            (Error::Timeout { what: word("W1"), after_ms: 20 }, "Timeout", 2),
+            (Error::Cache { path: word("W1"), reason: word("W2") }, "Cache", 2),
+        ];
+        for (error, kind, lines) in all {
+            let told = format!("{error:?}");
+            assert!(told.starts_with(&format!("{kind}: ")) && told.contains("W1"), "{told}");
+            assert_eq!(told.lines().count(), lines, "{told}");
+            assert!(lines == 1 || told.contains("W2") || told.contains("20 ms"), "{told}");
+        }
+    }
 }

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Access, Domain, Memory};
+use super::{Access, Domain, Memory, ReflectedParameter};
 use crate::{Error, Result, locks::Arc};
 use bytemuck::Pod;
 use std::{any::Any, borrow::Cow, fmt};
@@ -64,6 +64,12 @@ pub trait Kernel: Any + Send + Sync + fmt::Debug {
 
     /// The number of arguments.
     fn parameters(&self) -> usize;
+
+    /// A parameter, as the program declares it; `None` if the driver does not report it.
+    fn parameter(&self, index: usize) -> Option<ReflectedParameter> {
+        let _ = index;
+        None
+    }
 }
 
 impl dyn Kernel {

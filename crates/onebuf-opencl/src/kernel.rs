@@ -9,12 +9,13 @@ use super::{
     program::RawProgram,
     query,
     queue::Queue,
+    reflect,
     slots::{RawKernel, Setting, Slot, Slots},
     storage::Place,
 };
 use bytemuck::Pod;
 use onebuf_hal::{
-    self as hal, Caps, Domain, Error, Grid, Result,
+    self as hal, Caps, Domain, Error, Grid, ReflectedParameter, Result,
     locks::{Arc, AtomicU64, Ordering},
     typed::{Args, Events, TypedArg, TypedMemory},
 };
@@ -36,6 +37,8 @@ pub struct Kernel {
     name: String,
     parameters: usize,
     limits: Limits,
+    /// Each parameter, as far as the driver reports it.
+    reflected: Vec<Option<ReflectedParameter>>,
     slots: Slots,
     /// The form of the last launch, which the next one probably has too.
     form: AtomicU64,
@@ -82,10 +85,12 @@ impl Kernel {
         let (driver, first) = (&program.context.driver, RawKernel::new(program, name)?);
         check_parameters(driver, name, first.raw, parameters)?;
         let (limits, domain) = (Limits::ask(driver, first.raw), driver.domain);
+        let reflected =
+            (0..parameters).map(|index| reflect::parameter(driver, first.raw, index)).collect();
         let (program, name) = (program.clone(), name.to_owned());
         let slots = Slots::new(Slot::new(first, parameters));
         let form = AtomicU64::new(0);
-        Ok(Kernel { program, domain, name, parameters, limits, slots, form })
+        Ok(Kernel { program, domain, name, parameters, limits, reflected, slots, form })
     }
 
     fn driver(&self) -> &Arc<Driver> {
@@ -185,6 +190,10 @@ impl hal::Kernel for Kernel {
     #[inline]
     fn parameters(&self) -> usize {
         self.parameters
+    }
+
+    fn parameter(&self, index: usize) -> Option<ReflectedParameter> {
+        self.reflected.get(index)?.clone()
     }
 }
 

@@ -50,6 +50,7 @@ mod program;
 mod query;
 mod queue;
 mod quirks;
+mod reflect;
 mod semaphore;
 mod slots;
 mod storage;

@@ -5,7 +5,7 @@ use super::{
     conv::Version,
     device::{Context, Driver},
     kernel::Kernel,
-    log, query,
+    log, query, reflect,
     slots::RawKernel,
 };
 use onebuf_hal::{
@@ -192,7 +192,7 @@ impl Program {
     }
 
     fn finish(raw: RawProgram, text: &str, source: &Source) -> Result<Program> {
-        let built = raw.build(&source.options);
+        let built = raw.build(&options(raw.driver(), text, &source.options));
         let log = raw.log();
         match built {
             Ok(()) => {
@@ -202,6 +202,12 @@ impl Program {
             Err(status) => Err(refused(status, log, text, source, raw.driver())),
         }
     }
+}
+
+/// The caller's options. A text is compiled so that the driver reports the parameters of its kernels.
+fn options(driver: &Driver, text: &str, given: &str) -> String {
+    let adds = !text.is_empty() && reflect::is_there(driver) && !given.contains(reflect::OPTION);
+    if adds { format!("{given} {}", reflect::OPTION).trim_start().to_owned() } else { given.into() }
 }
 
 fn has_core_il(driver: &Driver) -> bool {

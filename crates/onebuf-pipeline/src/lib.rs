@@ -12,7 +12,7 @@
 //! devices that are slow to switch from one API to another.
 //!
 //! ```
-//! use onebuf::{Access, Signature, Source, args, pipeline::{Filled, Pipeline}};
+//! use onebuf::{Each, Source, pipeline::{Filled, Pipeline}, prelude::*};
 //!
 //! # fn main() -> onebuf::Result<()> {
 //! let hub = onebuf::discover()?;
@@ -22,11 +22,8 @@
 //!         args.slice_mut::<f32>(0)?.iter_mut().for_each(|x| *x *= 2.0);
 //!         Ok(())
 //!     });
-//! let fits = Signature::new().buffer::<f32>(Access::ReadWrite).require(|call| {
-//!     if call.global()[0] <= call.len(0) { Ok(()) } else { Err("more work-items than elements".into()) }
-//! });
-//! // SAFETY: work-item i touches x[i] only, and there are no more of them than elements.
-//! let twice = unsafe { device.program(&twice)?.kernel("twice", fits)? };
+//! // SAFETY: work-item i touches x[i] only.
+//! let twice = unsafe { device.kernel::<(Each<&mut f32>,)>(twice, "twice")? };
 //!
 //! let mut sum = 0.0;
 //! let mut pipeline = Pipeline::builder(3, |_| hub.buffer::<f32>(256).shared_with([&device]).build())
@@ -37,9 +34,7 @@
 //!         slot.map_mut()?.fill(frame as f32);
 //!         Ok(Filled::Frame)
 //!     })
-//!     .stage("twice", &device, |work| {
-//!         work.queue.launch(&twice, [256], args![work.slot.write_on(work.queue)?])
-//!     })
+//!     .stage("twice", &device, |work| twice.launch_on(work.queue, [256], (&*work.slot,)))
 //!     .sink(|slot, _frame| {
 //!         sum += slot.map()?[255];
 //!         Ok(())

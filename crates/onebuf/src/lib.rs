@@ -15,27 +15,21 @@
 //! # Example
 //!
 //! ```
-//! use onebuf::{Access, Signature, Source, args};
+//! use onebuf::{Each, Source, prelude::*};
 //!
 //! # fn main() -> onebuf::Result<()> {
 //! let hub = onebuf::discover()?;                       // a missing API is not an error
 //! let host = hub.host();
-//! let signal = hub.buffer::<f32>(1024).shared_with([&host]).build()?;
-//! signal.write(&vec![1.0; 1024])?;                     // counted as a requested copy
+//! let signal = hub.buffer_from(&[1.0_f32; 1024]).shared_with([&host]).build()?;
 //!
 //! let twice = Source::opencl_c("kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }")
 //!     .with_native("twice", |args| {                   // the same kernel for the CPU
 //!         args.slice_mut::<f32>(0)?.iter_mut().for_each(|x| *x *= 2.0);
 //!         Ok(())
 //!     });
-//! let fits = Signature::new().buffer::<f32>(Access::ReadWrite).require(|call| {
-//!     if call.global()[0] <= call.len(0) { Ok(()) } else { Err("more work-items than elements".into()) }
-//! });
-//! // SAFETY: work-item i touches x[i] only, and there are no more of them than elements.
-//! let twice = unsafe { host.program(&twice)?.kernel("twice", fits)? };
-//!
-//! let queue = host.queue()?;
-//! queue.launch(&twice, [1024], args![signal.write_on(&queue)?])?;
+//! // SAFETY: work-item i touches x[i] only.
+//! let twice = unsafe { host.kernel::<(Each<&mut f32>,)>(twice, "twice")? };
+//! twice.launch([1024], (&signal,))?;                   // refused if there were fewer elements
 //! assert!(signal.map()?.iter().all(|&x| x == 2.0));    // waits for the kernel, reads in place
 //! assert_eq!(hub.ledger().implied_bytes(), 0);
 //! # Ok(())
@@ -53,7 +47,7 @@
 //!
 //! # Where to read on
 //!
-//! [`Hub`], [`BufferBuilder`] and [`Queue::launch`] are the way in. See [`Buffer::sub_buffer`] for regions,
+//! [`Hub`], [`BufferBuilder`] and [`DeviceKernelExt::kernel`] are the way in. See [`Buffer::sub_buffer`] for regions,
 //! [`Device::queue_with`] for other kinds of queue, [`Pool`] for buffers that are created repeatedly, [`pipeline`] for
 //! continuous streams of frames, [`peer`] for two processes, and [`trace`] for recorded events. [`plan::plan`] chooses routes
 //! as a pure function of a [`topology::Topology`]. [`fake`] has a device for tests.
@@ -63,6 +57,7 @@
 mod backends;
 pub mod foreign;
 pub mod prelude;
+mod typed;
 
 pub use backends::{builder, discover};
 pub use foreign::{
@@ -86,6 +81,10 @@ pub use onebuf_libs as libs;
 pub use onebuf_observe::{live, trace};
 pub use onebuf_peer as peer;
 pub use onebuf_pipeline as pipeline;
+pub use typed::{
+    Argument, Arguments, DeviceKernelExt, Each, Local, Out, Parameter, Parameters,
+    ProgramKernelExt, TypedKernel, Value,
+};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

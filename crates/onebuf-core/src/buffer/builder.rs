@@ -76,6 +76,24 @@ impl Hub {
     pub fn buffer<T: Pod>(&self, len: usize) -> BufferBuilder<'_, T> {
         BufferBuilder::new(self, len)
     }
+
+    /// Starts a buffer with these contents, and their length: set its other properties, then call `build`. The ledger counts the
+    /// contents as a requested write.
+    ///
+    /// ```
+    /// let hub = onebuf::discover()?;
+    /// let samples = vec![0.5_f32; 1024];
+    /// let signal = hub.buffer_from(&samples).shared_with([&hub.host()]).build()?;
+    /// assert_eq!(signal.map()?[..], samples);
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    pub fn buffer_from<'i, T: Pod>(
+        &self,
+        contents: impl Into<Cow<'i, [T]>>,
+    ) -> BufferBuilder<'i, T> {
+        let contents = contents.into();
+        BufferBuilder::new(self, contents.len()).init(contents)
+    }
 }
 
 impl<'i, T: Pod> BufferBuilder<'i, T> {

@@ -115,6 +115,18 @@ impl<'b> Hold<'b> {
         Self::new(part, &queue.queue_state, HeldQueue::Borrowed(&queue.queue_state), access, true)
     }
 
+    /// Takes a hold for kernels that only write: earlier contents of a whole buffer are not brought along, and are lost.
+    pub(crate) fn discarding(part: Part<'b>, queue: &'b Queue) -> Result<Self> {
+        if !part.core.hub.is(&queue.hub) {
+            return Err(foreign(queue));
+        }
+        let (queue_state, keep) = (&queue.queue_state, !part.is_whole());
+        let held = HeldQueue::Borrowed(queue_state);
+        let hold = Self::new(part, queue_state, held, Access::Write, keep)?;
+        hold.overwritten();
+        Ok(hold)
+    }
+
     /// Takes a hold for the host.
     pub(crate) fn by_host(part: Part<'b>, access: Access) -> Result<Self> {
         let queue_state = part.core.hub.host_queue_state()?;

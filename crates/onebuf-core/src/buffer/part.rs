@@ -6,6 +6,7 @@ use onebuf_hal::{
     Access, Memory, Result,
     locks::{Arc, Mutex, lock},
 };
+use std::fmt;
 
 /// A range of a buffer's bytes, and what kernels may do with them.
 #[derive(Clone, Copy)]
@@ -56,6 +57,12 @@ impl<'b> Part<'b> {
             }
             _ => self.core.memory(alias, self.span),
         }
+    }
+}
+
+impl fmt::Debug for Part<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Part({:?}, {})", self.span, self.access)
     }
 }
 

@@ -2,15 +2,15 @@
 
 use super::param::{Element, Param};
 use crate::{
-    buffer::Hold,
+    buffer::{Buffer, Hold, Part, SubBuffer},
     queues::Queue,
     view::{ReadView, WriteView},
 };
 use bytemuck::Pod;
-use onebuf_hal::{self as hal, Error, Result, locks::Arc};
+use onebuf_hal::{self as hal, Access, Error, Result, locks::Arc};
 use std::{cell::Cell, marker::PhantomData, ops::Deref};
 
-/// One argument of a launch: a view, a value or local memory. Created by [`args!`](crate::args).
+/// One argument of a launch: a buffer, a view, a value or local memory. Created by [`args!`](crate::args).
 ///
 /// Not `Sync`: on a queue that runs its work on the calling thread, two threads would run launches of one view concurrently.
 #[derive(Debug)]
@@ -18,9 +18,23 @@ pub struct Arg<'b>(pub(super) Kind<'b>, PhantomData<Cell<()>>);
 
 #[derive(Debug)]
 pub(super) enum Kind<'b> {
-    Buffer { element: Element, hold: Held<'b> },
-    Value { element: Element, bytes: Inline },
-    Local { element: Element, count: usize },
+    Buffer {
+        element: Element,
+        hold: Held<'b>,
+    },
+    /// A buffer or region of which the launch takes the view that the parameter declares.
+    Part {
+        element: Element,
+        part: Part<'b>,
+    },
+    Value {
+        element: Element,
+        bytes: Inline,
+    },
+    Local {
+        element: Element,
+        count: usize,
+    },
 }
 
 /// The view of an argument.
@@ -45,7 +59,7 @@ impl<'b> Deref for Held<'b> {
 }
 
 /// The bytes of a value. Small values need no allocation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Inline {
     Small([u8; 24], u8),
     Large(Box<[u8]>),
@@ -87,6 +101,11 @@ impl<'b> Arg<'b> {
     #[inline]
     fn view<T: Pod>(hold: Held<'b>) -> Self {
         Arg(Kind::Buffer { element: Element::of::<T>(), hold }, PhantomData)
+    }
+
+    #[inline]
+    fn part<T: Pod>(part: Part<'b>) -> Self {
+        Arg(Kind::Part { element: Element::of::<T>(), part }, PhantomData)
     }
 
     /// A value of any plain type. The layout of a struct must match the kernel's.
@@ -155,8 +174,43 @@ impl<'b> Arg<'b> {
     pub(super) fn collect_waits(&self, waits: &mut Vec<Arc<dyn hal::Event>>) -> Result<()> {
         match &self.0 {
             Kind::Buffer { hold, .. } => hold.collect_waits(waits),
-            Kind::Value { .. } | Kind::Local { .. } => Ok(()),
+            Kind::Part { .. } | Kind::Value { .. } | Kind::Local { .. } => Ok(()),
         }
+    }
+
+    /// Whether the argument is a buffer, of which the launch takes the view.
+    pub(super) fn is_part(&self) -> bool {
+        matches!(&self.0, Kind::Part { .. })
+    }
+
+    /// Whether the argument matches the parameter, once the launch has taken a buffer's view.
+    pub(super) fn suits(&self, queue: &Queue, param: &Param) -> bool {
+        match (&self.0, param) {
+            (Kind::Part { element, part }, Param::Buffer { element: want, access }) => {
+                element == want && part.access.allows(*access)
+            }
+            _ => self.fit(queue, param, &mut false).is_some(),
+        }
+    }
+
+    /// The argument for one launch on `queue`: of a buffer, the view that the parameter declares; of a view, a loan.
+    pub(super) fn held<'h>(&'h self, queue: &'h Queue, param: &Param) -> Result<Arg<'h>> {
+        let kind = match &self.0 {
+            Kind::Part { element, part } => {
+                let reads_only = matches!(param, Param::Buffer { access: Access::Read, .. });
+                let access = if reads_only { Access::Read } else { Access::ReadWrite };
+                let hold = Held::Given(Hold::on(*part, queue, access)?);
+                Kind::Buffer { element: *element, hold }
+            }
+            Kind::Buffer { element, hold } => {
+                Kind::Buffer { element: *element, hold: Held::Lent(hold) }
+            }
+            Kind::Value { element, bytes } => {
+                Kind::Value { element: *element, bytes: bytes.clone() }
+            }
+            Kind::Local { element, count } => Kind::Local { element: *element, count: *count },
+        };
+        Ok(Arg(kind, PhantomData))
     }
 
     /// Notifies the view of a launch with this argument, if it requires that.
@@ -188,6 +242,14 @@ impl<'b> Arg<'b> {
                     () => "the view was taken on another queue: take it on this one".into(),
                 }
             }
+            (Kind::Part { element, part }, Param::Buffer { element: want, .. })
+                if element == want =>
+            {
+                format!("a buffer made for {} where {param} is declared", part.access)
+            }
+            (Kind::Part { element, .. }, _) => {
+                format!("a buffer of {element:?} where {param} is declared")
+            }
             (Kind::Buffer { element, .. }, _) => {
                 format!("a view of {element:?} where {param} is declared")
             }
@@ -202,9 +264,10 @@ impl<'b> Arg<'b> {
     }
 }
 
-/// A type that can be passed to a kernel: views, values, [`Arg::local`].
+/// A type that can be passed to a kernel: references to buffers and regions, views, values, [`Arg::local`].
 ///
-/// A view passed by value ends with the arguments. A view passed by reference stays, for several successive launches. A write
+/// Of a buffer or region the launch takes the view that the parameter declares, to read or to write, and releases it when the
+/// work is enqueued. A view passed by value ends with the arguments. A view passed by reference stays, for several successive launches. A write
 /// view can be borrowed by one argument at a time.
 ///
 /// ```
@@ -225,7 +288,8 @@ impl<'b> Arg<'b> {
 ///     queue.launch(&add, [4], args![&mut view, n])?;
 /// }
 /// queue.launch(&add, [4], args![view, 4_u32])?; // by value: the buffer is free for others now
-/// assert_eq!(buffer.to_vec()?, [10; 4]);
+/// queue.launch(&add, [4], args![&buffer, 5_u32])?; // a view for this launch alone
+/// assert_eq!(buffer.to_vec()?, [15; 4]);
 /// # Ok::<(), onebuf::Error>(())
 /// ```
 ///
@@ -275,6 +339,20 @@ impl<'v, T: Pod> IntoArg<'v> for &'v mut WriteView<'_, T> {
     }
 }
 
+impl<'b, T: Pod> IntoArg<'b> for &'b Buffer<T> {
+    #[inline]
+    fn into_arg(self) -> Arg<'b> {
+        Arg::part::<T>(self.part())
+    }
+}
+
+impl<'b, T: Pod> IntoArg<'b> for &'b SubBuffer<'_, T> {
+    #[inline]
+    fn into_arg(self) -> Arg<'b> {
+        Arg::part::<T>(self.part())
+    }
+}
+
 macro_rules! values {
     ($($type:ty),*) => {$(
         impl<'b> IntoArg<'b> for $type {
@@ -298,7 +376,7 @@ where
     }
 }
 
-/// The arguments of a launch: views, values, [`Arg::value`] for structs, [`Arg::local`].
+/// The arguments of a launch: buffers, views, values, [`Arg::value`] for structs, [`Arg::local`].
 #[macro_export]
 macro_rules! args {
     ($($arg:expr),* $(,)?) => {

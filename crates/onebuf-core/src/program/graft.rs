@@ -29,14 +29,11 @@ impl Program {
     /// let (cl, cuda) = (hub.device("opencl:0")?, hub.device("cuda:0")?);
     /// let text = "kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }";
     /// let program = cl.program(&Source::opencl_c(text))?.graft(&cuda)?;
-    /// let fits = Signature::new().buffer::<f32>(Access::ReadWrite).require(|call| {
-    ///     if call.global()[0] <= call.len(0) { Ok(()) } else { Err("too many work-items".into()) }
-    /// });
-    /// // SAFETY: work-item i touches x[i] only, and `fits` checks that there is an x[i].
-    /// let twice = unsafe { program.kernel("twice", fits)? };
+    /// // SAFETY: work-item i touches x[i] only.
+    /// let twice = unsafe { program.kernel("twice", Signature::new().each::<f32>(Access::ReadWrite))? };
     ///
-    /// let (x, queue) = (hub.buffer::<f32>(1024).shared_with([&cuda]).build()?, cuda.queue()?);
-    /// queue.launch(&twice, [1024], args![x.write_on(&queue)?])?; // OpenCL C, in a CUDA stream
+    /// let x = hub.buffer::<f32>(1024).shared_with([&cuda]).build()?;
+    /// cuda.default_queue()?.launch(&twice, [1024], args![&x])?; // OpenCL C, in a CUDA stream
     /// # Ok(())
     /// # }
     /// ```

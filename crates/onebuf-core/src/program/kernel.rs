@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Arg, Call, Grid, Program, Signature, param::Param};
+use super::{Arg, Call, Grid, Program, Signature, param::Param, reflect};
 use crate::{
     device::Device,
     observe::{Timed, What},
@@ -36,15 +36,22 @@ pub struct Kernel(Arc<Shared>);
 impl Program {
     /// Returns a kernel of this program, with the declared use of its parameters.
     ///
+    /// The declaration is compared with the kernel's own parameters where the driver reports them, as OpenCL drivers since 1.2 do
+    /// for programs that are built from text: kind (buffer, value or local memory), numbers (size, integer or floating-point; a
+    /// structure is not compared, nor is the sign, and bytes match anything), `const`, and an element's size for
+    /// [`Signature::each`]. Elsewhere the declaration is trusted. No driver reports bounds.
+    ///
     /// # Safety
     /// For every launch whose arguments match the signature and pass its requirement, the kernel stays
     /// inside the given buffers, reads only those declared for reading, writes only those declared
     /// for writing, and terminates.
     ///
     /// # Errors
-    /// [`onebuf_hal::Error::InvalidArgument`] if there is no such kernel, or if its number of parameters differs.
+    /// [`onebuf_hal::Error::InvalidArgument`] if there is no such kernel, if its number of parameters differs, or, naming the
+    /// parameter, if the kernel declares it otherwise.
     pub unsafe fn kernel(&self, name: &str, signature: Signature) -> Result<Kernel> {
         let hal = self.hal().kernel(name, signature.params.len())?;
+        reflect::check(&signature, &*hal)?;
         Ok(Kernel::new(name, self, hal, signature))
     }
 }
@@ -145,24 +152,47 @@ impl Kernel {
         room: &mut [MaybeUninit<hal::Arg<'a>>],
         wants_event: bool,
     ) -> Result<Option<Arc<dyn Event>>> {
-        let Signature { params, require, .. } = &self.0.signature;
+        let params = &self.0.signature.params;
         let mut watched = false;
         for (index, arg) in args.iter().enumerate() {
             let Some(fit) = arg.fit(queue, &params[index], &mut watched) else {
+                if arg.is_part() {
+                    return self.launch_taking(queue, grid, args, wants_event);
+                }
                 return Err(self.misfit(index, arg, &params[index]));
             };
             room[index].write(fit);
         }
         // SAFETY: there are as many places as arguments, and each was written.
         let hal_args = unsafe { &*(&raw const *room as *const [hal::Arg<'_>]) };
-        if let Some(require) = require {
-            require(&Call { grid, args }).map_err(|why| self.refuses(&why))?;
+        if self.0.signature.has_requirements() {
+            self.0.signature.check(&Call { grid, args }).map_err(|why| self.refuses(&why))?;
         }
         match queue.queue_state.is_in_order() {
             true if !watched => self.start(queue, grid, hal_args, &[], wants_event),
             true => self.start_watched(queue, grid, args, hal_args, wants_event),
             false => self.start_unordered(queue, grid, args, hal_args, wants_event),
         }
+    }
+
+    /// Takes the views of buffers that were passed without one, launches, and releases them.
+    #[inline(never)]
+    fn launch_taking(
+        &self,
+        queue: &Queue,
+        grid: &Grid,
+        args: &[Arg<'_>],
+        wants_event: bool,
+    ) -> Result<Option<Arc<dyn Event>>> {
+        let params = &self.0.signature.params;
+        let pairs = || args.iter().zip(params);
+        if let Some(index) = pairs().position(|(arg, param)| !arg.suits(queue, param)) {
+            return Err(self.misfit(index, &args[index], &params[index]));
+        }
+        // Before anything is taken: a refused launch moves no bytes.
+        self.0.signature.check(&Call { grid, args }).map_err(|why| self.refuses(&why))?;
+        let held: Result<Vec<_>> = pairs().map(|(arg, param)| arg.held(queue, param)).collect();
+        self.launch_on(queue, grid, &held?, wants_event)
     }
 
     /// Launches on a queue of the device that the kernel was grafted onto, if any.

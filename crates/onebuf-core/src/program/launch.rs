@@ -5,13 +5,40 @@ use crate::{fence::Fence, queues::Queue};
 use onebuf_hal::{Error, Result};
 use std::time::{Duration, Instant};
 
+impl Kernel {
+    /// Launches the kernel on its device's [default queue](crate::Device::default_queue), as [`Queue::launch`] does.
+    ///
+    /// ```
+    /// # use onebuf::{Access, Signature, Source, args};
+    /// let hub = onebuf::discover()?;
+    /// let add = Source::default().with_native("add", |args| {
+    ///     let by = args.value::<u32>(1)?;
+    ///     args.slice_mut::<u32>(0)?.iter_mut().for_each(|x| *x += by);
+    ///     Ok(())
+    /// });
+    /// let takes = Signature::new().buffer::<u32>(Access::ReadWrite).value::<u32>();
+    /// // SAFETY: the kernel stays in its slice.
+    /// let add = unsafe { hub.host().program(&add)?.kernel("add", takes)? };
+    /// let numbers = hub.buffer_from(&[1_u32, 2, 3]).build()?;
+    /// add.launch([3], args![&numbers, 10_u32])?;
+    /// assert_eq!(numbers.to_vec()?, [11, 12, 13]);
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Queue::launch`], and as for [`crate::Device::queue`] at the device's first launch.
+    pub fn launch<'b>(&self, grid: impl Into<Grid>, args: impl AsRef<[Arg<'b>]>) -> Result<()> {
+        self.device().default_queue()?.launch(self, grid, args)
+    }
+}
+
 impl Queue {
-    /// Launches a kernel with views that were taken on this queue. Views passed by value, as by
-    /// [`args!`](crate::args), are released here.
+    /// Launches a kernel with buffers, or with views that were taken on this queue. Of a buffer the launch takes the view that
+    /// the parameter declares. That view, and views passed by value, as by [`args!`](crate::args), are released here.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`], naming the argument, if an argument is missing, has the wrong type or kind, or is a view of
-    /// another queue. Nothing is launched then.
+    /// another queue; the errors of [`crate::Buffer::write_on`] for a buffer. Nothing is launched then.
     pub fn launch<'b>(
         &self,
         kernel: &Kernel,

@@ -10,6 +10,7 @@ mod launch;
 mod moved;
 mod once;
 mod param;
+mod reflect;
 mod signature;
 mod source;
 mod store;

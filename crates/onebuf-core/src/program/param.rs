@@ -46,6 +46,10 @@ impl Element {
         Self { id: TypeId::of::<[u8]>(), facts: || ("[u8]", 0), unsized_bytes: bytes }
     }
 
+    pub(super) fn id(&self) -> TypeId {
+        self.id
+    }
+
     pub fn bytes(&self) -> usize {
         self.unsized_bytes + (self.facts)().1
     }

@@ -12,11 +12,14 @@ use std::fmt;
 /// Checks a launch beyond its types. The error's text goes to the caller.
 type Requirement = Arc<dyn Fn(&Call<'_>) -> Result<(), String> + Send + Sync>;
 
-/// The declared parameters of a kernel, in order.
+/// The declared parameters of a kernel, in order, and what its launches must fulfil for it to stay in bounds.
 ///
 /// ```
 /// use onebuf::{Access, Signature};
-/// // kernel void scale(global float *x, uint n, float by)
+/// // kernel void gain(global float *x, float by) { x[get_global_id(0)] *= by; }
+/// let gain = Signature::new().each::<f32>(Access::ReadWrite).value::<f32>();
+/// # let _ = gain;
+/// // kernel void scale(global float *x, uint n, float by), for launches of any size
 /// let scale = Signature::new()
 ///     .buffer::<f32>(Access::ReadWrite)
 ///     .value::<u32>()
@@ -31,7 +34,9 @@ type Requirement = Arc<dyn Fn(&Call<'_>) -> Result<(), String> + Send + Sync>;
 pub struct Signature {
     pub(super) params: Vec<Param>,
     pub(super) offsets: bool,
-    pub(super) require: Option<Requirement>,
+    /// The parameters that need an element for each work-item.
+    each: Vec<usize>,
+    require: Option<Requirement>,
 }
 
 impl Signature {
@@ -44,6 +49,29 @@ impl Signature {
     pub fn buffer<T: Pod>(mut self, access: Access) -> Self {
         self.params.push(Param::Buffer { element: Element::of::<T>(), access });
         self
+    }
+
+    /// Adds a buffer of `T` that has an element for each work-item, with the kernel's use of it. Launches with more work-items, in
+    /// all dimensions together and with their offset, than the buffer has elements are refused.
+    ///
+    /// ```
+    /// # use onebuf::{Access, Error, Signature, Source, args};
+    /// # let hub = onebuf::discover()?;
+    /// # let add = Source::default().with_native("add", |args| {
+    /// #     args.slice_mut::<u32>(0)?.iter_mut().for_each(|x| *x += 1);
+    /// #     Ok(())
+    /// # });
+    /// let fits = Signature::new().each::<u32>(Access::ReadWrite);
+    /// // SAFETY: work-item i touches x[i] only.
+    /// let add = unsafe { hub.host().program(&add)?.kernel("add", fits)? };
+    /// let x = hub.buffer_from(&[1_u32; 8]).build()?;
+    /// add.launch([8], args![&x])?;
+    /// assert!(matches!(add.launch([3, 3], args![&x]), Err(Error::InvalidArgument(_))));
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    pub fn each<T: Pod>(mut self, access: Access) -> Self {
+        self.each.push(self.params.len());
+        self.buffer::<T>(access)
     }
 
     /// Adds a value: a scalar, a vector as an array, or a plain struct.
@@ -85,6 +113,13 @@ impl Signature {
         self
     }
 
+    /// Adds group-local memory of `T` that has an element for each work-item of a group. Launches that give it fewer, or that do
+    /// not give the group's size by [`Grid::local`], are refused.
+    pub fn each_local<T: Pod>(mut self) -> Self {
+        self.each.push(self.params.len());
+        self.local::<T>()
+    }
+
     /// Allows launches that begin at an index other than zero: see [`Grid::offset`]. The contract of
     /// [`crate::Program::kernel`] must then hold for those, too. Without this they are refused.
     pub fn offsets(mut self) -> Self {
@@ -100,6 +135,23 @@ impl Signature {
     ) -> Self {
         self.require = Some(Arc::new(check));
         self
+    }
+
+    /// Whether a parameter has an element for each work-item.
+    pub(super) fn is_each(&self, index: usize) -> bool {
+        self.each.contains(&index)
+    }
+
+    /// Whether a launch has anything to pass beyond its types.
+    #[inline]
+    pub(super) fn has_requirements(&self) -> bool {
+        self.require.is_some() || !self.each.is_empty()
+    }
+
+    /// Checks a launch whose arguments have the right types.
+    pub(super) fn check(&self, call: &Call<'_>) -> Result<(), String> {
+        self.each.iter().try_for_each(|&index| call.check_each(index))?;
+        self.require.as_ref().map_or(Ok(()), |require| require(call))
     }
 }
 
@@ -130,9 +182,31 @@ impl Call<'_> {
     pub fn len(&self, index: usize) -> usize {
         match self.args.get(index).map(|arg| &arg.0) {
             Some(Kind::Buffer { element, hold }) => hold.bytes() / element.bytes().max(1),
+            Some(Kind::Part { element, part }) => part.span.len() / element.bytes().max(1),
             Some(Kind::Local { count, .. }) => *count,
             _ => 0,
         }
+    }
+
+    /// Checks that a parameter has an element for each work-item, or local memory one for each work-item of a group.
+    fn check_each(&self, index: usize) -> Result<(), String> {
+        let is_local = matches!(self.args.get(index).map(|arg| &arg.0), Some(Kind::Local { .. }));
+        let (sizes, items) = match (is_local, self.grid.0.local) {
+            (false, _) => (self.global(), "work-items"),
+            (true, Some(group)) => (group, "work-items in a group"),
+            (true, None) => {
+                return Err(format!(
+                    "argument {index} has an element for each work-item of a group: give the group's size"
+                ));
+            }
+        };
+        let first = if is_local { [0; 3] } else { self.offset() };
+        let ends = sizes.into_iter().zip(first).map(|(size, first)| size.saturating_add(first));
+        let (want, have) = (ends.fold(1, usize::saturating_mul), self.len(index));
+        if want <= have {
+            return Ok(());
+        }
+        Err(format!("argument {index} has {have} elements, and there are {want} {items}"))
     }
 
     /// A value argument, if it has this type.

@@ -22,6 +22,19 @@ impl fmt::Debug for Source {
     }
 }
 
+/// A text in OpenCL C, as by [`Source::opencl_c`].
+impl From<&'static str> for Source {
+    fn from(text: &'static str) -> Self {
+        Source::opencl_c(text)
+    }
+}
+
+impl From<&Source> for Source {
+    fn from(source: &Source) -> Self {
+        source.clone()
+    }
+}
+
 impl Source {
     /// The source as backends take it.
     pub(crate) fn hal(&self) -> &hal::Source {

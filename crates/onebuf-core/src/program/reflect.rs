@@ -1,0 +1,85 @@
+//! Comparing a declared signature with the kernel's own parameters, where the driver reports them.
+
+use super::{
+    Signature,
+    param::{Element, Param},
+};
+use half::f16;
+use num_complex::{Complex32, Complex64};
+use onebuf_hal::{self as hal, Error, NumberType, ParameterKind, ReflectedParameter, Result};
+use std::any::TypeId;
+
+/// Checks each declared parameter that the driver reports.
+pub(super) fn check(signature: &Signature, kernel: &dyn hal::Kernel) -> Result<()> {
+    for (index, param) in signature.params.iter().enumerate() {
+        let Some(actual) = kernel.parameter(index) else { continue };
+        if let Some(why) = misdeclared(param, &actual, signature.is_each(index)) {
+            let (name, written) = (kernel.name(), &actual.written);
+            return Err(Error::invalid(format!(
+                "parameter {index} of kernel `{name}` is `{written}` in the program, and declared as {param}: {why}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Why the declaration contradicts the parameter, if it does.
+fn misdeclared(param: &Param, actual: &ReflectedParameter, is_each: bool) -> Option<&'static str> {
+    let (kind, element) = match param {
+        Param::Buffer { element, .. } => (ParameterKind::Buffer, element),
+        Param::Value(element) => (ParameterKind::Value, element),
+        Param::Local(element) => (ParameterKind::Local, element),
+    };
+    if kind != actual.kind {
+        return Some("the two are of different kinds");
+    }
+    if matches!(param, Param::Buffer { access, .. } if access.writes()) && actual.reads_only {
+        return Some("the kernel only reads it");
+    }
+    let number = actual.number?;
+    if declared_number(element).is_some_and(|declared| !is_same_number(&declared, &number)) {
+        return Some("the two have different types");
+    }
+    let (have, want) = (element.bytes(), number.size());
+    match kind {
+        ParameterKind::Value if have != want => Some("the two have different sizes"),
+        ParameterKind::Buffer | ParameterKind::Local if is_each && have < want => {
+            Some("an element for each work-item would be too small")
+        }
+        _ => None,
+    }
+}
+
+/// Whether numbers of one type can be seen as the other. Signs are not compared, and bytes may be anything.
+fn is_same_number(declared: &NumberType, actual: &NumberType) -> bool {
+    let is_byte = declared.bytes == 1;
+    is_byte || (declared.bytes, declared.is_float) == (actual.bytes, actual.is_float)
+}
+
+/// The number type of an element; `None` for a structure, and for bytes of an unknown type.
+fn declared_number(element: &Element) -> Option<NumberType> {
+    fn of<T: 'static>(id: TypeId, is_float: bool) -> Option<NumberType> {
+        let ids = [
+            (TypeId::of::<T>(), 1),
+            (TypeId::of::<[T; 2]>(), 2),
+            (TypeId::of::<[T; 3]>(), 3),
+            (TypeId::of::<[T; 4]>(), 4),
+            (TypeId::of::<[T; 8]>(), 8),
+            (TypeId::of::<[T; 16]>(), 16),
+        ];
+        let (_, lanes) = ids.into_iter().find(|(known, _)| *known == id)?;
+        Some(NumberType { is_float, bytes: size_of::<T>(), lanes })
+    }
+    let id = element.id();
+    if id == TypeId::of::<Complex32>() {
+        return Some(NumberType { is_float: true, bytes: 4, lanes: 2 });
+    }
+    if id == TypeId::of::<Complex64>() {
+        return Some(NumberType { is_float: true, bytes: 8, lanes: 2 });
+    }
+    let integers =
+        [of::<u8>, of::<i8>, of::<u16>, of::<i16>, of::<u32>, of::<i32>, of::<u64>, of::<i64>];
+    let floats = [of::<f16>, of::<f32>, of::<f64>];
+    let integer = integers.into_iter().find_map(|of| of(id, false));
+    integer.or_else(|| floats.into_iter().find_map(|of| of(id, true)))
+}

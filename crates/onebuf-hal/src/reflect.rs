@@ -1,0 +1,45 @@
+//! The parameters of kernels, as drivers report them.
+
+/// A parameter of a built kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReflectedParameter {
+    /// The declaration in the program's language, for error messages.
+    pub written: String,
+    /// What it takes.
+    pub kind: ParameterKind,
+    /// Its type, or the type that it points to, if that is a number or a vector of numbers.
+    pub number: Option<NumberType>,
+    /// Whether the kernel cannot write through it.
+    pub reads_only: bool,
+}
+
+/// What a parameter takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterKind {
+    /// A buffer.
+    Buffer,
+    /// A value.
+    Value,
+    /// Group-local memory.
+    Local,
+    /// Something else, such as an image.
+    Other,
+}
+
+/// A number, or a vector of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberType {
+    /// Whether it is a floating-point number; else it is an integer, signed or unsigned.
+    pub is_float: bool,
+    /// Bytes of one number.
+    pub bytes: usize,
+    /// The number of numbers.
+    pub lanes: usize,
+}
+
+impl NumberType {
+    /// Its size in memory: a vector of three numbers takes the place of four.
+    pub fn size(&self) -> usize {
+        self.bytes * if self.lanes == 3 { 4 } else { self.lanes }
+    }
+}
