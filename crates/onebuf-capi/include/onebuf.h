@@ -565,6 +565,8 @@ typedef struct onebuf_buffer_options {
     // (ONEBUF_ROUTE_RAW_ADDRESS). No specification guarantees that this works. The route is used only if it was proven
     // on this machine and the runtime under both APIs confirms the owner of the memory.
     uint32_t raw_addresses;
+    // A name for messages, logs and traces; NULL: a number.
+    const char *name;
 } onebuf_buffer_options;
 
 // Creates a buffer of `bytes` bytes. `options` may be NULL: then only the host uses it.
@@ -644,6 +646,23 @@ onebuf_status onebuf_buffer_map(onebuf_buffer buffer,
                                 void **data,
                                 onebuf_mapping *mapping);
 
+// Options of a mapping. Zero in every field means the default.
+typedef struct onebuf_map_options {
+    // `sizeof(onebuf_map_options)`.
+    size_t size;
+    // ONEBUF_READ maps for reading, any other value for reading and writing.
+    onebuf_access access;
+    // How long to wait until no conflicting view or mapping is held. Zero: ONEBUF_BUSY at once. After the timeout:
+    // ONEBUF_TIMEOUT.
+    uint64_t wait_ms;
+} onebuf_map_options;
+
+// Maps a buffer like onebuf_buffer_map(), with options. `options` may be NULL.
+onebuf_status onebuf_buffer_map_with(onebuf_buffer buffer,
+                                     const onebuf_map_options *options,
+                                     void **data,
+                                     onebuf_mapping *mapping);
+
 // Ends a mapping. Fails only if the host worked on a copy that could not be written back; the mapping has ended then
 // too.
 onebuf_status onebuf_mapping_unmap(onebuf_mapping mapping);
@@ -666,6 +685,15 @@ onebuf_status onebuf_view_take(onebuf_buffer buffer,
                                onebuf_queue queue,
                                onebuf_access access,
                                onebuf_view *view);
+
+// Takes a view like onebuf_view_take(), and waits until no conflicting view or mapping is held. ONEBUF_TIMEOUT if that
+// takes longer; the message names the buffer and the device that holds it. A thread that waits for a view of its own
+// waits until the timeout.
+onebuf_status onebuf_view_take_within(onebuf_buffer buffer,
+                                      onebuf_queue queue,
+                                      onebuf_access access,
+                                      uint64_t timeout_ms,
+                                      onebuf_view *view);
 
 // The `cl_mem`, for OpenCL code that enqueues on the view's queue. Valid until the view is freed. ONEBUF_UNSUPPORTED
 // if the device accesses the buffer by an address.
@@ -868,7 +896,7 @@ typedef struct onebuf_kernel {
 
 // The kind of a parameter or argument.
 typedef uint32_t onebuf_arg_kind;
-// A buffer. As an argument: the launch takes a view of it.
+// A buffer. As an argument: the launch takes a view of it, for the access that the parameter declares.
 #define ONEBUF_ARG_BUFFER 1
 // A value: bytes of an unspecified type, which are copied. Only the size is checked.
 #define ONEBUF_ARG_VALUE 2
@@ -899,7 +927,8 @@ typedef struct onebuf_param {
 typedef struct onebuf_arg {
     // The kind of the argument.
     onebuf_arg_kind kind;
-    // For a buffer: ONEBUF_READ takes a view for reading, any other value one for reading and writing.
+    // For a buffer: ONEBUF_READ refuses the launch if the parameter is declared for writing. Any other value has no
+    // effect: the launch takes the view that the parameter declares.
     onebuf_access access;
     // A buffer.
     onebuf_buffer buffer;
@@ -924,8 +953,12 @@ typedef struct onebuf_grid {
 } onebuf_grid;
 // The kernel may be launched with a global offset.
 #define ONEBUF_KERNEL_OFFSETS 1
+// Each work-item reads and writes only its own elements, at the same positions in every buffer. The same buffer may then
+// be passed for several parameters, also if the kernel writes it. Otherwise only parameters for reading may be the same
+// buffer. Native kernels always get separate memory.
+#define ONEBUF_KERNEL_ELEMENTWISE 2
 
-// Declares a kernel of a program. `flags` is zero or ONEBUF_KERNEL_OFFSETS.
+// Declares a kernel of a program. `flags` is zero, or ONEBUF_KERNEL_OFFSETS and ONEBUF_KERNEL_ELEMENTWISE combined by `|`.
 onebuf_status onebuf_kernel_create(onebuf_program program,
                                    const char *name,
                                    const onebuf_param *params,
@@ -945,6 +978,17 @@ onebuf_status onebuf_queue_launch(onebuf_queue queue,
                                   const onebuf_arg *args,
                                   size_t arg_count,
                                   onebuf_fence *fence);
+
+// Launches like onebuf_queue_launch(), and waits until no view or mapping is held that conflicts with the launch's
+// arguments. Nothing is held meanwhile. ONEBUF_TIMEOUT if that takes longer: nothing was launched, and the message names
+// the buffer and the device that holds it.
+onebuf_status onebuf_queue_launch_within(onebuf_queue queue,
+                                         onebuf_kernel kernel,
+                                         const onebuf_grid *grid,
+                                         const onebuf_arg *args,
+                                         size_t arg_count,
+                                         uint64_t timeout_ms,
+                                         onebuf_fence *fence);
 
 // Pools ===========================================================================================
 //

@@ -279,7 +279,11 @@ enum class Op : onebuf_op { None = ONEBUF_OP_NONE, Transpose = ONEBUF_OP_TRANSPO
 class Timeout {
 public:
     Timeout() = default;
-    Timeout(std::chrono::milliseconds time) : ms_(time.count() > 0 ? static_cast<std::uint64_t>(time.count()) : 0) {}
+    /// Any duration, rounded up to milliseconds.
+    template <class Rep, class Period> Timeout(std::chrono::duration<Rep, Period> time) {
+        auto ms = std::chrono::ceil<std::chrono::milliseconds>(time).count();
+        ms_ = ms > 0 ? static_cast<std::uint64_t>(ms) : 0;
+    }
     std::uint64_t ms() const noexcept { return ms_; }
 
 private:
@@ -449,7 +453,7 @@ struct Local {
     std::size_t bytes;
 };
 
-/// A buffer that a launch only reads, as an argument.
+/// A buffer that a launch must only read, as an argument: a parameter that is declared for writing is refused.
 struct Reads {
     onebuf_buffer buffer;
 };
@@ -495,7 +499,8 @@ class Queue : public detail::Owner<onebuf_queue, onebuf_queue_free> {
 public:
     using Owner::Owner;
 
-    /// Launches a kernel on buffers (read and written), `reads(buffer)`, `turn(buffer)`, views, plain values and Local.
+    /// Launches a kernel on buffers, `reads(buffer)`, `turn(buffer)`, views, plain values and Local. A buffer is taken
+    /// for the access that the kernel's parameter declares; `reads` also refuses a parameter that is written.
     /// Values must have the declared type: `2.0f` for a `float`; `2`, an `int`, is refused there.
     template <class... Args> Result<void> launch(const Kernel &kernel, const Grid &grid, const Args &...args) const {
         return detail::check(start(kernel, grid, nullptr, args...));
@@ -506,6 +511,13 @@ public:
         onebuf_fence made{0};
         onebuf_status status = start(kernel, grid, &made, args...);
         return detail::result(status, [&] { return Fence(made); });
+    }
+    /// Launches a kernel, and waits until no view or mapping conflicts with its arguments. ONEBUF_TIMEOUT if that takes
+    /// longer: nothing was launched then.
+    template <class... Args>
+    Result<void> launch_within(Timeout timeout, const Kernel &kernel, const Grid &grid, const Args &...args) const {
+        const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
+        return detail::check(onebuf_queue_launch_within(handle(), kernel.handle(), &grid, list, sizeof...(args), timeout.ms(), nullptr));
     }
     Result<void> finish(Timeout timeout = {}) const {
         return detail::check(onebuf_queue_finish(handle(), timeout.ms()));
@@ -637,18 +649,30 @@ public:
     BufferOptions &allocate_on(const Device &device) { return plain_.allocate_on = device.handle(), *this; }
     BufferOptions &align(std::size_t bytes) { return plain_.align = bytes, *this; }
     BufferOptions &cl_flags(std::uint64_t flags) { return plain_.cl_flags = flags, *this; }
+    /// A name for messages, logs and traces.
+    BufferOptions &name(std::string name) { return name_ = std::move(name), *this; }
 
     /// The options for onebuf.h; valid as long as this lives unchanged.
     onebuf_buffer_options plain() const noexcept {
         onebuf_buffer_options plain = plain_;
         plain.devices = devices_.data();
         plain.device_count = devices_.size();
+        if (!name_.empty()) plain.name = name_.c_str();
         return plain;
     }
 
 private:
     onebuf_buffer_options plain_{};
     std::vector<onebuf_device> devices_;
+    std::string name_;
+};
+
+/// Options of a mapping.
+struct MapOptions : onebuf_map_options {
+    MapOptions() : onebuf_map_options{} { size = sizeof(onebuf_map_options); }
+    MapOptions &access(Access how) { return onebuf_map_options::access = static_cast<onebuf_access>(how), *this; }
+    /// Waits until no conflicting view or mapping is held.
+    MapOptions &wait(Timeout timeout) { return wait_ms = timeout.ms(), *this; }
 };
 
 /// Host access to a buffer in place, while this lives. `const T` only reads.
@@ -776,10 +800,22 @@ public:
     Result<Mapped<T>> map() const { return map_as<T>(ONEBUF_READ_WRITE); }
     /// Maps the buffer for reading.
     Result<Mapped<const T>> map_read() const { return map_as<const T>(ONEBUF_READ); }
+    /// Maps the buffer, and waits until no conflicting view or mapping is held.
+    Result<Mapped<T>> map_within(Timeout timeout) const { return map_with<T>(MapOptions().wait(timeout)); }
+    /// Maps the buffer for reading, and waits until no conflicting view or mapping is held.
+    Result<Mapped<const T>> map_read_within(Timeout timeout) const {
+        return map_with<const T>(MapOptions().access(Access::Read).wait(timeout));
+    }
     /// Lets kernels on the queue read it while the view lives.
     Result<View<T>> read_on(const Queue &queue) const { return view(queue, ONEBUF_READ); }
     /// Lets kernels on the queue read and write it while the view lives.
     Result<View<T>> write_on(const Queue &queue) const { return view(queue, ONEBUF_READ_WRITE); }
+    /// Takes a view for reading, and waits until no conflicting view or mapping is held.
+    Result<View<T>> read_on_within(const Queue &queue, Timeout timeout) const { return view(queue, ONEBUF_READ, timeout); }
+    /// Takes a view for reading and writing, and waits until no other view or mapping is held.
+    Result<View<T>> write_on_within(const Queue &queue, Timeout timeout) const {
+        return view(queue, ONEBUF_READ_WRITE, timeout);
+    }
 
     // Persistent map: one pointer for the lifetime of the buffer, used by the host or by kernels in turn.
 
@@ -866,6 +902,17 @@ private:
         onebuf_mapping made{0};
         onebuf_status status = onebuf_buffer_map(this->handle(), access, &data, &made);
         return detail::result(status, [&] { return Mapped<As>(made, static_cast<As *>(data), size_); });
+    }
+    template <class As> Result<Mapped<As>> map_with(const MapOptions &options) const {
+        void *data = nullptr;
+        onebuf_mapping made{0};
+        onebuf_status status = onebuf_buffer_map_with(this->handle(), &options, &data, &made);
+        return detail::result(status, [&] { return Mapped<As>(made, static_cast<As *>(data), size_); });
+    }
+    Result<View<T>> view(const Queue &queue, onebuf_access access, Timeout timeout) const {
+        onebuf_view made{0};
+        onebuf_status status = onebuf_view_take_within(this->handle(), queue.handle(), access, timeout.ms(), &made);
+        return detail::result(status, [&] { return View<T>(made); });
     }
     Result<View<T>> view(const Queue &queue, onebuf_access access) const {
         onebuf_view made{0};

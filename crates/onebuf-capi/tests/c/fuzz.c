@@ -104,6 +104,7 @@ static union {
     onebuf_udp_sink_options udp_sink;
     onebuf_udp_counts udp_counts;
     onebuf_udp_sent udp_sent;
+    onebuf_map_options map;
     char bytes[8192];
 } options;
 static void size_options(size_t right) {
@@ -292,14 +293,20 @@ static void guards(void) {
     bool done;
     switch (below(10)) {
     case 0:
-        if (TRY(onebuf_buffer_map(PICK(onebuf_buffer, BUFFER), choice(), rarely() ? NULL : &pointer, &mapping))) {
+        blank();
+        options.map.access = choice(), options.map.wait_ms = below(3);
+        size_options(sizeof options.map);
+        if (TRY(below(2) ? onebuf_buffer_map(PICK(onebuf_buffer, BUFFER), choice(), rarely() ? NULL : &pointer, &mapping)
+                         : onebuf_buffer_map_with(PICK(onebuf_buffer, BUFFER), given(), rarely() ? NULL : &pointer, &mapping))) {
             memcpy(area, pointer, 1);
             keep(MAPPING, mapping.id);
         }
         break;
     case 1: case 2: TRY(onebuf_mapping_unmap(PICK(onebuf_mapping, MAPPING))); break;
     case 3:
-        if (TRY(onebuf_view_take(PICK(onebuf_buffer, BUFFER), PICK(onebuf_queue, QUEUE), choice(), &taken))) keep(VIEW, taken.id);
+        if (TRY(below(2) ? onebuf_view_take(PICK(onebuf_buffer, BUFFER), PICK(onebuf_queue, QUEUE), choice(), &taken)
+                         : onebuf_view_take_within(PICK(onebuf_buffer, BUFFER), PICK(onebuf_queue, QUEUE), choice(), below(3), &taken)))
+            keep(VIEW, taken.id);
         break;
     case 4: case 5: TRY(onebuf_view_free(view)); break;
     case 6: TRY(below(2) ? onebuf_view_cl_mem(view, &pointer) : onebuf_view_address(view, rarely() ? NULL : &pointer)); break;
@@ -438,7 +445,7 @@ static void programs(void) {
             params[i] = param;
         }
         if (TRY(onebuf_kernel_create(program, below(6) ? "add" : text(), rarely() ? NULL : params, rarely() ? below(4) : 2,
-                                     rarely() ? (uint32_t)any() : below(2), rarely() ? NULL : &kernel)))
+                                     rarely() ? (uint32_t)any() : below(4), rarely() ? NULL : &kernel)))
             keep(KERNEL, kernel.id);
     }
     }
@@ -466,6 +473,10 @@ static void launches(void) {
     for (int i = 0; i < 3; i++) grid.global[i] = grid.global[i] > 4096 && grid.global[i] < SIZE_MAX / 2 ? 64 : grid.global[i];
     if (TRY(onebuf_queue_launch(PICK(onebuf_queue, QUEUE), PICK(onebuf_kernel, KERNEL), rarely() ? NULL : &grid,
                                 rarely() ? NULL : args, rarely() ? below(5) : 2, below(2) ? NULL : &fence)))
+        keep(FENCE, fence.id);
+    fence.id = 0;
+    if (TRY(onebuf_queue_launch_within(PICK(onebuf_queue, QUEUE), PICK(onebuf_kernel, KERNEL), rarely() ? NULL : &grid,
+                                       rarely() ? NULL : args, rarely() ? below(5) : 2, below(3), below(2) ? NULL : &fence)))
         keep(FENCE, fence.id);
     if (rarely()) TRY(onebuf_kernel_free(PICK(onebuf_kernel, KERNEL)));
 }

@@ -150,8 +150,10 @@ fn the_header_is_what_the_sources_say() {
 
 #[test]
 fn every_noun_has_its_section() {
-    let inner =
-        ["lib", "callback", "claim", "entry", "fault", "handle", "input", "kept", "typed", "visit"];
+    let inner = [
+        "lib", "callback", "claim", "entry", "fault", "handle", "input", "kept", "typed", "visit",
+        "wait",
+    ];
     for entry in fs::read_dir(path("src")).expect("the sources") {
         let file = entry.expect("an entry").path();
         let name = file.file_stem().and_then(|name| name.to_str()).expect("a name");

@@ -178,6 +178,27 @@ fn processes_take_turns_and_notice_each_others_end() {
 }
 
 #[test]
+fn launches_take_what_is_declared_and_calls_wait() {
+    let more = &["-pthread"][..];
+    let Some(program) = compile(&source("c/sharing.c"), Build::Shared, more) else { return };
+    for device in devices() {
+        let mut run = command(&program);
+        run.arg(device);
+        assert!(said(run).contains(&format!("sharing works on {device}")));
+    }
+    let Some(checked) = compile(&source("c/sharing.c"), Build::Sanitized, more) else { return };
+    assert!(said(command(&checked)).contains("sharing works on host"));
+    let Some(cpp) = compile(&source("cpp/sharing.cpp"), Build::Shared, more) else { return };
+    for device in devices().iter().skip(1) {
+        let mut run = command(&cpp);
+        run.arg(device);
+        assert!(said(run).contains(&format!("sharing works in C++ on {device}")));
+    }
+    let Some(run) = under_valgrind(&program) else { return };
+    assert!(said(run).contains("sharing works on host"));
+}
+
+#[test]
 fn everything_works_statically_linked_and_sanitized() {
     for build in [Build::Static, Build::Sanitized] {
         let Some(program) = compile(&source("c/everything.c"), build, &[]) else { return };
