@@ -383,6 +383,16 @@ typedef struct onebuf_hub_options {
     uint32_t without_hip;
     // Not zero: allows ONEBUF_MEMORY_KIND_MANAGED; zero: the environment variable `ONEBUF_MANAGED` decides.
     uint32_t managed_memory;
+    // Not zero: does not use OpenGL.
+    uint32_t without_gl;
+    // Path or soname of the EGL library; NULL: `ONEBUF_EGL_LIB`, or the system's.
+    const char *egl_library;
+    // Path or soname of the Vulkan loader; NULL: `ONEBUF_VULKAN_LIB`, or the system's.
+    const char *vulkan_library;
+    // Not zero: does not use Vulkan.
+    uint32_t without_vulkan;
+    // The only APIs to use, separated by commas, such as `opencl,gl`; NULL: all. The host is always there.
+    const char *only;
 } onebuf_hub_options;
 
 // Discovers the installed APIs and devices, and loads stored verdicts. A missing API is not an error: see
@@ -502,7 +512,7 @@ onebuf_status onebuf_queue_wait_for(onebuf_queue queue,
                                     onebuf_fence fence,
                                     onebuf_sync_method *sync_method);
 
-// The native queue (`cl_command_queue`, `CUstream` or `hipStream_t`) for libraries that enqueue work themselves; NULL
+// The native queue (`cl_command_queue`, `CUstream`, `hipStream_t` or `VkQueue`) for libraries that enqueue work themselves; NULL
 // if there is none. Work enqueued there while a view on this queue is held is ordered like work of onebuf. Valid until
 // the queue is freed.
 onebuf_status onebuf_queue_native(onebuf_queue queue,
@@ -714,6 +724,18 @@ onebuf_status onebuf_view_cuda_ptr(onebuf_view view,
 // (onebuf_queue_native()). Valid until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
 onebuf_status onebuf_view_hip_ptr(onebuf_view view,
                                   void **pointer);
+
+// The name of the OpenGL buffer. In a context that was registered by onebuf_gl_wrap(), the name is valid there too: take
+// the view on a queue of that context's device or on the context's own queue, then bind the buffer to a shader. Valid
+// until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
+onebuf_status onebuf_view_gl_name(onebuf_view view,
+                                  uint32_t *name);
+
+// The `VkBuffer`, and the byte offset at which the view begins in it, for Vulkan code that submits to the `VkQueue` of
+// the view's queue (onebuf_queue_native()). Valid until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
+onebuf_status onebuf_view_vk_buffer(onebuf_view view,
+                                    uint64_t *vk_buffer,
+                                    uint64_t *offset);
 
 // The sync method by which the queue waited for earlier work.
 onebuf_status onebuf_view_sync_method(onebuf_view view, onebuf_sync_method *sync_method);
@@ -1350,6 +1372,156 @@ onebuf_status onebuf_buffer_hand_to(onebuf_buffer buffer,
 onebuf_status onebuf_buffer_into_cl_mem(onebuf_buffer buffer,
                                         onebuf_device device,
                                         void **cl_mem);
+
+// Foreign OpenGL contexts =========================================================================
+//
+// An EGL context that the application created becomes a device of the hub, such as `gl:0@1`: a context of onebuf that
+// shares objects with it. Buffers of the application can be wrapped, and buffers of onebuf on that device can be bound in
+// the application's context by their names (onebuf_view_gl_name()). OpenGL has no reference counts: the caller
+// guarantees that the context outlives everything made with it, and that it was created by the EGL library that the hub
+// has loaded (`onebuf_hub_options.egl_library`).
+
+// An OpenGL context of the application. Free it with onebuf_gl_free().
+typedef struct onebuf_gl {
+    // Zero is the null handle.
+    uint64_t id;
+} onebuf_gl;
+
+// Properties of an OpenGL buffer. Set `size`; the call fills in the rest.
+typedef struct onebuf_gl_buffer_info {
+    // `sizeof(onebuf_gl_buffer_info)`.
+    size_t size;
+    // Size in bytes.
+    size_t bytes;
+    // The usage hint (`GL_STATIC_DRAW` and others).
+    uint32_t usage;
+    // Not zero: it was created by `glBufferStorage`, so that its size cannot change.
+    uint32_t is_immutable;
+    // The storage flags of an immutable buffer.
+    uint32_t storage_flags;
+    // Not zero: the host has it mapped.
+    uint32_t is_mapped;
+    // The access flags of the mapping.
+    uint32_t map_flags;
+} onebuf_gl_buffer_info;
+
+// Registers the OpenGL context that is current on this thread. Registering the same context again returns the same
+// registration. ONEBUF_INVALID_ARGUMENT if none is current; ONEBUF_UNAVAILABLE for a hub without OpenGL. The context has
+// no pending error, and stays alive until everything made with it is gone.
+onebuf_status onebuf_gl_wrap(onebuf_hub hub,
+                             onebuf_gl *gl);
+
+// The context's device: a context of onebuf that shares objects with it, for every thread. The handle ends with `gl`.
+onebuf_status onebuf_gl_device(onebuf_gl gl,
+                               onebuf_device *device);
+
+// The application's context itself as a queue: calls are made on this thread, at once, between those of the application.
+// Use it, and free its views, only on this thread; calls on others are refused. Launches change the current program,
+// `GL_COPY_READ_BUFFER`, `GL_COPY_WRITE_BUFFER` and the blocks that the kernel uses. ONEBUF_FOREIGN_CONTEXT if the
+// context is not current on this thread.
+onebuf_status onebuf_gl_queue(onebuf_gl gl,
+                              onebuf_queue *queue);
+
+// Queries an OpenGL buffer of the context. ONEBUF_INVALID_ARGUMENT if there is no such buffer.
+onebuf_status onebuf_gl_buffer_query(onebuf_gl gl, uint32_t name, onebuf_gl_buffer_info *info);
+
+// Wraps an OpenGL buffer of the context, or of one that shares with it, without a copy. `options` may be NULL. The
+// application's earlier work on it is done (`glFinish`), or ends at a fence in `options.after`: one of
+// onebuf_gl_queue(). The buffer is not deleted, reallocated or mapped while it is wrapped. `options.release` gets the name
+// as a pointer. ONEBUF_INVALID_ARGUMENT for another size than the options require.
+onebuf_status onebuf_buffer_wrap_gl(onebuf_gl gl,
+                                    uint32_t name,
+                                    const onebuf_wrap_options *options,
+                                    onebuf_buffer *buffer);
+
+// Frees a registration and the handle of its device. Objects made with it stay usable; the context itself is not
+// touched.
+onebuf_status onebuf_gl_free(onebuf_gl gl);
+
+// Foreign Vulkan devices ==========================================================================
+//
+// A `VkDevice` that the application created becomes a device of the hub, such as `vulkan:0@1`, and its memory can be
+// wrapped. Dispatchable handles are `void *` here and other handles are numbers, so that no Vulkan header is needed.
+// Vulkan has no reference counts and few queries: the caller guarantees that handles are alive until everything made
+// with them is gone, of the loader that the hub has loaded (`onebuf_hub_options.vulkan_library`), and as described.
+
+// A `VkDevice` of the application. Free it with onebuf_vk_free().
+typedef struct onebuf_vk {
+    // Zero is the null handle.
+    uint64_t id;
+} onebuf_vk;
+
+// The handles of a `VkDevice`, and which of its queues onebuf may use.
+typedef struct onebuf_vk_handles {
+    // `sizeof(onebuf_vk_handles)`.
+    size_t size;
+    // The `VkInstance`, created for Vulkan 1.2 or newer.
+    void *instance;
+    // The `VkPhysicalDevice`.
+    void *physical_device;
+    // The `VkDevice`, created with the feature `timelineSemaphore`.
+    void *device;
+    // The indices of queues of `queue_family` that only onebuf uses while the device is registered.
+    const uint32_t *queues;
+    // Number of queues.
+    size_t queue_count;
+    // The names of the extensions that the device was created with. Others are not used.
+    const char *const *extensions;
+    // Number of extensions.
+    size_t extension_count;
+    // A queue family that supports compute shaders.
+    uint32_t queue_family;
+} onebuf_vk_handles;
+
+// A range of a `VkBuffer`, and the memory that it is bound to.
+typedef struct onebuf_vk_buffer {
+    // `sizeof(onebuf_vk_buffer)`.
+    size_t size;
+    // The `VkBuffer`, with the usages `STORAGE_BUFFER`, `TRANSFER_SRC` and `TRANSFER_DST`; zero: onebuf creates one over
+    // `memory`.
+    uint64_t buffer;
+    // The first byte in the buffer.
+    uint64_t offset;
+    // The number of bytes.
+    size_t bytes;
+    // The `VkDeviceMemory` that the buffer is bound to; zero: not stated, and the host accesses the buffer by copies.
+    uint64_t memory;
+    // The buffer's offset in the memory.
+    uint64_t memory_offset;
+    // The size of the whole allocation.
+    uint64_t memory_bytes;
+    // The host address of the memory's first byte, if it stays mapped while the buffer lives; NULL: not mapped. The
+    // memory type must then be coherent.
+    void *mapped;
+    // The index of the memory's type.
+    uint32_t memory_type;
+    // Not zero: the memory was allocated for export by opaque descriptors. Other APIs on the chip can then import it, and
+    // it belongs to `VK_QUEUE_FAMILY_EXTERNAL` whenever no work of onebuf uses it.
+    uint32_t exportable;
+} onebuf_vk_buffer;
+
+// Registers a `VkDevice` of the application. Registering the same device again returns the same registration.
+// ONEBUF_INVALID_ARGUMENT for null handles; ONEBUF_UNSUPPORTED if the device is too old or lacks the queues;
+// ONEBUF_UNAVAILABLE for a hub without Vulkan; ONEBUF_BUSY if the hub has no room for another device.
+onebuf_status onebuf_vk_wrap(onebuf_hub hub,
+                             const onebuf_vk_handles *handles,
+                             onebuf_vk *vk);
+
+// The `VkDevice` as a device of the hub. The handle ends with `vk`.
+onebuf_status onebuf_vk_device(onebuf_vk vk, onebuf_device *device);
+
+// Wraps memory of the device, without a copy. `options` may be NULL. The application's work on it is done
+// (`vkWaitForFences`); onebuf's work is done when the last wrap was freed, or when a fence says so. Sizes, types and
+// offsets are checked as far as Vulkan reports them. `options.release` gets the buffer (or the memory, without a buffer)
+// as a pointer.
+onebuf_status onebuf_buffer_wrap_vk(onebuf_vk vk,
+                                    const onebuf_vk_buffer *memory,
+                                    const onebuf_wrap_options *options,
+                                    onebuf_buffer *buffer);
+
+// Frees a registration and the handle of its device. Objects made with it stay usable; the `VkDevice` itself is not
+// touched.
+onebuf_status onebuf_vk_free(onebuf_vk vk);
 
 // Events ==========================================================================================
 //

@@ -721,6 +721,17 @@ public:
     Result<void *> hip_ptr() const {
         return detail::value<void *>([&](void **to) { return onebuf_view_hip_ptr(this->handle(), to); });
     }
+    /// The name of the OpenGL buffer, on a queue of OpenGL; valid as long as this lives.
+    Result<std::uint32_t> gl_name() const {
+        return detail::value<std::uint32_t>([&](std::uint32_t *to) { return onebuf_view_gl_name(this->handle(), to); });
+    }
+    /// The `VkBuffer` and the byte offset at which the view begins in it, on a queue of Vulkan; valid as long as this
+    /// lives.
+    Result<std::pair<std::uint64_t, std::uint64_t>> vk_buffer() const {
+        std::uint64_t found = 0, offset = 0;
+        onebuf_status status = onebuf_view_vk_buffer(this->handle(), &found, &offset);
+        return detail::result(status, [&] { return std::make_pair(found, offset); });
+    }
     Result<SyncMethod> sync_method() const {
         onebuf_sync_method used = 0;
         onebuf_status status = onebuf_view_sync_method(this->handle(), &used);
@@ -1042,6 +1053,77 @@ public:
     }
 };
 
+/// Properties of an OpenGL buffer.
+struct GlBufferInfo : onebuf_gl_buffer_info {
+    GlBufferInfo() : onebuf_gl_buffer_info{} { size = sizeof(onebuf_gl_buffer_info); }
+};
+
+/// An OpenGL context that the application created, as a device of the hub.
+class ForeignGl : public detail::Owner<onebuf_gl, onebuf_gl_free> {
+public:
+    using Owner::Owner;
+
+    /// A context of onebuf that shares objects with it, for every thread. Valid as long as this lives.
+    Result<Device> device() const {
+        onebuf_device found{0};
+        onebuf_status status = onebuf_gl_device(handle(), &found);
+        return detail::result(status, [&] { return Device(found); });
+    }
+    /// The application's context itself as a queue, for the thread where it is current; see onebuf_gl_queue().
+    Result<Queue> queue() const {
+        onebuf_queue made{0};
+        onebuf_status status = onebuf_gl_queue(handle(), &made);
+        return detail::result(status, [&] { return Queue(made); });
+    }
+    Result<GlBufferInfo> buffer_info(std::uint32_t name) const {
+        GlBufferInfo found;
+        onebuf_status status = onebuf_gl_buffer_query(handle(), name, &found);
+        return detail::result(status, [&] { return found; });
+    }
+    /// Wraps an OpenGL buffer; see onebuf_buffer_wrap_gl() for what its owner may do meanwhile.
+    template <class T> Result<Buffer<T>> wrap(std::uint32_t name, const WrapOptions &options = {}) const {
+        GlBufferInfo info;
+        onebuf_buffer made{0};
+        onebuf_status status = onebuf_gl_buffer_query(handle(), name, &info);
+        std::size_t count = (info.bytes + sizeof(T) - 1) / sizeof(T);
+        if (status == ONEBUF_OK) status = options.plainly<T>(count, [&](const onebuf_wrap_options *plain) {
+            return onebuf_buffer_wrap_gl(handle(), name, plain, &made);
+        });
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+};
+
+/// The handles of a `VkDevice`, and which of its queues onebuf may use.
+struct VulkanHandles : onebuf_vk_handles {
+    VulkanHandles() : onebuf_vk_handles{} { size = sizeof(onebuf_vk_handles); }
+};
+/// A range of a `VkBuffer`, and the memory that it is bound to.
+struct VulkanBuffer : onebuf_vk_buffer {
+    VulkanBuffer() : onebuf_vk_buffer{} { size = sizeof(onebuf_vk_buffer); }
+};
+
+/// A `VkDevice` that the application created, as a device of the hub.
+class ForeignVulkan : public detail::Owner<onebuf_vk, onebuf_vk_free> {
+public:
+    using Owner::Owner;
+
+    /// The device, valid as long as this lives.
+    Result<Device> device() const {
+        onebuf_device found{0};
+        onebuf_status status = onebuf_vk_device(handle(), &found);
+        return detail::result(status, [&] { return Device(found); });
+    }
+    /// Wraps memory of the device; see onebuf_buffer_wrap_vk() for what its owner guarantees.
+    template <class T> Result<Buffer<T>> wrap(const VulkanBuffer &memory, const WrapOptions &options = {}) const {
+        onebuf_buffer made{0};
+        std::size_t count = (memory.bytes + sizeof(T) - 1) / sizeof(T);
+        onebuf_status status = options.plainly<T>(count, [&](const onebuf_wrap_options *plain) {
+            return onebuf_buffer_wrap_vk(handle(), &memory, plain, &made);
+        });
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+};
+
 // Other processes =================================================================================
 
 /// The process at the other end of an offered buffer. The two take turns; out of turn the buffer is busy.
@@ -1237,6 +1319,18 @@ public:
         onebuf_context made{0};
         onebuf_status status = onebuf_context_second(handle(), device.handle(), &made);
         return detail::result(status, [&] { return ForeignContext(made); });
+    }
+    /// Registers the OpenGL context that is current on this thread.
+    Result<ForeignGl> foreign_gl() const {
+        onebuf_gl made{0};
+        onebuf_status status = onebuf_gl_wrap(handle(), &made);
+        return detail::result(status, [&] { return ForeignGl(made); });
+    }
+    /// Registers a `VkDevice`.
+    Result<ForeignVulkan> foreign_vulkan(const VulkanHandles &handles) const {
+        onebuf_vk made{0};
+        onebuf_status status = onebuf_vk_wrap(handle(), &handles, &made);
+        return detail::result(status, [&] { return ForeignVulkan(made); });
     }
     template <class Native> Result<ForeignBufferInfo> buffer_info(const Native &mem) const {
         ForeignBufferInfo found;

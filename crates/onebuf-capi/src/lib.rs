@@ -38,6 +38,8 @@ pub mod event;
 pub mod export;
 pub mod fence;
 pub mod foreign;
+pub mod foreign_gl;
+pub mod foreign_vulkan;
 pub mod frame;
 pub mod hub;
 pub mod kernel;

@@ -75,6 +75,12 @@ impl View {
         }
     }
 
+    /// The native buffer, and the offset in it, if the view's queue belongs to that API.
+    fn object(&self, api: &str) -> Result<(u64, u64)> {
+        let arg = self.arg.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(arg.as_ref().ok_or_else(|| self.lent())?.object(api)?)
+    }
+
     fn raw(&self) -> Result<RawHandle> {
         let arg = self.arg.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(arg.as_ref().ok_or_else(|| self.lent())?.raw()?)
@@ -221,6 +227,33 @@ pub extern "C" fn onebuf_view_hip_ptr(
     entry(|| {
         let pointer = out(pointer, "pointer")?;
         *pointer = view.get()?.device_ptr("hip")? as *mut c_void;
+        Ok(())
+    })
+}
+
+/// The name of the OpenGL buffer. In a context that was registered by onebuf_gl_wrap(), the name is valid there too: take
+/// the view on a queue of that context's device or on the context's own queue, then bind the buffer to a shader. Valid
+/// until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_gl_name(view: onebuf_view, name: Slot<'_, u32>) -> onebuf_status {
+    entry(|| {
+        let name = out(name, "name")?;
+        *name = view.get()?.object("gl")?.0 as u32;
+        Ok(())
+    })
+}
+
+/// The `VkBuffer`, and the byte offset at which the view begins in it, for Vulkan code that submits to the `VkQueue` of
+/// the view's queue (onebuf_queue_native()). Valid until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_vk_buffer(
+    view: onebuf_view,
+    vk_buffer: Slot<'_, u64>,
+    offset: Slot<'_, u64>,
+) -> onebuf_status {
+    entry(|| {
+        let (vk_buffer, offset) = (out(vk_buffer, "vk_buffer")?, out(offset, "offset")?);
+        (*vk_buffer, *offset) = view.get()?.object("vulkan")?;
         Ok(())
     })
 }

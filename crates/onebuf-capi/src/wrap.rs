@@ -80,7 +80,7 @@ impl Release {
 }
 
 /// Options after validation, with the objects of their handles.
-struct WrapOptions {
+pub(crate) struct WrapOptions {
     given: onebuf_wrap_options,
     devices: Vec<Arc<Device>>,
     after: Vec<Arc<Fence>>,
@@ -89,7 +89,7 @@ struct WrapOptions {
 impl WrapOptions {
     /// # Safety
     /// As for [`onebuf_buffer_wrap`].
-    unsafe fn read(given: *const onebuf_wrap_options) -> Result<Self> {
+    pub(crate) unsafe fn read(given: *const onebuf_wrap_options) -> Result<Self> {
         // SAFETY: guaranteed by the caller, for all of these.
         let (given, devices, after) = unsafe {
             let given = options(given)?;
@@ -101,7 +101,7 @@ impl WrapOptions {
         Ok(Self { given, devices, after })
     }
 
-    fn build<'w>(&'w self, mut builder: WrapBuilder<'w, u8>) -> Result<Buffer<u8>> {
+    pub(crate) fn build<'w>(&'w self, mut builder: WrapBuilder<'w, u8>) -> Result<Buffer<u8>> {
         let given = &self.given;
         builder = builder.shared_with(self.devices.iter().map(|device| &**device));
         builder =

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { KEPT = 24, KINDS = 20, AREA = 1 << 17, MOST = 1 << 16 };
+enum { KEPT = 24, KINDS = 22, AREA = 1 << 17, MOST = 1 << 16 };
 
 static uint64_t state;
 static uint64_t any(void) { // splitmix64
@@ -36,7 +36,7 @@ static bool note(onebuf_status status, int line) {
 
 // Handles by kind; some of them are freed.
 enum { STRING, HUB, DEVICE, QUEUE, BUFFER, MAPPING, VIEW, TRANSFER, FENCE, PROGRAM, KERNEL, POOL, CONTEXT, EVENT, LU,
-       OFFER, PEER, PIPELINE, SOURCE, SINK };
+       OFFER, PEER, PIPELINE, SOURCE, SINK, GL, VK };
 static uint64_t kept[KINDS][KEPT];
 
 static void keep(int kind, uint64_t id) {
@@ -105,6 +105,9 @@ static union {
     onebuf_udp_counts udp_counts;
     onebuf_udp_sent udp_sent;
     onebuf_map_options map;
+    onebuf_gl_buffer_info gl_info;
+    onebuf_vk_handles vk_handles;
+    onebuf_vk_buffer vk_buffer;
     char bytes[8192];
 } options;
 static void size_options(size_t right) {
@@ -948,13 +951,50 @@ static void end(void) {
     }
 }
 
+// Without a context of OpenGL, and without a device of Vulkan: every call is refused.
+static void graphics(void) {
+    onebuf_gl gl = PICK(onebuf_gl, GL), made_gl = {0};
+    onebuf_vk vk = PICK(onebuf_vk, VK), made_vk = {0};
+    onebuf_buffer buffer = {0};
+    onebuf_queue queue = {0};
+    onebuf_device device = {0};
+    uint32_t name;
+    uint64_t number, offset;
+    switch (below(9)) {
+    case 0: if (TRY(onebuf_gl_wrap(PICK(onebuf_hub, HUB), rarely() ? NULL : &made_gl))) keep(GL, made_gl.id); break;
+    case 1: TRY(onebuf_gl_device(gl, rarely() ? NULL : &device)); break;
+    case 2: TRY(onebuf_gl_queue(gl, rarely() ? NULL : &queue)); break;
+    case 3:
+        blank();
+        size_options(sizeof options.gl_info);
+        TRY(onebuf_gl_buffer_query(gl, (uint32_t)any(), given()));
+        break;
+    case 4: TRY(onebuf_buffer_wrap_gl(gl, (uint32_t)any(), wrap_options(), rarely() ? NULL : &buffer)); break;
+    case 5: TRY(below(2) ? onebuf_gl_free(gl) : onebuf_vk_free(vk)); break;
+    case 6:
+        blank();
+        options.vk_handles.queue_family = choice();
+        size_options(sizeof options.vk_handles);
+        if (TRY(onebuf_vk_wrap(PICK(onebuf_hub, HUB), given(), rarely() ? NULL : &made_vk))) keep(VK, made_vk.id);
+        break;
+    case 7:
+        blank();
+        size_options(sizeof options.vk_buffer);
+        TRY(below(2) ? onebuf_vk_device(vk, &device) : onebuf_buffer_wrap_vk(vk, given(), NULL, rarely() ? NULL : &buffer));
+        break;
+    default:
+        TRY(onebuf_view_gl_name(PICK(onebuf_view, VIEW), rarely() ? NULL : &name));
+        TRY(onebuf_view_vk_buffer(PICK(onebuf_view, VIEW), rarely() ? NULL : &number, rarely() ? NULL : &offset));
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc != 4) fail("usage: fuzz SEED STEPS DEVICE", __LINE__);
     state = strtoull(argv[1], NULL, 10);
     selector = argv[3];
     void (*calls[])(void) = {hubs, devices, strings, queues, buffers, buffers, buffers, buffers, guards,
                              guards, fences, programs, launches, launches, pools, foreigners, foreigners, events, bridges, maths, descriptors,
-                             processes, sources, sinks, pipelines};
+                             processes, sources, sinks, pipelines, graphics};
     for (unsigned long step = strtoul(argv[2], NULL, 10); step > 0; step--) {
         if (step % 400 == 0) begin(); // replaces objects that were freed
         calls[below(sizeof calls / sizeof *calls)]();

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, process::Command};
 
 /// The sections of the header, in order: each uses only earlier ones.
-const SECTIONS: [&str; 33] = [
+const SECTIONS: [&str; 35] = [
     "status",
     "message",
     "version",
@@ -25,6 +25,8 @@ const SECTIONS: [&str; 33] = [
     "doctor",
     "foreign",
     "wrap",
+    "foreign_gl",
+    "foreign_vulkan",
     "event",
     "bridge",
     "export",

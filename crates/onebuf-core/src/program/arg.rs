@@ -130,6 +130,17 @@ impl<'b> Arg<'b> {
         }
     }
 
+    /// The native buffer of `api`, and the byte offset at which a view begins in it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an argument that is not a view; [`Error::Unsupported`] for a view on a queue of another API.
+    pub fn object(&self, api: &str) -> Result<(u64, u64)> {
+        match &self.0 {
+            Kind::Buffer { hold, .. } => hold.object(api),
+            _ => Err(Error::invalid("only a view has a native buffer")),
+        }
+    }
+
     /// Group-local memory for `count` elements of `T`.
     pub fn local<T: Pod>(count: usize) -> Self {
         Arg(Kind::Local { element: Element::of::<T>(), count }, PhantomData)
