@@ -330,6 +330,65 @@ onebuf_status onebuf_device_max_buffer_bytes(onebuf_device device, uint64_t *byt
 // Offsets of regions must be multiples of this many bytes on this device.
 onebuf_status onebuf_device_region_align(onebuf_device device, size_t *bytes);
 
+// What a device is.
+typedef uint32_t onebuf_device_kind;
+// None of the others, or unknown.
+#define ONEBUF_DEVICE_OTHER 0
+// A CPU.
+#define ONEBUF_DEVICE_CPU 1
+// A GPU.
+#define ONEBUF_DEVICE_GPU 2
+// A DSP, FPGA or similar.
+#define ONEBUF_DEVICE_ACCELERATOR 3
+
+// Properties of a device. Set `size`; the call fills in the rest. Numbers that the driver does not report are zero.
+typedef struct onebuf_device_info {
+    // `sizeof(onebuf_device_info)`.
+    size_t size;
+    // What it is.
+    onebuf_device_kind kind;
+    // Number of compute units.
+    uint32_t compute_units;
+    // Size of its memory in bytes.
+    uint64_t memory_bytes;
+    // Size of the largest buffer in bytes.
+    uint64_t max_buffer_bytes;
+    // Local memory of a work-group in bytes.
+    uint64_t local_memory_bytes;
+    // Largest number of work-items of a work-group.
+    size_t max_group_size;
+    // Largest number of work-items of a work-group per dimension.
+    size_t max_group_sizes[3];
+    // Offsets of regions must be multiples of this many bytes.
+    size_t region_align;
+    // Not zero: host and device use the same memory.
+    uint32_t unified_memory;
+    // Not zero: it has out-of-order queues.
+    uint32_t out_of_order;
+    // Not zero: `uuid` is known.
+    uint32_t has_uuid;
+    // Not zero: the PCI address is known.
+    uint32_t has_pci;
+    // The driver's UUID of the chip. Devices of two APIs with the same UUID are the same chip.
+    uint8_t uuid[16];
+    // Domain, bus, device and function on the PCI bus.
+    uint32_t pci[4];
+    // Not zero: kernels end their loops after so many iterations, because of an error in the driver.
+    uint64_t max_loop_iterations;
+} onebuf_device_info;
+
+// Queries the type, the identity and the limits of a device.
+onebuf_status onebuf_device_query(onebuf_device device, onebuf_device_info *info);
+
+// A native handle that the device's objects are created with, by the name of its type: `cl_platform_id`, `cl_device_id`,
+// `cl_context`; `CUdevice`, `CUcontext`; `hipDevice_t`; `VkInstance`, `VkPhysicalDevice`, `VkDevice`; `EGLDisplay`,
+// `EGLContext`. A context is created if there is none yet. Handles that are numbers (`CUdevice`) are converted to
+// pointers. Valid as long as the hub, or the registration of a foreign context, lives; no reference is added.
+// ONEBUF_UNSUPPORTED, with the names that there are, if the device has no such handle.
+onebuf_status onebuf_device_native(onebuf_device device,
+                                   const char *name,
+                                   void **native);
+
 // Hubs ============================================================================================
 //
 // A hub is this process's view of the machine: the devices found, and what is known about the routes between them.

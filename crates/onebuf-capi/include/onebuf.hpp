@@ -176,11 +176,15 @@ using ClMem = ::cl_mem;
 using ClQueue = ::cl_command_queue;
 using ClContext = ::cl_context;
 using ClEvent = ::cl_event;
+using ClDevice = ::cl_device_id;
+using ClPlatform = ::cl_platform_id;
 #else
 using ClMem = void *;
 using ClQueue = void *;
 using ClContext = void *;
 using ClEvent = void *;
+using ClDevice = void *;
+using ClPlatform = void *;
 #endif
 
 // Native handles, and the classes of CL/opencl.hpp around them if it was included before.
@@ -271,6 +275,12 @@ enum class Origin : onebuf_origin {
     Memory = ONEBUF_ORIGIN_MEMORY,
     Disk = ONEBUF_ORIGIN_DISK,
     Binary = ONEBUF_ORIGIN_BINARY
+};
+enum class DeviceKind : onebuf_device_kind {
+    Other = ONEBUF_DEVICE_OTHER,
+    Cpu = ONEBUF_DEVICE_CPU,
+    Gpu = ONEBUF_DEVICE_GPU,
+    Accelerator = ONEBUF_DEVICE_ACCELERATOR
 };
 enum class FdKind : onebuf_fd_kind { Opaque = ONEBUF_FD_OPAQUE, DmaBuf = ONEBUF_FD_DMA_BUF };
 enum class Op : onebuf_op { None = ONEBUF_OP_NONE, Transpose = ONEBUF_OP_TRANSPOSE, Adjoint = ONEBUF_OP_ADJOINT };
@@ -561,6 +571,13 @@ struct ProgramOptions : onebuf_program_options {
     ProgramOptions() : onebuf_program_options{} { size = sizeof(onebuf_program_options); }
 };
 
+/// Type, identity and limits of a device.
+struct DeviceInfo : onebuf_device_info {
+    DeviceInfo() : onebuf_device_info{} { size = sizeof(onebuf_device_info); }
+    /// What it is.
+    DeviceKind what() const noexcept { return static_cast<DeviceKind>(kind); }
+};
+
 /// One API's view of one chip. The hub owns it; copies are cheap.
 class Device {
 public:
@@ -590,6 +607,20 @@ public:
         return detail::value<std::size_t>([&](std::size_t *to) { return onebuf_device_region_align(handle_, to); });
     }
 
+    /// Its type, identity and limits.
+    Result<DeviceInfo> info() const {
+        DeviceInfo found;
+        onebuf_status status = onebuf_device_query(handle_, &found);
+        return detail::result(status, [&] { return found; });
+    }
+    /// A native handle by the name of its type, such as `CUcontext` or `VkDevice`; see onebuf_device_native().
+    Result<void *> native(const char *name) const {
+        return detail::value<void *>([&](void **to) { return onebuf_device_native(handle_, name, to); });
+    }
+    Result<detail::ClContext> cl_context() const { return native_as<detail::ClContext>("cl_context"); }
+    Result<detail::ClDevice> cl_device() const { return native_as<detail::ClDevice>("cl_device_id"); }
+    Result<detail::ClPlatform> cl_platform() const { return native_as<detail::ClPlatform>("cl_platform_id"); }
+
     Result<Queue> queue(const QueueOptions &options = {}) const {
         onebuf_queue made{0};
         onebuf_status status = onebuf_queue_create(handle_, &options, &made);
@@ -610,6 +641,11 @@ public:
     friend bool operator==(const Device &a, const Device &b) noexcept { return a.handle_.id == b.handle_.id; }
 
 private:
+    template <class Native> Result<Native> native_as(const char *name) const {
+        void *found = nullptr;
+        onebuf_status status = onebuf_device_native(handle_, name, &found);
+        return detail::result(status, [&] { return static_cast<Native>(found); });
+    }
     Result<std::string> tell(onebuf_status (*ask)(onebuf_device, onebuf_string *)) const {
         return detail::text([&](onebuf_string *to) { return ask(handle_, to); });
     }

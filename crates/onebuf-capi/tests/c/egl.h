@@ -16,7 +16,7 @@
     F(PFNGLCREATEPROGRAMPROC, CreateProgram) F(PFNGLATTACHSHADERPROC, AttachShader) F(PFNGLLINKPROGRAMPROC, LinkProgram) \
     F(PFNGLGETPROGRAMIVPROC, GetProgramiv) F(PFNGLDELETEPROGRAMPROC, DeleteProgram) F(PFNGLDELETESHADERPROC, DeleteShader) \
     F(PFNGLUSEPROGRAMPROC, UseProgram) F(PFNGLDISPATCHCOMPUTEPROC, DispatchCompute) \
-    F(PFNGLMEMORYBARRIERPROC, MemoryBarrier) F(PFNGLGETERRORPROC, GetError)
+    F(PFNGLMEMORYBARRIERPROC, MemoryBarrier) F(PFNGLGETERRORPROC, GetError) F(PFNGLFINISHPROC, Finish)
 #define DECLARE(type, name) static type gl##name;
 GL_FUNCTIONS(DECLARE)
 #undef DECLARE
@@ -25,17 +25,18 @@ static EGLDisplay egl_display;
 static EGLContext egl_context;
 static GLuint egl_shader;
 
+static const EGLint EGL_ATTRIBUTES[] = {EGL_CONTEXT_MAJOR_VERSION, 4, EGL_CONTEXT_MINOR_VERSION, 3,
+                                        EGL_CONTEXT_OPENGL_PROFILE_MASK, EGL_CONTEXT_OPENGL_CORE_PROFILE_BIT, EGL_NONE};
+
 // Makes a context current on this thread; NULL, or what is missing.
 static inline const char *egl_open(void) {
-    static const EGLint ATTRIBUTES[] = {EGL_CONTEXT_MAJOR_VERSION, 4, EGL_CONTEXT_MINOR_VERSION, 3,
-                                        EGL_CONTEXT_OPENGL_PROFILE_MASK, EGL_CONTEXT_OPENGL_CORE_PROFILE_BIT, EGL_NONE};
     PFNEGLGETPLATFORMDISPLAYEXTPROC platform;
     *(void (**)(void)) & platform = eglGetProcAddress("eglGetPlatformDisplayEXT");
     if (!platform) return "eglGetPlatformDisplayEXT";
     egl_display = platform(EGL_PLATFORM_SURFACELESS_MESA, NULL, NULL);
     if (!eglInitialize(egl_display, NULL, NULL)) return "a display without a window";
     eglBindAPI(EGL_OPENGL_API);
-    egl_context = eglCreateContext(egl_display, (EGLConfig)0, EGL_NO_CONTEXT, ATTRIBUTES);
+    egl_context = eglCreateContext(egl_display, (EGLConfig)0, EGL_NO_CONTEXT, EGL_ATTRIBUTES);
     if (!egl_context || !eglMakeCurrent(egl_display, EGL_NO_SURFACE, EGL_NO_SURFACE, egl_context)) return "OpenGL 4.3";
 #define LOAD(type, name) \
     *(void (**)(void)) & gl##name = eglGetProcAddress("gl" #name); \

@@ -90,6 +90,46 @@ static void our_buffer(void) {
     TRUE(glGetError() == GL_NO_ERROR);
 }
 
+// A context of the program that shares objects with onebuf's own: without a registration.
+static void by_the_native_context(void) {
+    onebuf_device ours;
+    if (onebuf_hub_device(hub, "gl:0", &ours) != ONEBUF_OK) fail("no gl:0", __LINE__);
+    void *display = NULL, *context = NULL, *wrong = &wrong;
+    OK(onebuf_device_native(ours, "EGLDisplay", &display));
+    OK(onebuf_device_native(ours, "EGLContext", &context));
+    ENDS(ONEBUF_UNSUPPORTED, onebuf_device_native(ours, "cl_context", &wrong));
+    TRUE(wrong == NULL && strstr(onebuf_last_error_message(), "EGLDisplay, EGLContext"));
+    onebuf_device_info info = ONEBUF_OPTIONS(onebuf_device_info);
+    OK(onebuf_device_query(ours, &info));
+    TRUE(info.max_group_size > 0 && info.max_buffer_bytes > BYTES);
+    EGLContext second = eglCreateContext(display, (EGLConfig)0, context, EGL_ATTRIBUTES);
+    TRUE(second != EGL_NO_CONTEXT && eglMakeCurrent(display, EGL_NO_SURFACE, EGL_NO_SURFACE, second));
+    TRUE(egl_build());
+    onebuf_buffer_options options = ONEBUF_OPTIONS(onebuf_buffer_options);
+    options.devices = &ours, options.device_count = 1;
+    options.contents = first;
+    onebuf_buffer buffer;
+    onebuf_queue on;
+    onebuf_view view;
+    uint32_t name;
+    OK(onebuf_buffer_create(hub, BYTES, &options, &buffer));
+    OK(onebuf_queue_create(ours, NULL, &on));
+    OK(onebuf_view_take(buffer, on, ONEBUF_READ_WRITE, &view));
+    OK(onebuf_view_gl_name(view, &name));
+    OK(onebuf_queue_finish(on, 60000));
+    egl_run(name, N);
+    glFinish();
+    OK(onebuf_view_free(view));
+    GLuint seen[N];
+    OK(onebuf_buffer_read(buffer, 0, seen, BYTES));
+    for (GLuint i = 0; i < N; i++) TRUE(seen[i] == 2 * i + 1);
+    OK(onebuf_buffer_free(buffer));
+    OK(onebuf_queue_free(on));
+    glDeleteProgram(egl_shader);
+    eglMakeCurrent(display, EGL_NO_SURFACE, EGL_NO_SURFACE, EGL_NO_CONTEXT);
+    eglDestroyContext(display, second);
+}
+
 static void *elsewhere(void *none) {
     onebuf_queue refused;
     onebuf_gl nothing;
@@ -137,8 +177,9 @@ int main(int argc, char **argv) {
     OK(onebuf_queue_free(here));
     OK(onebuf_gl_free(gl));
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_gl_device(gl, &gl_device));
-    OK(onebuf_hub_free(hub));
     egl_close();
+    by_the_native_context();
+    OK(onebuf_hub_free(hub));
     printf("foreign OpenGL works with %s\n", id);
     return 0;
 }

@@ -81,6 +81,14 @@ int main(int argc, char **argv) {
     OK(onebuf_device_id(vk_side, &text));
     TRUE(strcmp(onebuf_string_data(text), "vulkan:0@1") == 0);
     OK(onebuf_string_free(text));
+    void *native_device = NULL;
+    OK(onebuf_device_native(vk_side, "VkDevice", &native_device));
+    TRUE(native_device == vk_device);
+    OK(onebuf_device_native(vk_side, "VkPhysicalDevice", &native_device));
+    TRUE(native_device == vk_physical);
+    OK(onebuf_device_native(vk_side, "VkInstance", &native_device));
+    TRUE(native_device == vk_instance);
+    ENDS(ONEBUF_UNSUPPORTED, onebuf_device_native(vk_side, "CUcontext", &native_device));
     onebuf_queue queue, other;
     OK(onebuf_queue_create(vk_side, NULL, &queue));
     OK(onebuf_queue_create(device, NULL, &other));

@@ -106,6 +106,7 @@ static union {
     onebuf_udp_sent udp_sent;
     onebuf_map_options map;
     onebuf_gl_buffer_info gl_info;
+    onebuf_device_info device_info;
     onebuf_vk_handles vk_handles;
     onebuf_vk_buffer vk_buffer;
     char bytes[8192];
@@ -174,7 +175,14 @@ static void devices(void) {
     onebuf_status (*texts[])(onebuf_device, onebuf_string *) = {
         onebuf_device_id, onebuf_device_name, onebuf_device_api, onebuf_device_platform,
         onebuf_device_driver, onebuf_device_version, onebuf_device_features};
-    switch (below(5)) {
+    void *native;
+    switch (below(7)) {
+    case 5: TRY(onebuf_device_native(device, below(2) ? "cl_context" : text(), rarely() ? NULL : &native)); break;
+    case 6:
+        blank();
+        size_options(sizeof options.device_info);
+        TRY(onebuf_device_query(device, given()));
+        break;
     case 0: TRY(onebuf_device_has(device, text(), rarely() ? NULL : &has)); break;
     case 1: TRY(onebuf_device_memory_bytes(device, &bytes)); break;
     case 2: TRY(onebuf_device_region_align(device, &align)); break;
