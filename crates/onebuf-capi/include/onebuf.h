@@ -330,6 +330,65 @@ onebuf_status onebuf_device_max_buffer_bytes(onebuf_device device, uint64_t *byt
 // Offsets of regions must be multiples of this many bytes on this device.
 onebuf_status onebuf_device_region_align(onebuf_device device, size_t *bytes);
 
+// What a device is.
+typedef uint32_t onebuf_device_kind;
+// None of the others, or unknown.
+#define ONEBUF_DEVICE_OTHER 0
+// A CPU.
+#define ONEBUF_DEVICE_CPU 1
+// A GPU.
+#define ONEBUF_DEVICE_GPU 2
+// A DSP, FPGA or similar.
+#define ONEBUF_DEVICE_ACCELERATOR 3
+
+// Properties of a device. Set `size`; the call fills in the rest. Numbers that the driver does not report are zero.
+typedef struct onebuf_device_info {
+    // `sizeof(onebuf_device_info)`.
+    size_t size;
+    // What it is.
+    onebuf_device_kind kind;
+    // Number of compute units.
+    uint32_t compute_units;
+    // Size of its memory in bytes.
+    uint64_t memory_bytes;
+    // Size of the largest buffer in bytes.
+    uint64_t max_buffer_bytes;
+    // Local memory of a work-group in bytes.
+    uint64_t local_memory_bytes;
+    // Largest number of work-items of a work-group.
+    size_t max_group_size;
+    // Largest number of work-items of a work-group per dimension.
+    size_t max_group_sizes[3];
+    // Offsets of regions must be multiples of this many bytes.
+    size_t region_align;
+    // Not zero: host and device use the same memory.
+    uint32_t unified_memory;
+    // Not zero: it has out-of-order queues.
+    uint32_t out_of_order;
+    // Not zero: `uuid` is known.
+    uint32_t has_uuid;
+    // Not zero: the PCI address is known.
+    uint32_t has_pci;
+    // The driver's UUID of the chip. Devices of two APIs with the same UUID are the same chip.
+    uint8_t uuid[16];
+    // Domain, bus, device and function on the PCI bus.
+    uint32_t pci[4];
+    // Not zero: kernels end their loops after so many iterations, because of an error in the driver.
+    uint64_t max_loop_iterations;
+} onebuf_device_info;
+
+// Queries the type, the identity and the limits of a device.
+onebuf_status onebuf_device_query(onebuf_device device, onebuf_device_info *info);
+
+// A native handle that the device's objects are created with, by the name of its type: `cl_platform_id`, `cl_device_id`,
+// `cl_context`; `CUdevice`, `CUcontext`; `hipDevice_t`; `VkInstance`, `VkPhysicalDevice`, `VkDevice`; `EGLDisplay`,
+// `EGLContext`. A context is created if there is none yet. Handles that are numbers (`CUdevice`) are converted to
+// pointers. Valid as long as the hub, or the registration of a foreign context, lives; no reference is added.
+// ONEBUF_UNSUPPORTED, with the names that there are, if the device has no such handle.
+onebuf_status onebuf_device_native(onebuf_device device,
+                                   const char *name,
+                                   void **native);
+
 // Hubs ============================================================================================
 //
 // A hub is this process's view of the machine: the devices found, and what is known about the routes between them.
@@ -383,6 +442,16 @@ typedef struct onebuf_hub_options {
     uint32_t without_hip;
     // Not zero: allows ONEBUF_MEMORY_KIND_MANAGED; zero: the environment variable `ONEBUF_MANAGED` decides.
     uint32_t managed_memory;
+    // Not zero: does not use OpenGL.
+    uint32_t without_gl;
+    // Path or soname of the EGL library; NULL: `ONEBUF_EGL_LIB`, or the system's.
+    const char *egl_library;
+    // Path or soname of the Vulkan loader; NULL: `ONEBUF_VULKAN_LIB`, or the system's.
+    const char *vulkan_library;
+    // Not zero: does not use Vulkan.
+    uint32_t without_vulkan;
+    // The only APIs to use, separated by commas, such as `opencl,gl`; NULL: all. The host is always there.
+    const char *only;
 } onebuf_hub_options;
 
 // Discovers the installed APIs and devices, and loads stored verdicts. A missing API is not an error: see
@@ -502,7 +571,7 @@ onebuf_status onebuf_queue_wait_for(onebuf_queue queue,
                                     onebuf_fence fence,
                                     onebuf_sync_method *sync_method);
 
-// The native queue (`cl_command_queue`, `CUstream` or `hipStream_t`) for libraries that enqueue work themselves; NULL
+// The native queue (`cl_command_queue`, `CUstream`, `hipStream_t` or `VkQueue`) for libraries that enqueue work themselves; NULL
 // if there is none. Work enqueued there while a view on this queue is held is ordered like work of onebuf. Valid until
 // the queue is freed.
 onebuf_status onebuf_queue_native(onebuf_queue queue,
@@ -565,6 +634,8 @@ typedef struct onebuf_buffer_options {
     // (ONEBUF_ROUTE_RAW_ADDRESS). No specification guarantees that this works. The route is used only if it was proven
     // on this machine and the runtime under both APIs confirms the owner of the memory.
     uint32_t raw_addresses;
+    // A name for messages, logs and traces; NULL: a number.
+    const char *name;
 } onebuf_buffer_options;
 
 // Creates a buffer of `bytes` bytes. `options` may be NULL: then only the host uses it.
@@ -644,6 +715,23 @@ onebuf_status onebuf_buffer_map(onebuf_buffer buffer,
                                 void **data,
                                 onebuf_mapping *mapping);
 
+// Options of a mapping. Zero in every field means the default.
+typedef struct onebuf_map_options {
+    // `sizeof(onebuf_map_options)`.
+    size_t size;
+    // ONEBUF_READ maps for reading, any other value for reading and writing.
+    onebuf_access access;
+    // How long to wait until no conflicting view or mapping is held. Zero: ONEBUF_BUSY at once. After the timeout:
+    // ONEBUF_TIMEOUT.
+    uint64_t wait_ms;
+} onebuf_map_options;
+
+// Maps a buffer like onebuf_buffer_map(), with options. `options` may be NULL.
+onebuf_status onebuf_buffer_map_with(onebuf_buffer buffer,
+                                     const onebuf_map_options *options,
+                                     void **data,
+                                     onebuf_mapping *mapping);
+
 // Ends a mapping. Fails only if the host worked on a copy that could not be written back; the mapping has ended then
 // too.
 onebuf_status onebuf_mapping_unmap(onebuf_mapping mapping);
@@ -667,6 +755,15 @@ onebuf_status onebuf_view_take(onebuf_buffer buffer,
                                onebuf_access access,
                                onebuf_view *view);
 
+// Takes a view like onebuf_view_take(), and waits until no conflicting view or mapping is held. ONEBUF_TIMEOUT if that
+// takes longer; the message names the buffer and the device that holds it. A thread that waits for a view of its own
+// waits until the timeout.
+onebuf_status onebuf_view_take_within(onebuf_buffer buffer,
+                                      onebuf_queue queue,
+                                      onebuf_access access,
+                                      uint64_t timeout_ms,
+                                      onebuf_view *view);
+
 // The `cl_mem`, for OpenCL code that enqueues on the view's queue. Valid until the view is freed. ONEBUF_UNSUPPORTED
 // if the device accesses the buffer by an address.
 onebuf_status onebuf_view_cl_mem(onebuf_view view,
@@ -686,6 +783,18 @@ onebuf_status onebuf_view_cuda_ptr(onebuf_view view,
 // (onebuf_queue_native()). Valid until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
 onebuf_status onebuf_view_hip_ptr(onebuf_view view,
                                   void **pointer);
+
+// The name of the OpenGL buffer. In a context that was registered by onebuf_gl_wrap(), the name is valid there too: take
+// the view on a queue of that context's device or on the context's own queue, then bind the buffer to a shader. Valid
+// until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
+onebuf_status onebuf_view_gl_name(onebuf_view view,
+                                  uint32_t *name);
+
+// The `VkBuffer`, and the byte offset at which the view begins in it, for Vulkan code that submits to the `VkQueue` of
+// the view's queue (onebuf_queue_native()). Valid until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
+onebuf_status onebuf_view_vk_buffer(onebuf_view view,
+                                    uint64_t *vk_buffer,
+                                    uint64_t *offset);
 
 // The sync method by which the queue waited for earlier work.
 onebuf_status onebuf_view_sync_method(onebuf_view view, onebuf_sync_method *sync_method);
@@ -868,7 +977,7 @@ typedef struct onebuf_kernel {
 
 // The kind of a parameter or argument.
 typedef uint32_t onebuf_arg_kind;
-// A buffer. As an argument: the launch takes a view of it.
+// A buffer. As an argument: the launch takes a view of it, for the access that the parameter declares.
 #define ONEBUF_ARG_BUFFER 1
 // A value: bytes of an unspecified type, which are copied. Only the size is checked.
 #define ONEBUF_ARG_VALUE 2
@@ -899,7 +1008,8 @@ typedef struct onebuf_param {
 typedef struct onebuf_arg {
     // The kind of the argument.
     onebuf_arg_kind kind;
-    // For a buffer: ONEBUF_READ takes a view for reading, any other value one for reading and writing.
+    // For a buffer: ONEBUF_READ refuses the launch if the parameter is declared for writing. Any other value has no
+    // effect: the launch takes the view that the parameter declares.
     onebuf_access access;
     // A buffer.
     onebuf_buffer buffer;
@@ -924,8 +1034,12 @@ typedef struct onebuf_grid {
 } onebuf_grid;
 // The kernel may be launched with a global offset.
 #define ONEBUF_KERNEL_OFFSETS 1
+// Each work-item reads and writes only its own elements, at the same positions in every buffer. The same buffer may then
+// be passed for several parameters, also if the kernel writes it. Otherwise only parameters for reading may be the same
+// buffer. Native kernels always get separate memory.
+#define ONEBUF_KERNEL_ELEMENTWISE 2
 
-// Declares a kernel of a program. `flags` is zero or ONEBUF_KERNEL_OFFSETS.
+// Declares a kernel of a program. `flags` is zero, or ONEBUF_KERNEL_OFFSETS and ONEBUF_KERNEL_ELEMENTWISE combined by `|`.
 onebuf_status onebuf_kernel_create(onebuf_program program,
                                    const char *name,
                                    const onebuf_param *params,
@@ -945,6 +1059,17 @@ onebuf_status onebuf_queue_launch(onebuf_queue queue,
                                   const onebuf_arg *args,
                                   size_t arg_count,
                                   onebuf_fence *fence);
+
+// Launches like onebuf_queue_launch(), and waits until no view or mapping is held that conflicts with the launch's
+// arguments. Nothing is held meanwhile. ONEBUF_TIMEOUT if that takes longer: nothing was launched, and the message names
+// the buffer and the device that holds it.
+onebuf_status onebuf_queue_launch_within(onebuf_queue queue,
+                                         onebuf_kernel kernel,
+                                         const onebuf_grid *grid,
+                                         const onebuf_arg *args,
+                                         size_t arg_count,
+                                         uint64_t timeout_ms,
+                                         onebuf_fence *fence);
 
 // Pools ===========================================================================================
 //
@@ -1392,6 +1517,156 @@ onebuf_status onebuf_queue_wrap_stream(onebuf_device device,
 onebuf_status onebuf_fence_wrap_stream_event(onebuf_device device,
                                              void *event,
                                              onebuf_fence *fence);
+
+// Foreign OpenGL contexts =========================================================================
+//
+// An EGL context that the application created becomes a device of the hub, such as `gl:0@1`: a context of onebuf that
+// shares objects with it. Buffers of the application can be wrapped, and buffers of onebuf on that device can be bound in
+// the application's context by their names (onebuf_view_gl_name()). OpenGL has no reference counts: the caller
+// guarantees that the context outlives everything made with it, and that it was created by the EGL library that the hub
+// has loaded (`onebuf_hub_options.egl_library`).
+
+// An OpenGL context of the application. Free it with onebuf_gl_free().
+typedef struct onebuf_gl {
+    // Zero is the null handle.
+    uint64_t id;
+} onebuf_gl;
+
+// Properties of an OpenGL buffer. Set `size`; the call fills in the rest.
+typedef struct onebuf_gl_buffer_info {
+    // `sizeof(onebuf_gl_buffer_info)`.
+    size_t size;
+    // Size in bytes.
+    size_t bytes;
+    // The usage hint (`GL_STATIC_DRAW` and others).
+    uint32_t usage;
+    // Not zero: it was created by `glBufferStorage`, so that its size cannot change.
+    uint32_t is_immutable;
+    // The storage flags of an immutable buffer.
+    uint32_t storage_flags;
+    // Not zero: the host has it mapped.
+    uint32_t is_mapped;
+    // The access flags of the mapping.
+    uint32_t map_flags;
+} onebuf_gl_buffer_info;
+
+// Registers the OpenGL context that is current on this thread. Registering the same context again returns the same
+// registration. ONEBUF_INVALID_ARGUMENT if none is current; ONEBUF_UNAVAILABLE for a hub without OpenGL. The context has
+// no pending error, and stays alive until everything made with it is gone.
+onebuf_status onebuf_gl_wrap(onebuf_hub hub,
+                             onebuf_gl *gl);
+
+// The context's device: a context of onebuf that shares objects with it, for every thread. The handle ends with `gl`.
+onebuf_status onebuf_gl_device(onebuf_gl gl,
+                               onebuf_device *device);
+
+// The application's context itself as a queue: calls are made on this thread, at once, between those of the application.
+// Use it, and free its views, only on this thread; calls on others are refused. Launches change the current program,
+// `GL_COPY_READ_BUFFER`, `GL_COPY_WRITE_BUFFER` and the blocks that the kernel uses. ONEBUF_FOREIGN_CONTEXT if the
+// context is not current on this thread.
+onebuf_status onebuf_gl_queue(onebuf_gl gl,
+                              onebuf_queue *queue);
+
+// Queries an OpenGL buffer of the context. ONEBUF_INVALID_ARGUMENT if there is no such buffer.
+onebuf_status onebuf_gl_buffer_query(onebuf_gl gl, uint32_t name, onebuf_gl_buffer_info *info);
+
+// Wraps an OpenGL buffer of the context, or of one that shares with it, without a copy. `options` may be NULL. The
+// application's earlier work on it is done (`glFinish`), or ends at a fence in `options.after`: one of
+// onebuf_gl_queue(). The buffer is not deleted, reallocated or mapped while it is wrapped. `options.release` gets the name
+// as a pointer. ONEBUF_INVALID_ARGUMENT for another size than the options require.
+onebuf_status onebuf_buffer_wrap_gl(onebuf_gl gl,
+                                    uint32_t name,
+                                    const onebuf_wrap_options *options,
+                                    onebuf_buffer *buffer);
+
+// Frees a registration and the handle of its device. Objects made with it stay usable; the context itself is not
+// touched.
+onebuf_status onebuf_gl_free(onebuf_gl gl);
+
+// Foreign Vulkan devices ==========================================================================
+//
+// A `VkDevice` that the application created becomes a device of the hub, such as `vulkan:0@1`, and its memory can be
+// wrapped. Dispatchable handles are `void *` here and other handles are numbers, so that no Vulkan header is needed.
+// Vulkan has no reference counts and few queries: the caller guarantees that handles are alive until everything made
+// with them is gone, of the loader that the hub has loaded (`onebuf_hub_options.vulkan_library`), and as described.
+
+// A `VkDevice` of the application. Free it with onebuf_vk_free().
+typedef struct onebuf_vk {
+    // Zero is the null handle.
+    uint64_t id;
+} onebuf_vk;
+
+// The handles of a `VkDevice`, and which of its queues onebuf may use.
+typedef struct onebuf_vk_handles {
+    // `sizeof(onebuf_vk_handles)`.
+    size_t size;
+    // The `VkInstance`, created for Vulkan 1.2 or newer.
+    void *instance;
+    // The `VkPhysicalDevice`.
+    void *physical_device;
+    // The `VkDevice`, created with the feature `timelineSemaphore`.
+    void *device;
+    // The indices of queues of `queue_family` that only onebuf uses while the device is registered.
+    const uint32_t *queues;
+    // Number of queues.
+    size_t queue_count;
+    // The names of the extensions that the device was created with. Others are not used.
+    const char *const *extensions;
+    // Number of extensions.
+    size_t extension_count;
+    // A queue family that supports compute shaders.
+    uint32_t queue_family;
+} onebuf_vk_handles;
+
+// A range of a `VkBuffer`, and the memory that it is bound to.
+typedef struct onebuf_vk_buffer {
+    // `sizeof(onebuf_vk_buffer)`.
+    size_t size;
+    // The `VkBuffer`, with the usages `STORAGE_BUFFER`, `TRANSFER_SRC` and `TRANSFER_DST`; zero: onebuf creates one over
+    // `memory`.
+    uint64_t buffer;
+    // The first byte in the buffer.
+    uint64_t offset;
+    // The number of bytes.
+    size_t bytes;
+    // The `VkDeviceMemory` that the buffer is bound to; zero: not stated, and the host accesses the buffer by copies.
+    uint64_t memory;
+    // The buffer's offset in the memory.
+    uint64_t memory_offset;
+    // The size of the whole allocation.
+    uint64_t memory_bytes;
+    // The host address of the memory's first byte, if it stays mapped while the buffer lives; NULL: not mapped. The
+    // memory type must then be coherent.
+    void *mapped;
+    // The index of the memory's type.
+    uint32_t memory_type;
+    // Not zero: the memory was allocated for export by opaque descriptors. Other APIs on the chip can then import it, and
+    // it belongs to `VK_QUEUE_FAMILY_EXTERNAL` whenever no work of onebuf uses it.
+    uint32_t exportable;
+} onebuf_vk_buffer;
+
+// Registers a `VkDevice` of the application. Registering the same device again returns the same registration.
+// ONEBUF_INVALID_ARGUMENT for null handles; ONEBUF_UNSUPPORTED if the device is too old or lacks the queues;
+// ONEBUF_UNAVAILABLE for a hub without Vulkan; ONEBUF_BUSY if the hub has no room for another device.
+onebuf_status onebuf_vk_wrap(onebuf_hub hub,
+                             const onebuf_vk_handles *handles,
+                             onebuf_vk *vk);
+
+// The `VkDevice` as a device of the hub. The handle ends with `vk`.
+onebuf_status onebuf_vk_device(onebuf_vk vk, onebuf_device *device);
+
+// Wraps memory of the device, without a copy. `options` may be NULL. The application's work on it is done
+// (`vkWaitForFences`); onebuf's work is done when the last wrap was freed, or when a fence says so. Sizes, types and
+// offsets are checked as far as Vulkan reports them. `options.release` gets the buffer (or the memory, without a buffer)
+// as a pointer.
+onebuf_status onebuf_buffer_wrap_vk(onebuf_vk vk,
+                                    const onebuf_vk_buffer *memory,
+                                    const onebuf_wrap_options *options,
+                                    onebuf_buffer *buffer);
+
+// Frees a registration and the handle of its device. Objects made with it stay usable; the `VkDevice` itself is not
+// touched.
+onebuf_status onebuf_vk_free(onebuf_vk vk);
 
 // Events ==========================================================================================
 //

@@ -176,11 +176,15 @@ using ClMem = ::cl_mem;
 using ClQueue = ::cl_command_queue;
 using ClContext = ::cl_context;
 using ClEvent = ::cl_event;
+using ClDevice = ::cl_device_id;
+using ClPlatform = ::cl_platform_id;
 #else
 using ClMem = void *;
 using ClQueue = void *;
 using ClContext = void *;
 using ClEvent = void *;
+using ClDevice = void *;
+using ClPlatform = void *;
 #endif
 
 // Native handles, and the classes of CL/opencl.hpp around them if it was included before.
@@ -282,6 +286,12 @@ enum class Origin : onebuf_origin {
     Disk = ONEBUF_ORIGIN_DISK,
     Binary = ONEBUF_ORIGIN_BINARY
 };
+enum class DeviceKind : onebuf_device_kind {
+    Other = ONEBUF_DEVICE_OTHER,
+    Cpu = ONEBUF_DEVICE_CPU,
+    Gpu = ONEBUF_DEVICE_GPU,
+    Accelerator = ONEBUF_DEVICE_ACCELERATOR
+};
 enum class FdKind : onebuf_fd_kind { Opaque = ONEBUF_FD_OPAQUE, DmaBuf = ONEBUF_FD_DMA_BUF };
 enum class Op : onebuf_op { None = ONEBUF_OP_NONE, Transpose = ONEBUF_OP_TRANSPOSE, Adjoint = ONEBUF_OP_ADJOINT };
 
@@ -289,7 +299,11 @@ enum class Op : onebuf_op { None = ONEBUF_OP_NONE, Transpose = ONEBUF_OP_TRANSPO
 class Timeout {
 public:
     Timeout() = default;
-    Timeout(std::chrono::milliseconds time) : ms_(time.count() > 0 ? static_cast<std::uint64_t>(time.count()) : 0) {}
+    /// Any duration, rounded up to milliseconds.
+    template <class Rep, class Period> Timeout(std::chrono::duration<Rep, Period> time) {
+        auto ms = std::chrono::ceil<std::chrono::milliseconds>(time).count();
+        ms_ = ms > 0 ? static_cast<std::uint64_t>(ms) : 0;
+    }
     std::uint64_t ms() const noexcept { return ms_; }
 
 private:
@@ -459,7 +473,7 @@ struct Local {
     std::size_t bytes;
 };
 
-/// A buffer that a launch only reads, as an argument.
+/// A buffer that a launch must only read, as an argument: a parameter that is declared for writing is refused.
 struct Reads {
     onebuf_buffer buffer;
 };
@@ -505,7 +519,8 @@ class Queue : public detail::Owner<onebuf_queue, onebuf_queue_free> {
 public:
     using Owner::Owner;
 
-    /// Launches a kernel on buffers (read and written), `reads(buffer)`, `turn(buffer)`, views, plain values and Local.
+    /// Launches a kernel on buffers, `reads(buffer)`, `turn(buffer)`, views, plain values and Local. A buffer is taken
+    /// for the access that the kernel's parameter declares; `reads` also refuses a parameter that is written.
     /// Values must have the declared type: `2.0f` for a `float`; `2`, an `int`, is refused there.
     template <class... Args> Result<void> launch(const Kernel &kernel, const Grid &grid, const Args &...args) const {
         return detail::check(start(kernel, grid, nullptr, args...));
@@ -516,6 +531,13 @@ public:
         onebuf_fence made{0};
         onebuf_status status = start(kernel, grid, &made, args...);
         return detail::result(status, [&] { return Fence(made); });
+    }
+    /// Launches a kernel, and waits until no view or mapping conflicts with its arguments. ONEBUF_TIMEOUT if that takes
+    /// longer: nothing was launched then.
+    template <class... Args>
+    Result<void> launch_within(Timeout timeout, const Kernel &kernel, const Grid &grid, const Args &...args) const {
+        const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
+        return detail::check(onebuf_queue_launch_within(handle(), kernel.handle(), &grid, list, sizeof...(args), timeout.ms(), nullptr));
     }
     Result<void> finish(Timeout timeout = {}) const {
         return detail::check(onebuf_queue_finish(handle(), timeout.ms()));
@@ -559,6 +581,13 @@ struct ProgramOptions : onebuf_program_options {
     ProgramOptions() : onebuf_program_options{} { size = sizeof(onebuf_program_options); }
 };
 
+/// Type, identity and limits of a device.
+struct DeviceInfo : onebuf_device_info {
+    DeviceInfo() : onebuf_device_info{} { size = sizeof(onebuf_device_info); }
+    /// What it is.
+    DeviceKind what() const noexcept { return static_cast<DeviceKind>(kind); }
+};
+
 /// One API's view of one chip. The hub owns it; copies are cheap.
 class Device {
 public:
@@ -588,6 +617,20 @@ public:
         return detail::value<std::size_t>([&](std::size_t *to) { return onebuf_device_region_align(handle_, to); });
     }
 
+    /// Its type, identity and limits.
+    Result<DeviceInfo> info() const {
+        DeviceInfo found;
+        onebuf_status status = onebuf_device_query(handle_, &found);
+        return detail::result(status, [&] { return found; });
+    }
+    /// A native handle by the name of its type, such as `CUcontext` or `VkDevice`; see onebuf_device_native().
+    Result<void *> native(const char *name) const {
+        return detail::value<void *>([&](void **to) { return onebuf_device_native(handle_, name, to); });
+    }
+    Result<detail::ClContext> cl_context() const { return native_as<detail::ClContext>("cl_context"); }
+    Result<detail::ClDevice> cl_device() const { return native_as<detail::ClDevice>("cl_device_id"); }
+    Result<detail::ClPlatform> cl_platform() const { return native_as<detail::ClPlatform>("cl_platform_id"); }
+
     Result<Queue> queue(const QueueOptions &options = {}) const {
         onebuf_queue made{0};
         onebuf_status status = onebuf_queue_create(handle_, &options, &made);
@@ -608,6 +651,11 @@ public:
     friend bool operator==(const Device &a, const Device &b) noexcept { return a.handle_.id == b.handle_.id; }
 
 private:
+    template <class Native> Result<Native> native_as(const char *name) const {
+        void *found = nullptr;
+        onebuf_status status = onebuf_device_native(handle_, name, &found);
+        return detail::result(status, [&] { return static_cast<Native>(found); });
+    }
     Result<std::string> tell(onebuf_status (*ask)(onebuf_device, onebuf_string *)) const {
         return detail::text([&](onebuf_string *to) { return ask(handle_, to); });
     }
@@ -647,18 +695,30 @@ public:
     BufferOptions &allocate_on(const Device &device) { return plain_.allocate_on = device.handle(), *this; }
     BufferOptions &align(std::size_t bytes) { return plain_.align = bytes, *this; }
     BufferOptions &cl_flags(std::uint64_t flags) { return plain_.cl_flags = flags, *this; }
+    /// A name for messages, logs and traces.
+    BufferOptions &name(std::string name) { return name_ = std::move(name), *this; }
 
     /// The options for onebuf.h; valid as long as this lives unchanged.
     onebuf_buffer_options plain() const noexcept {
         onebuf_buffer_options plain = plain_;
         plain.devices = devices_.data();
         plain.device_count = devices_.size();
+        if (!name_.empty()) plain.name = name_.c_str();
         return plain;
     }
 
 private:
     onebuf_buffer_options plain_{};
     std::vector<onebuf_device> devices_;
+    std::string name_;
+};
+
+/// Options of a mapping.
+struct MapOptions : onebuf_map_options {
+    MapOptions() : onebuf_map_options{} { size = sizeof(onebuf_map_options); }
+    MapOptions &access(Access how) { return onebuf_map_options::access = static_cast<onebuf_access>(how), *this; }
+    /// Waits until no conflicting view or mapping is held.
+    MapOptions &wait(Timeout timeout) { return wait_ms = timeout.ms(), *this; }
 };
 
 /// Host access to a buffer in place, while this lives. `const T` only reads.
@@ -706,6 +766,17 @@ public:
     /// The `hipDeviceptr_t`, on a HIP queue; valid as long as this lives.
     Result<void *> hip_ptr() const {
         return detail::value<void *>([&](void **to) { return onebuf_view_hip_ptr(this->handle(), to); });
+    }
+    /// The name of the OpenGL buffer, on a queue of OpenGL; valid as long as this lives.
+    Result<std::uint32_t> gl_name() const {
+        return detail::value<std::uint32_t>([&](std::uint32_t *to) { return onebuf_view_gl_name(this->handle(), to); });
+    }
+    /// The `VkBuffer` and the byte offset at which the view begins in it, on a queue of Vulkan; valid as long as this
+    /// lives.
+    Result<std::pair<std::uint64_t, std::uint64_t>> vk_buffer() const {
+        std::uint64_t found = 0, offset = 0;
+        onebuf_status status = onebuf_view_vk_buffer(this->handle(), &found, &offset);
+        return detail::result(status, [&] { return std::make_pair(found, offset); });
     }
     Result<SyncMethod> sync_method() const {
         onebuf_sync_method used = 0;
@@ -786,10 +857,22 @@ public:
     Result<Mapped<T>> map() const { return map_as<T>(ONEBUF_READ_WRITE); }
     /// Maps the buffer for reading.
     Result<Mapped<const T>> map_read() const { return map_as<const T>(ONEBUF_READ); }
+    /// Maps the buffer, and waits until no conflicting view or mapping is held.
+    Result<Mapped<T>> map_within(Timeout timeout) const { return map_with<T>(MapOptions().wait(timeout)); }
+    /// Maps the buffer for reading, and waits until no conflicting view or mapping is held.
+    Result<Mapped<const T>> map_read_within(Timeout timeout) const {
+        return map_with<const T>(MapOptions().access(Access::Read).wait(timeout));
+    }
     /// Lets kernels on the queue read it while the view lives.
     Result<View<T>> read_on(const Queue &queue) const { return view(queue, ONEBUF_READ); }
     /// Lets kernels on the queue read and write it while the view lives.
     Result<View<T>> write_on(const Queue &queue) const { return view(queue, ONEBUF_READ_WRITE); }
+    /// Takes a view for reading, and waits until no conflicting view or mapping is held.
+    Result<View<T>> read_on_within(const Queue &queue, Timeout timeout) const { return view(queue, ONEBUF_READ, timeout); }
+    /// Takes a view for reading and writing, and waits until no other view or mapping is held.
+    Result<View<T>> write_on_within(const Queue &queue, Timeout timeout) const {
+        return view(queue, ONEBUF_READ_WRITE, timeout);
+    }
 
     // Persistent map: one pointer for the lifetime of the buffer, used by the host or by kernels in turn.
 
@@ -876,6 +959,17 @@ private:
         onebuf_mapping made{0};
         onebuf_status status = onebuf_buffer_map(this->handle(), access, &data, &made);
         return detail::result(status, [&] { return Mapped<As>(made, static_cast<As *>(data), size_); });
+    }
+    template <class As> Result<Mapped<As>> map_with(const MapOptions &options) const {
+        void *data = nullptr;
+        onebuf_mapping made{0};
+        onebuf_status status = onebuf_buffer_map_with(this->handle(), &options, &data, &made);
+        return detail::result(status, [&] { return Mapped<As>(made, static_cast<As *>(data), size_); });
+    }
+    Result<View<T>> view(const Queue &queue, onebuf_access access, Timeout timeout) const {
+        onebuf_view made{0};
+        onebuf_status status = onebuf_view_take_within(this->handle(), queue.handle(), access, timeout.ms(), &made);
+        return detail::result(status, [&] { return View<T>(made); });
     }
     Result<View<T>> view(const Queue &queue, onebuf_access access) const {
         onebuf_view made{0};
@@ -1007,6 +1101,77 @@ public:
         void *native = nullptr;
         onebuf_status status = onebuf_context_native(handle(), &native);
         return detail::result(status, [&] { return static_cast<detail::ClContext>(native); });
+    }
+};
+
+/// Properties of an OpenGL buffer.
+struct GlBufferInfo : onebuf_gl_buffer_info {
+    GlBufferInfo() : onebuf_gl_buffer_info{} { size = sizeof(onebuf_gl_buffer_info); }
+};
+
+/// An OpenGL context that the application created, as a device of the hub.
+class ForeignGl : public detail::Owner<onebuf_gl, onebuf_gl_free> {
+public:
+    using Owner::Owner;
+
+    /// A context of onebuf that shares objects with it, for every thread. Valid as long as this lives.
+    Result<Device> device() const {
+        onebuf_device found{0};
+        onebuf_status status = onebuf_gl_device(handle(), &found);
+        return detail::result(status, [&] { return Device(found); });
+    }
+    /// The application's context itself as a queue, for the thread where it is current; see onebuf_gl_queue().
+    Result<Queue> queue() const {
+        onebuf_queue made{0};
+        onebuf_status status = onebuf_gl_queue(handle(), &made);
+        return detail::result(status, [&] { return Queue(made); });
+    }
+    Result<GlBufferInfo> buffer_info(std::uint32_t name) const {
+        GlBufferInfo found;
+        onebuf_status status = onebuf_gl_buffer_query(handle(), name, &found);
+        return detail::result(status, [&] { return found; });
+    }
+    /// Wraps an OpenGL buffer; see onebuf_buffer_wrap_gl() for what its owner may do meanwhile.
+    template <class T> Result<Buffer<T>> wrap(std::uint32_t name, const WrapOptions &options = {}) const {
+        GlBufferInfo info;
+        onebuf_buffer made{0};
+        onebuf_status status = onebuf_gl_buffer_query(handle(), name, &info);
+        std::size_t count = (info.bytes + sizeof(T) - 1) / sizeof(T);
+        if (status == ONEBUF_OK) status = options.plainly<T>(count, [&](const onebuf_wrap_options *plain) {
+            return onebuf_buffer_wrap_gl(handle(), name, plain, &made);
+        });
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+};
+
+/// The handles of a `VkDevice`, and which of its queues onebuf may use.
+struct VulkanHandles : onebuf_vk_handles {
+    VulkanHandles() : onebuf_vk_handles{} { size = sizeof(onebuf_vk_handles); }
+};
+/// A range of a `VkBuffer`, and the memory that it is bound to.
+struct VulkanBuffer : onebuf_vk_buffer {
+    VulkanBuffer() : onebuf_vk_buffer{} { size = sizeof(onebuf_vk_buffer); }
+};
+
+/// A `VkDevice` that the application created, as a device of the hub.
+class ForeignVulkan : public detail::Owner<onebuf_vk, onebuf_vk_free> {
+public:
+    using Owner::Owner;
+
+    /// The device, valid as long as this lives.
+    Result<Device> device() const {
+        onebuf_device found{0};
+        onebuf_status status = onebuf_vk_device(handle(), &found);
+        return detail::result(status, [&] { return Device(found); });
+    }
+    /// Wraps memory of the device; see onebuf_buffer_wrap_vk() for what its owner guarantees.
+    template <class T> Result<Buffer<T>> wrap(const VulkanBuffer &memory, const WrapOptions &options = {}) const {
+        onebuf_buffer made{0};
+        std::size_t count = (memory.bytes + sizeof(T) - 1) / sizeof(T);
+        onebuf_status status = options.plainly<T>(count, [&](const onebuf_wrap_options *plain) {
+            return onebuf_buffer_wrap_vk(handle(), &memory, plain, &made);
+        });
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
     }
 };
 
@@ -1260,6 +1425,18 @@ public:
         onebuf_context made{0};
         onebuf_status status = onebuf_context_second(handle(), device.handle(), &made);
         return detail::result(status, [&] { return ForeignContext(made); });
+    }
+    /// Registers the OpenGL context that is current on this thread.
+    Result<ForeignGl> foreign_gl() const {
+        onebuf_gl made{0};
+        onebuf_status status = onebuf_gl_wrap(handle(), &made);
+        return detail::result(status, [&] { return ForeignGl(made); });
+    }
+    /// Registers a `VkDevice`.
+    Result<ForeignVulkan> foreign_vulkan(const VulkanHandles &handles) const {
+        onebuf_vk made{0};
+        onebuf_status status = onebuf_vk_wrap(handle(), &handles, &made);
+        return detail::result(status, [&] { return ForeignVulkan(made); });
     }
     template <class Native> Result<ForeignBufferInfo> buffer_info(const Native &mem) const {
         ForeignBufferInfo found;

@@ -11,7 +11,7 @@ use crate::{
     fence::onebuf_fence,
     handle::{Noun, noun},
     hub::onebuf_hub,
-    input::{Options, Slot, array, bytes, bytes_mut, options, out},
+    input::{Options, Slot, array, bytes, bytes_mut, options, out, text_if_given},
     kept::{Buf, Kept},
     status::onebuf_status,
     string::{self, onebuf_string},
@@ -21,7 +21,11 @@ use crate::{
     },
 };
 use onebuf::{BufferBuilder, Hub};
-use std::{ffi::c_void, ptr::NonNull, sync::Arc};
+use std::{
+    ffi::{c_char, c_void},
+    ptr::NonNull,
+    sync::Arc,
+};
 
 /// A buffer, or a region of one. Free it with onebuf_buffer_free().
 #[repr(C)]
@@ -79,6 +83,8 @@ pub struct onebuf_buffer_options {
     /// (ONEBUF_ROUTE_RAW_ADDRESS). No specification guarantees that this works. The route is used only if it was proven
     /// on this machine and the runtime under both APIs confirms the owner of the memory.
     pub raw_addresses: u32,
+    /// A name for messages, logs and traces; NULL: a number.
+    pub name: *const c_char,
 }
 // SAFETY: plain numbers and pointers, the size first; handles are numbers.
 unsafe impl Options for onebuf_buffer_options {}
@@ -141,6 +147,10 @@ impl Asked {
             builder = builder.cl_flags(given.cl_flags)?;
         }
         builder = choices(builder, given)?;
+        // SAFETY: guaranteed by the caller.
+        if let Some(name) = unsafe { text_if_given(given.name, "name")? } {
+            builder = builder.name(name);
+        }
         if given.allocate_on.id != 0 {
             builder = builder.allocate_on(&*given.allocate_on.get()?);
         }

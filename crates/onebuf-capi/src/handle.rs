@@ -93,7 +93,7 @@ pub(crate) trait Noun: Copy {
 }
 
 /// Names of kinds for messages, indexed by [`Noun::KIND`].
-const NOUNS: [&str; 21] = [
+const NOUNS: [&str; 23] = [
     "no object",
     "string",
     "hub",
@@ -115,6 +115,8 @@ const NOUNS: [&str; 21] = [
     "pipeline",
     "source",
     "sink",
+    "OpenGL context",
+    "Vulkan device",
 ];
 
 fn name_of(kind: u8) -> &'static str {

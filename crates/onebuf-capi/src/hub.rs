@@ -69,6 +69,16 @@ pub struct onebuf_hub_options {
     pub without_hip: u32,
     /// Not zero: allows ONEBUF_MEMORY_KIND_MANAGED; zero: the environment variable `ONEBUF_MANAGED` decides.
     pub managed_memory: u32,
+    /// Not zero: does not use OpenGL.
+    pub without_gl: u32,
+    /// Path or soname of the EGL library; NULL: `ONEBUF_EGL_LIB`, or the system's.
+    pub egl_library: *const c_char,
+    /// Path or soname of the Vulkan loader; NULL: `ONEBUF_VULKAN_LIB`, or the system's.
+    pub vulkan_library: *const c_char,
+    /// Not zero: does not use Vulkan.
+    pub without_vulkan: u32,
+    /// The only APIs to use, separated by commas, such as `opencl,gl`; NULL: all. The host is always there.
+    pub only: *const c_char,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_hub_options {}
@@ -142,41 +152,47 @@ unsafe fn builder(given: *const onebuf_hub_options) -> Result<onebuf::HubBuilder
         builder = builder.without(["opencl"]);
     }
     // SAFETY: guaranteed by the caller.
-    builder = unsafe { like_cuda(builder, &given)? };
+    builder = unsafe { apis(builder, &given)? };
     if given.without_verdicts != 0 {
         builder = builder.verdicts(Default::default());
     }
     Ok(builder)
 }
 
-/// The libraries of CUDA and HIP.
+/// The libraries, and the APIs to use.
 ///
 /// # Safety
 /// As for [`onebuf_hub_discover`].
-unsafe fn like_cuda(
+unsafe fn apis(
     mut builder: onebuf::HubBuilder,
     given: &onebuf_hub_options,
 ) -> Result<onebuf::HubBuilder> {
-    // SAFETY: guaranteed by the caller, for all of these.
-    let [cuda, nvrtc, hip, hiprtc] = unsafe {
-        [
-            text_if_given(given.cuda_library, "cuda_library")?,
-            text_if_given(given.nvrtc_library, "nvrtc_library")?,
-            text_if_given(given.hip_library, "hip_library")?,
-            text_if_given(given.hiprtc_library, "hiprtc_library")?,
-        ]
-    };
-    builder = cuda.into_iter().fold(builder, |b, name| b.library("cuda", name));
-    builder = nvrtc.into_iter().fold(builder, |b, name| b.library("nvrtc", name));
-    builder = hip.into_iter().fold(builder, |b, name| b.library("hip", name));
-    builder = hiprtc.into_iter().fold(builder, |b, name| b.library("hiprtc", name));
-    if given.without_cuda != 0 {
-        builder = builder.without(["cuda"]);
+    let libraries = [
+        ("cuda", given.cuda_library, "cuda_library"),
+        ("nvrtc", given.nvrtc_library, "nvrtc_library"),
+        ("hip", given.hip_library, "hip_library"),
+        ("hiprtc", given.hiprtc_library, "hiprtc_library"),
+        ("gl", given.egl_library, "egl_library"),
+        ("vulkan", given.vulkan_library, "vulkan_library"),
+    ];
+    for (library, path, name) in libraries {
+        // SAFETY: guaranteed by the caller.
+        if let Some(path) = unsafe { text_if_given(path, name)? } {
+            builder = builder.library(library, path);
+        }
     }
-    if given.managed_memory != 0 {
-        builder = builder.managed_memory(true);
+    let without = [
+        ("cuda", given.without_cuda),
+        ("hip", given.without_hip),
+        ("gl", given.without_gl),
+        ("vulkan", given.without_vulkan),
+    ];
+    builder = builder.without(without.iter().filter(|(_, off)| *off != 0).map(|(api, _)| *api));
+    // SAFETY: guaranteed by the caller.
+    if let Some(only) = unsafe { text_if_given(given.only, "only")? } {
+        builder = builder.only(only.split(',').map(str::trim).filter(|api| !api.is_empty()));
     }
-    Ok(if given.without_hip == 0 { builder } else { builder.without(["hip"]) })
+    Ok(if given.managed_memory == 0 { builder } else { builder.managed_memory(true) })
 }
 
 fn program_cache(number: onebuf_program_cache) -> Result<ProgramCache> {

@@ -102,6 +102,19 @@ impl Buf {
         }
     }
 
+    /// Whether both have a byte in common.
+    pub(crate) fn overlaps(&self, other: &Buf) -> bool {
+        let ((memory, mine), (of, theirs)) = (self.extent(), other.extent());
+        memory == of && mine.start < theirs.end && theirs.start < mine.end
+    }
+
+    /// The memory, and the range of its bytes.
+    fn extent(&self) -> (usize, Range<usize>) {
+        let (whole, first) = self.whole();
+        let (memory, range) = whole.extent();
+        (memory, range.start + first..range.start + first + self.len())
+    }
+
     /// A range of the buffer's bytes. Checked before the caller's memory is accessed, because the caller guarantees
     /// only as many bytes as the numbers say, and a wrong number is an error.
     pub(crate) fn range(&self, offset: usize, bytes: usize) -> Result<Range<usize>> {

@@ -16,9 +16,10 @@ use crate::{
     queue::onebuf_queue,
     status::onebuf_status,
     view::{View, onebuf_view, take},
+    wait::{Blocked, when_free},
     words::{self, onebuf_access},
 };
-use onebuf::{Arg, Call, Fence, Grid, Kernel, Queue, Signature};
+use onebuf::{Access, Arg, Call, Fence, Grid, Kernel, Queue, Signature};
 use std::{
     ffi::{c_char, c_void},
     fmt,
@@ -34,11 +35,34 @@ pub struct onebuf_kernel {
 }
 noun!(onebuf_kernel, Declared, 11);
 
-/// A kernel, and the types of its values, which are checked before the caller's values are read.
+/// A kernel, and its parameters: values are checked before the caller's bytes are read, and buffers are taken for the
+/// declared access.
 #[doc(hidden)]
 pub struct Declared {
     kernel: Kernel,
-    values: Vec<Option<Value>>,
+    params: Vec<Declaration>,
+    /// Each work-item uses only its own elements: the same buffer may be passed several times.
+    elementwise: bool,
+}
+
+/// What is known about a parameter.
+#[derive(Clone, Copy)]
+enum Declaration {
+    Buffer(Access),
+    Value(Value),
+    Local,
+}
+
+impl Declaration {
+    fn new(param: &onebuf_param) -> Result<Self> {
+        Ok(match Value::of(param.kind, param.bytes) {
+            Some(value) => Declaration::Value(value),
+            None if param.kind == ONEBUF_ARG_BUFFER => {
+                Declaration::Buffer(words::access(param.access)?)
+            }
+            None => Declaration::Local,
+        })
+    }
 }
 
 /// What is known about a value's type.
@@ -80,10 +104,40 @@ impl Declared {
 
     #[inline]
     fn check_value(&self, index: usize, given: Value) -> Result<()> {
-        match self.values.get(index).copied().flatten() {
-            Some(declared) if given.fits(declared) => Ok(()),
-            declared => Err(self.misfit(index, given, declared)),
+        match self.params.get(index) {
+            Some(Declaration::Value(declared)) if given.fits(*declared) => Ok(()),
+            Some(Declaration::Value(declared)) => Err(self.misfit(index, given, Some(*declared))),
+            _ => Err(self.misfit(index, given, None)),
         }
+    }
+
+    /// The access that a parameter declares; `None` if it is not a buffer.
+    #[inline]
+    fn access(&self, index: usize) -> Option<Access> {
+        match self.params.get(index) {
+            Some(Declaration::Buffer(access)) => Some(*access),
+            _ => None,
+        }
+    }
+
+    fn writes(&self, index: usize) -> bool {
+        self.access(index).is_some_and(Access::writes)
+    }
+
+    /// Checks that two arguments may be the same memory.
+    fn check_twice(&self, first: usize, second: usize) -> Result<()> {
+        let reads = !(self.writes(first) || self.writes(second));
+        if reads || self.elementwise { Ok(()) } else { Err(self.twice(first, second)) }
+    }
+
+    #[cold]
+    fn twice(&self, first: usize, second: usize) -> Fault {
+        let name = self.kernel.name();
+        Fault::invalid(format!(
+            "arguments {first} and {second} of kernel `{name}` are the same memory, and the kernel writes it: pass two \
+             buffers, or declare the kernel with ONEBUF_KERNEL_ELEMENTWISE and pass the same handle, if each work-item \
+             reads and writes only its own elements"
+        ))
     }
 
     #[cold]
@@ -102,7 +156,7 @@ impl Declared {
 
 /// The kind of a parameter or argument.
 pub type onebuf_arg_kind = u32;
-/// A buffer. As an argument: the launch takes a view of it.
+/// A buffer. As an argument: the launch takes a view of it, for the access that the parameter declares.
 pub const ONEBUF_ARG_BUFFER: onebuf_arg_kind = 1;
 /// A value: bytes of an unspecified type, which are copied. Only the size is checked.
 pub const ONEBUF_ARG_VALUE: onebuf_arg_kind = 2;
@@ -137,7 +191,8 @@ pub struct onebuf_param {
 pub struct onebuf_arg {
     /// The kind of the argument.
     pub kind: onebuf_arg_kind,
-    /// For a buffer: ONEBUF_READ takes a view for reading, any other value one for reading and writing.
+    /// For a buffer: ONEBUF_READ refuses the launch if the parameter is declared for writing. Any other value has no
+    /// effect: the launch takes the view that the parameter declares.
     pub access: onebuf_access,
     /// A buffer.
     pub buffer: onebuf_buffer,
@@ -165,6 +220,10 @@ pub struct onebuf_grid {
 
 /// The kernel may be launched with a global offset.
 pub const ONEBUF_KERNEL_OFFSETS: u32 = 1;
+/// Each work-item reads and writes only its own elements, at the same positions in every buffer. The same buffer may then
+/// be passed for several parameters, also if the kernel writes it. Otherwise only parameters for reading may be the same
+/// buffer. Native kernels always get separate memory.
+pub const ONEBUF_KERNEL_ELEMENTWISE: u32 = 2;
 
 fn signature(params: &[onebuf_param], flags: u32) -> Result<Signature> {
     let mut signature = Signature::new();
@@ -182,11 +241,12 @@ fn signature(params: &[onebuf_param], flags: u32) -> Result<Signature> {
             }
         };
     }
-    signature = match flags {
-        0 => signature,
-        ONEBUF_KERNEL_OFFSETS => signature.offsets(),
-        _ => return Err(Fault::invalid(format!("kernel flags {flags:#x}: only 1 is known"))),
-    };
+    if flags & !(ONEBUF_KERNEL_OFFSETS | ONEBUF_KERNEL_ELEMENTWISE) != 0 {
+        return Err(Fault::invalid(format!("kernel flags {flags:#x}: only 1 and 2 are known")));
+    }
+    if flags & ONEBUF_KERNEL_OFFSETS != 0 {
+        signature = signature.offsets();
+    }
     let numbered = params.iter().enumerate().filter(|(_, param)| param.kind == ONEBUF_ARG_BUFFER);
     let each = numbered.map(|(index, param)| (index, param.bytes_per_item));
     let each: Vec<(usize, usize)> = each.filter(|(_, bytes)| *bytes > 0).collect();
@@ -208,7 +268,7 @@ fn fits(call: &Call<'_>, each: &[(usize, usize)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Declares a kernel of a program. `flags` is zero or ONEBUF_KERNEL_OFFSETS.
+/// Declares a kernel of a program. `flags` is zero, or ONEBUF_KERNEL_OFFSETS and ONEBUF_KERNEL_ELEMENTWISE combined by `|`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_kernel_create(
     program: onebuf_program,
@@ -227,8 +287,9 @@ pub unsafe extern "C" fn onebuf_kernel_create(
         let signature = signature(params, flags)?;
         // SAFETY: the caller guarantees the declaration: see the top of this file.
         let made = unsafe { program.kernel(name, signature)? };
-        let values = params.iter().map(|param| Value::of(param.kind, param.bytes)).collect();
-        *kernel = onebuf_kernel::put(Declared { kernel: made, values })?;
+        let params = params.iter().map(Declaration::new).collect::<Result<_>>()?;
+        let elementwise = flags & ONEBUF_KERNEL_ELEMENTWISE != 0;
+        *kernel = onebuf_kernel::put(Declared { kernel: made, params, elementwise })?;
         Ok(())
     })
 }
@@ -268,14 +329,23 @@ const FEW: usize = 8;
 enum Of {
     #[default]
     Nothing,
-    Buffer {
-        _kept: Arc<Kept>,
-    },
+    Buffer(Arc<Kept>),
     /// A view that the caller holds.
     View(Arc<View>),
 }
 
-/// The arguments of one launch, and the objects behind them.
+impl Of {
+    fn buffer(&self) -> Option<&Arc<Kept>> {
+        match self {
+            Of::Nothing => None,
+            Of::Buffer(kept) => Some(kept),
+            Of::View(view) => Some(&view.buffer),
+        }
+    }
+}
+
+/// The arguments of one launch, and the objects behind them. Later arguments may borrow from earlier ones: the vector never
+/// moves its elements, because it has room for all, and `give_back` ends the last first.
 struct Args<'k> {
     args: Vec<Arg<'static>>,
     of: &'k mut [Of],
@@ -289,10 +359,10 @@ impl Args<'_> {
         given: &[onebuf_arg],
         kernel: &Declared,
         queue: &Arc<Queue>,
-    ) -> Result<()> {
-        for arg in given {
+    ) -> Result<(), Blocked> {
+        for index in 0..given.len() {
             // SAFETY: guaranteed by the caller.
-            unsafe { self.add(arg, kernel, queue)? };
+            unsafe { self.add(given, index, kernel, queue)? };
         }
         Ok(())
     }
@@ -301,11 +371,12 @@ impl Args<'_> {
     /// As for [`Args::take`].
     unsafe fn add(
         &mut self,
-        given: &onebuf_arg,
+        all: &[onebuf_arg],
+        index: usize,
         kernel: &Declared,
         queue: &Arc<Queue>,
-    ) -> Result<()> {
-        let index = self.args.len();
+    ) -> Result<(), Blocked> {
+        let given = &all[index];
         if let Some(value) = Value::of(given.kind, given.bytes) {
             kernel.check_value(index, value)?;
             // SAFETY: guaranteed by the caller.
@@ -318,32 +389,102 @@ impl Args<'_> {
                 if given.kind == ONEBUF_ARG_TURN {
                     buffer.persistent.to_device()?;
                 }
-                // SAFETY: what borrows from it is dropped first, and the queue lives as the caller guarantees.
-                self.args.push(unsafe { take(&buffer, queue, words::access(given.access)?)?.0 });
-                self.of[index] = Of::Buffer { _kept: buffer };
+                let access = access(all, index, kernel)?;
+                match self
+                    .position(|of| matches!(of, Of::Buffer(kept) if Arc::ptr_eq(kept, &buffer)))
+                {
+                    // SAFETY: the view is an earlier argument's.
+                    Some(first) if access.writes() => unsafe { self.again(first, index, kernel)? },
+                    _ => {
+                        // SAFETY: what borrows from it is dropped first, and the queue lives as the caller guarantees.
+                        let taken = unsafe { take(&buffer, queue, access) };
+                        self.args
+                            .push(taken.map_err(|fault| self.blocked(fault, &buffer, kernel))?.0);
+                        self.of[index] = Of::Buffer(buffer);
+                    }
+                }
             }
             ONEBUF_ARG_VIEW => {
                 let view = given.view.get()?;
-                self.args.push(view.lend()?);
-                self.of[index] = Of::View(view);
+                match self.position(|of| matches!(of, Of::View(held) if Arc::ptr_eq(held, &view))) {
+                    // SAFETY: the view is an earlier argument's.
+                    Some(first) => unsafe { self.again(first, index, kernel)? },
+                    None => {
+                        self.args.push(view.lend()?);
+                        self.of[index] = Of::View(view);
+                    }
+                }
             }
             ONEBUF_ARG_LOCAL => self.args.push(Arg::local::<u8>(given.bytes)),
             other => {
-                return Err(Fault::invalid(format!("argument of kind {other}: choose 1 to 7")));
+                let what = format!("argument of kind {other}: choose 1 to 7");
+                return Err(Fault::invalid(what).into());
             }
         }
         Ok(())
     }
 
-    /// Returns the caller's views, and ends those of this launch.
-    fn give_back(self) {
-        for (arg, of) in self.args.into_iter().zip(self.of) {
-            match of {
+    fn position(&self, is_it: impl Fn(&Of) -> bool) -> Option<usize> {
+        self.of.iter().position(is_it)
+    }
+
+    /// Adds an argument with the view of an earlier one.
+    ///
+    /// # Safety
+    /// `first` is the index of a view.
+    unsafe fn again(&mut self, first: usize, second: usize, kernel: &Declared) -> Result<()> {
+        kernel.check_twice(first, second)?;
+        // SAFETY: the elements neither move nor end before the new one: see `Args`.
+        let held = unsafe { &*self.args.as_ptr().add(first) };
+        // SAFETY: the parameters only read, or the kernel was declared for this.
+        self.args.push(unsafe { held.again()? });
+        Ok(())
+    }
+
+    /// Explains a view that could not be taken: an earlier argument of the same launch may be the reason.
+    #[cold]
+    fn blocked(&self, fault: Fault, buffer: &Arc<Kept>, kernel: &Declared) -> Blocked {
+        let blocked = Blocked::on(buffer, fault);
+        let second = self.args.len();
+        let overlaps = |of: &Of| of.buffer().is_some_and(|other| other.overlaps(buffer));
+        match self.position(overlaps).filter(|_| blocked.by.is_some()) {
+            Some(first) => kernel.twice(first, second).into(),
+            None => blocked,
+        }
+    }
+
+    /// Returns the caller's views, and ends those of this launch, the last first.
+    fn give_back(mut self) {
+        while let Some(arg) = self.args.pop() {
+            match std::mem::take(&mut self.of[self.args.len()]) {
                 Of::View(view) => view.give_back(arg),
                 _ => drop(arg),
             }
         }
     }
+}
+
+/// The access for which a buffer argument is taken: what its parameter declares, and what those of later arguments with the
+/// same buffer declare.
+#[inline]
+fn access(all: &[onebuf_arg], index: usize, kernel: &Declared) -> Result<Access> {
+    let given = &all[index];
+    let asked = words::access(given.access)?;
+    let declared = match kernel.access(index) {
+        Some(declared) if asked != Access::Read || !declared.writes() => declared,
+        // Refused by the launch.
+        _ => return Ok(asked),
+    };
+    let is_same = |arg: &onebuf_arg| {
+        matches!(arg.kind, ONEBUF_ARG_BUFFER | ONEBUF_ARG_TURN) && arg.buffer.id == given.buffer.id
+    };
+    let mut writes = declared.writes();
+    for (other, _) in all.iter().enumerate().filter(|(other, arg)| *other != index && is_same(arg))
+    {
+        kernel.check_twice(index.min(other), index.max(other))?;
+        writes |= kernel.writes(other);
+    }
+    Ok(if writes { Access::ReadWrite } else { Access::Read })
 }
 
 /// Launches a kernel with checked arguments, and creates a fence if requested.
@@ -386,13 +527,62 @@ pub unsafe extern "C" fn onebuf_queue_launch(
                 &mut many[..]
             }
         };
-        let mut all = Args { args: Vec::with_capacity(given.len()), of };
-        // SAFETY: guaranteed by the caller; the queue lives until this returns.
-        let taken = unsafe { all.take(given, &kernel, &queue) };
-        let outcome =
-            taken.and_then(|()| start(&queue, &kernel.kernel, grid, &all.args, fence.is_some()));
-        all.give_back();
-        if let (Some(to), Some(made)) = (fence, outcome?) {
+        // SAFETY: guaranteed by the caller.
+        let launched = unsafe { launch(&queue, &kernel, grid, given, of, fence.is_some()) };
+        if let (Some(to), Some(made)) = (fence, launched.map_err(|blocked| blocked.fault)?) {
+            *to = onebuf_fence::put(made)?;
+        }
+        Ok(())
+    })
+}
+
+/// Takes the arguments, launches, and gives them back. `of` has a place for each argument.
+///
+/// # Safety
+/// As for [`onebuf_queue_launch`].
+#[inline]
+unsafe fn launch(
+    queue: &Arc<Queue>,
+    kernel: &Declared,
+    grid: Grid,
+    given: &[onebuf_arg],
+    of: &mut [Of],
+    fenced: bool,
+) -> Result<Option<Fence>, Blocked> {
+    let mut all = Args { args: Vec::with_capacity(given.len()), of };
+    // SAFETY: guaranteed by the caller; the queue lives until this returns.
+    let taken = unsafe { all.take(given, kernel, queue) };
+    let launched = taken.and_then(|()| Ok(start(queue, &kernel.kernel, grid, &all.args, fenced)?));
+    all.give_back();
+    launched
+}
+
+/// Launches like onebuf_queue_launch(), and waits until no view or mapping is held that conflicts with the launch's
+/// arguments. Nothing is held meanwhile. ONEBUF_TIMEOUT if that takes longer: nothing was launched, and the message names
+/// the buffer and the device that holds it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_queue_launch_within(
+    queue: onebuf_queue,
+    kernel: onebuf_kernel,
+    grid: Option<&onebuf_grid>,
+    args: *const onebuf_arg,
+    arg_count: usize,
+    timeout_ms: u64,
+    fence: Slot<'_, onebuf_fence>,
+) -> onebuf_status {
+    entry(|| {
+        let fence = fence.map(|fence| out(Some(fence), "fence")).transpose()?;
+        let (queue, kernel) = (queue.get()?, kernel.get()?);
+        let grid = self::grid(grid.ok_or(Fault::Null("grid"))?)?;
+        // SAFETY: guaranteed by the caller.
+        let given = unsafe { array(args, arg_count, "args")? };
+        let device = queue.device();
+        let launched = when_free(timeout_ms, device.hub(), || {
+            let mut of = vec![Of::Nothing; given.len()];
+            // SAFETY: guaranteed by the caller.
+            unsafe { launch(&queue, &kernel, grid, given, &mut of, fence.is_some()) }
+        })?;
+        if let (Some(to), Some(made)) = (fence, launched) {
             *to = onebuf_fence::put(made)?;
         }
         Ok(())

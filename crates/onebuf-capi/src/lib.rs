@@ -8,7 +8,7 @@
 //! unwinds into C. Objects live in tables (`handle`) and are named by handles. Using an invalid handle is an error.
 //!
 //! Modules are levels, and each uses only earlier ones: `status`, `fault`, `words`, `input`, `handle`, `entry`; then
-//! objects that several nouns share (`kept`, `visit`, `claim`, `typed`); then the nouns.
+//! objects that several nouns share (`kept`, `wait`, `visit`, `claim`, `typed`); then the nouns.
 //!
 //! # Safety
 //! The contract of C callers, as stated in the header: a pointer is null or valid for what the function does with it; a
@@ -28,6 +28,7 @@ mod input;
 mod kept;
 mod typed;
 mod visit;
+mod wait;
 
 pub mod bridge;
 pub mod buffer;
@@ -37,6 +38,8 @@ pub mod event;
 pub mod export;
 pub mod fence;
 pub mod foreign;
+pub mod foreign_gl;
+pub mod foreign_vulkan;
 pub mod frame;
 pub mod hub;
 pub mod kernel;

@@ -8,9 +8,10 @@ use crate::{
     entry::entry,
     fault::{Fault, Result},
     handle::{Noun, noun},
-    input::{Slot, out},
+    input::{self, Options, Slot, out},
     kept::{Guard, Kept},
     status::onebuf_status,
+    wait::{Blocked, when_free},
     words::{self, onebuf_access},
 };
 use onebuf::Access;
@@ -65,6 +66,47 @@ pub extern "C" fn onebuf_buffer_map(
         let (data, mapping) = (out(data, "data")?, out(mapping, "mapping")?);
         let writes = words::access(access)? != Access::Read;
         let (held, pointer) = Mapping::open(buffer.get()?, writes)?;
+        *mapping = onebuf_mapping::put(held)?;
+        *data = pointer;
+        Ok(())
+    })
+}
+
+/// Options of a mapping. Zero in every field means the default.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_map_options {
+    /// `sizeof(onebuf_map_options)`.
+    pub size: usize,
+    /// ONEBUF_READ maps for reading, any other value for reading and writing.
+    pub access: onebuf_access,
+    /// How long to wait until no conflicting view or mapping is held. Zero: ONEBUF_BUSY at once. After the timeout:
+    /// ONEBUF_TIMEOUT.
+    pub wait_ms: u64,
+}
+// SAFETY: plain numbers, the size first.
+unsafe impl Options for onebuf_map_options {}
+
+/// Maps a buffer like onebuf_buffer_map(), with options. `options` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_buffer_map_with(
+    buffer: onebuf_buffer,
+    options: *const onebuf_map_options,
+    data: Slot<'_, *mut c_void>,
+    mapping: Slot<'_, onebuf_mapping>,
+) -> onebuf_status {
+    entry(|| {
+        let (data, mapping) = (out(data, "data")?, out(mapping, "mapping")?);
+        // SAFETY: guaranteed by the caller.
+        let options = unsafe { input::options(options)? };
+        let (buffer, writes) = (buffer.get()?, words::access(options.access)? != Access::Read);
+        let open = || Mapping::open(buffer.clone(), writes);
+        let (held, pointer) = match options.wait_ms {
+            0 => open()?,
+            wait_ms => when_free(wait_ms, buffer.whole().0.hub(), || {
+                open().map_err(|fault| Blocked::on(&buffer, fault))
+            })?,
+        };
         *mapping = onebuf_mapping::put(held)?;
         *data = pointer;
         Ok(())

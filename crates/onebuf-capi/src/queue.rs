@@ -124,7 +124,7 @@ pub extern "C" fn onebuf_queue_wait_for(
     })
 }
 
-/// The native queue (`cl_command_queue`, `CUstream` or `hipStream_t`) for libraries that enqueue work themselves; NULL
+/// The native queue (`cl_command_queue`, `CUstream`, `hipStream_t` or `VkQueue`) for libraries that enqueue work themselves; NULL
 /// if there is none. Work enqueued there while a view on this queue is held is ordered like work of onebuf. Valid until
 /// the queue is freed.
 #[unsafe(no_mangle)]

@@ -13,6 +13,7 @@ use crate::{
     kept::{Buf, Kept},
     queue::onebuf_queue,
     status::onebuf_status,
+    wait::{Blocked, when_free},
     words::{self, onebuf_access, onebuf_sync_method},
 };
 use onebuf::{Access, Arg, Error, IntoArg, Queue, SyncMethod, hal::RawHandle};
@@ -36,7 +37,7 @@ pub struct View {
     /// Empty while a launch uses it.
     arg: Mutex<Option<Arg<'static>>>,
     sync_method: SyncMethod,
-    _buffer: Arc<Kept>,
+    pub(crate) buffer: Arc<Kept>,
     queue: Arc<Queue>,
 }
 
@@ -44,7 +45,7 @@ impl View {
     pub(crate) fn new(buffer: Arc<Kept>, queue: Arc<Queue>, access: Access) -> Result<Self> {
         // SAFETY: the guard is dropped first.
         let (arg, sync_method) = unsafe { take(&buffer, &queue, access)? };
-        Ok(Self { arg: Mutex::new(Some(arg)), sync_method, _buffer: buffer, queue })
+        Ok(Self { arg: Mutex::new(Some(arg)), sync_method, buffer, queue })
     }
 
     /// Takes the view for one launch, which returns it. Two at once would be two writers.
@@ -72,6 +73,12 @@ impl View {
                 Err(Error::unsupported(what, format!("a view taken on a {api} queue")).into())
             }
         }
+    }
+
+    /// The native buffer, and the offset in it, if the view's queue belongs to that API.
+    fn object(&self, api: &str) -> Result<(u64, u64)> {
+        let arg = self.arg.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(arg.as_ref().ok_or_else(|| self.lent())?.object(api)?)
     }
 
     fn raw(&self) -> Result<RawHandle> {
@@ -125,6 +132,29 @@ pub extern "C" fn onebuf_view_take(
         let view = out(view, "view")?;
         let access = words::access(access)?;
         *view = onebuf_view::put(View::new(buffer.get()?, queue.get()?, access)?)?;
+        Ok(())
+    })
+}
+
+/// Takes a view like onebuf_view_take(), and waits until no conflicting view or mapping is held. ONEBUF_TIMEOUT if that
+/// takes longer; the message names the buffer and the device that holds it. A thread that waits for a view of its own
+/// waits until the timeout.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_take_within(
+    buffer: onebuf_buffer,
+    queue: onebuf_queue,
+    access: onebuf_access,
+    timeout_ms: u64,
+    view: Slot<'_, onebuf_view>,
+) -> onebuf_status {
+    entry(|| {
+        let view = out(view, "view")?;
+        let (access, buffer, queue) = (words::access(access)?, buffer.get()?, queue.get()?);
+        let taken = when_free(timeout_ms, buffer.whole().0.hub(), || {
+            let taken = View::new(buffer.clone(), queue.clone(), access);
+            taken.map_err(|fault| Blocked::on(&buffer, fault))
+        })?;
+        *view = onebuf_view::put(taken)?;
         Ok(())
     })
 }
@@ -197,6 +227,33 @@ pub extern "C" fn onebuf_view_hip_ptr(
     entry(|| {
         let pointer = out(pointer, "pointer")?;
         *pointer = view.get()?.device_ptr("hip")? as *mut c_void;
+        Ok(())
+    })
+}
+
+/// The name of the OpenGL buffer. In a context that was registered by onebuf_gl_wrap(), the name is valid there too: take
+/// the view on a queue of that context's device or on the context's own queue, then bind the buffer to a shader. Valid
+/// until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_gl_name(view: onebuf_view, name: Slot<'_, u32>) -> onebuf_status {
+    entry(|| {
+        let name = out(name, "name")?;
+        *name = view.get()?.object("gl")?.0 as u32;
+        Ok(())
+    })
+}
+
+/// The `VkBuffer`, and the byte offset at which the view begins in it, for Vulkan code that submits to the `VkQueue` of
+/// the view's queue (onebuf_queue_native()). Valid until the view is freed. ONEBUF_UNSUPPORTED on a queue of another API.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_vk_buffer(
+    view: onebuf_view,
+    vk_buffer: Slot<'_, u64>,
+    offset: Slot<'_, u64>,
+) -> onebuf_status {
+    entry(|| {
+        let (vk_buffer, offset) = (out(vk_buffer, "vk_buffer")?, out(offset, "offset")?);
+        (*vk_buffer, *offset) = view.get()?.object("vulkan")?;
         Ok(())
     })
 }

@@ -29,6 +29,17 @@ impl Device {
         &self.hub.topology().node(self.ix).info
     }
 
+    /// Returns the native handles that the device's objects are created with, each with the name of its type: `cl_platform_id`,
+    /// `cl_device_id`, `cl_context`; `CUdevice`, `CUcontext`; `hipDevice_t`; `VkInstance`, `VkPhysicalDevice`, `VkDevice`;
+    /// `EGLDisplay`, `EGLContext`. The host has none. A context is created if there is none yet. The handles are valid while the
+    /// device lives; no references are added.
+    ///
+    /// # Errors
+    /// The driver's error if the context cannot be created.
+    pub fn native_handles(&self) -> Result<Vec<(&'static str, usize)>> {
+        self.hub.hal(self.ix).native_handles()
+    }
+
     /// Returns the device's index in the hub's device table, for [`crate::plan::Request`].
     pub fn index(&self) -> DeviceIx {
         self.ix

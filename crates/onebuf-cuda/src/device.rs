@@ -282,6 +282,15 @@ unsafe impl TypedDevice for Device {
         &self.driver.info
     }
 
+    fn native_handles(&self) -> Result<Vec<(&'static str, usize)>> {
+        let context = self.context()?;
+        let ordinal = usize::try_from(self.driver.device).unwrap_or_default();
+        Ok(match self.driver.flavor() {
+            Flavor::Cuda => vec![("CUdevice", ordinal), ("CUcontext", context.raw.0 as usize)],
+            Flavor::Hip => vec![("hipDevice_t", ordinal)],
+        })
+    }
+
     fn post(&self) -> Option<&Arc<Post>> {
         Some(&self.driver.post)
     }

@@ -123,6 +123,11 @@ unsafe impl TypedDevice for Device {
         Semaphore::import(self.context()?, fd)
     }
 
+    fn native_handles(&self) -> Result<Vec<(&'static str, usize)>> {
+        let NativeContext { handles, .. } = self.context()?.native();
+        Ok(vec![("EGLDisplay", handles.display), ("EGLContext", handles.context)])
+    }
+
     fn native_context(&self) -> Result<NativeContext> {
         Ok(self.context()?.native())
     }

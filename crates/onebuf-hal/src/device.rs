@@ -50,6 +50,10 @@ pub unsafe trait Device: Any + Send + Sync + fmt::Debug {
     /// Returns its native context, so that another API can create a context that shares objects with it.
     fn native_context(&self) -> Result<NativeContext>;
 
+    /// Returns the native handles that the device's objects are created with, each with the name of its type. Creates the
+    /// context if there is none yet.
+    fn native_handles(&self) -> Result<Vec<(&'static str, usize)>>;
+
     /// Announces a device whose objects this one will import. Some APIs need this when they create their context, which happens
     /// at the first call that needs one.
     fn will_share_with(&self, other: &Arc<dyn Device>);

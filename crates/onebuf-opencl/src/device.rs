@@ -245,6 +245,15 @@ unsafe impl TypedDevice for Device {
         self.is(layered.device).then(|| settle(self))
     }
 
+    fn native_handles(&self) -> Result<Vec<(&'static str, usize)>> {
+        let context = self.context()?;
+        Ok(vec![
+            ("cl_platform_id", self.driver.platform.0 as usize),
+            ("cl_device_id", self.driver.device.0 as usize),
+            ("cl_context", context.raw.0 as usize),
+        ])
+    }
+
     fn forgets_variables(&self) -> bool {
         self.driver.quirks.forgets_variables
     }

@@ -286,6 +286,17 @@ unsafe impl TypedDevice for Device {
         &self.driver.info
     }
 
+    fn native_handles(&self) -> Result<Vec<(&'static str, usize)>> {
+        let context = self.context()?;
+        let Driver { root, physical, .. } = &*context.driver;
+        let handles = [
+            ("VkInstance", vk::Handle::as_raw(root.0.raw().handle())),
+            ("VkPhysicalDevice", vk::Handle::as_raw(*physical)),
+            ("VkDevice", vk::Handle::as_raw(context.table.raw().handle())),
+        ];
+        Ok(handles.map(|(name, handle)| (name, handle as usize)).into())
+    }
+
     fn post(&self) -> Option<&Arc<Post>> {
         Some(&self.driver.post)
     }

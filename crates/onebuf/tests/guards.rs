@@ -173,3 +173,64 @@ fn what_did_not_happen_is_not_counted() {
     assert_eq!(hub.ledger().asked_bytes(), before);
     drop(view);
 }
+
+#[test]
+fn a_conflict_names_the_buffer_and_its_holder() {
+    let hub = hub_of([FakeConfig::default()]);
+    let device = hub.device("fake:0").unwrap();
+    let queue = device.queue().unwrap();
+    let named = hub.buffer::<u32>(64).shared_with([&device, &hub.host()]).name("samples");
+    let (named, numbered) = (named.build().unwrap(), hub.buffer::<u32>(64).build().unwrap());
+    let busy = |error: Error| {
+        assert!(matches!(error, Error::Busy { .. }), "{error:?}");
+        error.to_string()
+    };
+    let view = named.write_on(&queue).unwrap();
+    let said = busy(named.map().unwrap_err());
+    assert_eq!(said, "busy: samples is in use: fake:0 holds a write view; end that first");
+    let region = named.sub_buffer(0..16, Access::ReadWrite).unwrap();
+    let said = busy(region.map().unwrap_err());
+    assert!(said.contains("holds a write view of overlapping bytes"), "{said}");
+    drop(view);
+    let map = numbered.map().unwrap();
+    let said = busy(numbered.map_mut().unwrap_err());
+    assert!(said.contains("busy: buffer ") && said.contains("the host holds a read view or map"));
+    drop(map);
+    numbered.map_mut().unwrap();
+}
+
+#[test]
+fn a_thread_waits_until_the_buffer_is_free() {
+    let hub = hub_of([FakeConfig::default()]);
+    let device = hub.device("fake:0").unwrap();
+    let (one, two) = (device.queue().unwrap(), device.queue().unwrap());
+    let buffer = hub.buffer::<u32>(64).shared_with([&device]).name("samples").build().unwrap();
+    let short = Duration::from_millis(20);
+    // Taken on a lease, and taken by a hand-over.
+    for _ in 0..3 {
+        let view = buffer.write_on(&one).unwrap();
+        let clock = Instant::now();
+        let late = buffer.when_free(short, || buffer.read_on(&two)).unwrap_err();
+        assert!(matches!(&late, Error::Timeout { after_ms: 20, .. }), "{late:?}");
+        assert!(late.to_string().contains("samples is in use: fake:0 holds"), "{late}");
+        assert!(clock.elapsed() >= short);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let kernel = add_one(&two);
+                let view = buffer.when_free(Duration::from_secs(30), || buffer.write_on(&two))?;
+                two.launch(&kernel, [1], args![view])
+            });
+            std::thread::sleep(short);
+            assert!(!waits.is_finished());
+            drop(view);
+            waits.join().unwrap().unwrap();
+        });
+    }
+    assert_eq!(buffer.to_vec().unwrap(), [3; 64]);
+    // Another error is returned at once.
+    let elsewhere = hub.host().queue().unwrap();
+    let refused = buffer.when_free(Duration::from_secs(600), || buffer.write_on(&elsewhere));
+    assert!(
+        refused.is_err_and(|error| !matches!(error, Error::Busy { .. } | Error::Timeout { .. }))
+    );
+}

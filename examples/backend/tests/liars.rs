@@ -80,6 +80,7 @@ unsafe impl Device for LyingDevice {
         fn descriptor(&self, of: &AddressRange) -> Result<FdRange>;
         fn semaphore(&self) -> Result<SharedSemaphore>;
         fn import_semaphore(&self, fd: BorrowedFd<'_>) -> Result<Arc<dyn Semaphore>>;
+        fn native_handles(&self) -> Result<Vec<(&'static str, usize)>>;
         fn native_context(&self) -> Result<NativeContext>;
         fn will_share_with(&self, other: &Arc<dyn Device>);
         fn page_file(&self, pages: &HostRange) -> Result<PageFile>;

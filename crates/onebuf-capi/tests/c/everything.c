@@ -59,6 +59,15 @@ static void devices(const char *selector) {
     TRUE(align > 0);
     OK(onebuf_device_has(device, "time_travel", &has));
     TRUE(!has);
+    onebuf_device_info info = ONEBUF_OPTIONS(onebuf_device_info);
+    OK(onebuf_device_query(device, &info));
+    TRUE(info.max_buffer_bytes == bytes && info.region_align == align && info.kind <= ONEBUF_DEVICE_ACCELERATOR);
+    TRUE(info.compute_units > 0 && (info.has_uuid || !memcmp(info.uuid, (char[16]){0}, 16)));
+    info.size = 5;
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_device_query(device, &info));
+    void *native = &native;
+    ENDS(ONEBUF_UNSUPPORTED, onebuf_device_native(device, "time_machine", &native));
+    TRUE(native == NULL);
     onebuf_device same;
     OK(onebuf_hub_device(hub, selector, &same));
     TRUE(same.id == device.id);

@@ -116,6 +116,13 @@ static void natives(onebuf_hub hub, onebuf_device device, bool hip) {
     OK(onebuf_view_address(view, &address));
     ENDS(hip ? ONEBUF_UNSUPPORTED : ONEBUF_OK, onebuf_view_cuda_ptr(view, &cuda));
     ENDS(hip ? ONEBUF_OK : ONEBUF_UNSUPPORTED, onebuf_view_hip_ptr(view, &at));
+    void *ordinal = &ordinal, *context = NULL;
+    OK(onebuf_device_native(device, hip ? "hipDevice_t" : "CUdevice", &ordinal));
+    ENDS(hip ? ONEBUF_UNSUPPORTED : ONEBUF_OK, onebuf_device_native(device, "CUcontext", &context));
+    TRUE((uintptr_t)ordinal < 8 && (context != NULL) == !hip);
+    onebuf_device_info info = ONEBUF_OPTIONS(onebuf_device_info);
+    OK(onebuf_device_query(device, &info));
+    TRUE(info.kind == ONEBUF_DEVICE_GPU && info.has_pci && info.memory_bytes > BYTES);
     TRUE(stream && address && (hip ? at == address && !cuda : cuda == (uint64_t)(uintptr_t)address && !at));
     ENDS(ONEBUF_NULL_POINTER, onebuf_view_cuda_ptr(view, NULL));
     onebuf_exported out;

@@ -622,6 +622,23 @@ static void try_device(cl_device_id raw) {
         MEMORY_RESTORED(&a, at_first);
     }
 
+    // The native handles of both devices: the same chip, in two contexts.
+    void *platform, *chip, *own;
+    OK(onebuf_device_native(device, "cl_context", &native));
+    OK(onebuf_device_native(known.device, "cl_context", &own));
+    TRUE(native == a.context && own && own != a.context);
+    OK(onebuf_device_native(known.device, "cl_device_id", &chip));
+    OK(onebuf_device_native(known.device, "cl_platform_id", &platform));
+    cl_platform_id of_chip;
+    CL(clGetDeviceInfo(chip, CL_DEVICE_PLATFORM, sizeof of_chip, &of_chip, NULL));
+    TRUE(chip == raw && platform == of_chip);
+    cl_int made;
+    cl_mem mem = clCreateBuffer(own, CL_MEM_READ_WRITE, 64, NULL, &made); // in onebuf's own context
+    CL(made);
+    CL(clReleaseMemObject(mem));
+    ENDS(ONEBUF_UNSUPPORTED, onebuf_device_native(device, "CUcontext", &native));
+    TRUE(!native && strstr(onebuf_last_error_message(), "cl_platform_id, cl_device_id, cl_context"));
+
     // A second context, created by onebuf, with the same device.
     onebuf_context second;
     OK(onebuf_context_second(hub, known.device, &second));

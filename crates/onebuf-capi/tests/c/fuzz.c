@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { KEPT = 24, KINDS = 20, AREA = 1 << 17, MOST = 1 << 16 };
+enum { KEPT = 24, KINDS = 22, AREA = 1 << 17, MOST = 1 << 16 };
 
 static uint64_t state;
 static uint64_t any(void) { // splitmix64
@@ -36,7 +36,7 @@ static bool note(onebuf_status status, int line) {
 
 // Handles by kind; some of them are freed.
 enum { STRING, HUB, DEVICE, QUEUE, BUFFER, MAPPING, VIEW, TRANSFER, FENCE, PROGRAM, KERNEL, POOL, CONTEXT, EVENT, LU,
-       OFFER, PEER, PIPELINE, SOURCE, SINK };
+       OFFER, PEER, PIPELINE, SOURCE, SINK, GL, VK };
 static uint64_t kept[KINDS][KEPT];
 
 static void keep(int kind, uint64_t id) {
@@ -105,6 +105,11 @@ static union {
     onebuf_udp_sink_options udp_sink;
     onebuf_udp_counts udp_counts;
     onebuf_udp_sent udp_sent;
+    onebuf_map_options map;
+    onebuf_gl_buffer_info gl_info;
+    onebuf_device_info device_info;
+    onebuf_vk_handles vk_handles;
+    onebuf_vk_buffer vk_buffer;
     char bytes[8192];
 } options;
 static void size_options(size_t right) {
@@ -171,7 +176,14 @@ static void devices(void) {
     onebuf_status (*texts[])(onebuf_device, onebuf_string *) = {
         onebuf_device_id, onebuf_device_name, onebuf_device_api, onebuf_device_platform,
         onebuf_device_driver, onebuf_device_version, onebuf_device_features};
-    switch (below(5)) {
+    void *native;
+    switch (below(7)) {
+    case 5: TRY(onebuf_device_native(device, below(2) ? "cl_context" : text(), rarely() ? NULL : &native)); break;
+    case 6:
+        blank();
+        size_options(sizeof options.device_info);
+        TRY(onebuf_device_query(device, given()));
+        break;
     case 0: TRY(onebuf_device_has(device, text(), rarely() ? NULL : &has)); break;
     case 1: TRY(onebuf_device_memory_bytes(device, &bytes)); break;
     case 2: TRY(onebuf_device_region_align(device, &align)); break;
@@ -293,14 +305,20 @@ static void guards(void) {
     bool done;
     switch (below(10)) {
     case 0:
-        if (TRY(onebuf_buffer_map(PICK(onebuf_buffer, BUFFER), choice(), rarely() ? NULL : &pointer, &mapping))) {
+        blank();
+        options.map.access = choice(), options.map.wait_ms = below(3);
+        size_options(sizeof options.map);
+        if (TRY(below(2) ? onebuf_buffer_map(PICK(onebuf_buffer, BUFFER), choice(), rarely() ? NULL : &pointer, &mapping)
+                         : onebuf_buffer_map_with(PICK(onebuf_buffer, BUFFER), given(), rarely() ? NULL : &pointer, &mapping))) {
             memcpy(area, pointer, 1);
             keep(MAPPING, mapping.id);
         }
         break;
     case 1: case 2: TRY(onebuf_mapping_unmap(PICK(onebuf_mapping, MAPPING))); break;
     case 3:
-        if (TRY(onebuf_view_take(PICK(onebuf_buffer, BUFFER), PICK(onebuf_queue, QUEUE), choice(), &taken))) keep(VIEW, taken.id);
+        if (TRY(below(2) ? onebuf_view_take(PICK(onebuf_buffer, BUFFER), PICK(onebuf_queue, QUEUE), choice(), &taken)
+                         : onebuf_view_take_within(PICK(onebuf_buffer, BUFFER), PICK(onebuf_queue, QUEUE), choice(), below(3), &taken)))
+            keep(VIEW, taken.id);
         break;
     case 4: case 5: TRY(onebuf_view_free(view)); break;
     case 6: TRY(below(2) ? onebuf_view_cl_mem(view, &pointer) : onebuf_view_address(view, rarely() ? NULL : &pointer)); break;
@@ -439,7 +457,7 @@ static void programs(void) {
             params[i] = param;
         }
         if (TRY(onebuf_kernel_create(program, below(6) ? "add" : text(), rarely() ? NULL : params, rarely() ? below(4) : 2,
-                                     rarely() ? (uint32_t)any() : below(2), rarely() ? NULL : &kernel)))
+                                     rarely() ? (uint32_t)any() : below(4), rarely() ? NULL : &kernel)))
             keep(KERNEL, kernel.id);
     }
     }
@@ -467,6 +485,10 @@ static void launches(void) {
     for (int i = 0; i < 3; i++) grid.global[i] = grid.global[i] > 4096 && grid.global[i] < SIZE_MAX / 2 ? 64 : grid.global[i];
     if (TRY(onebuf_queue_launch(PICK(onebuf_queue, QUEUE), PICK(onebuf_kernel, KERNEL), rarely() ? NULL : &grid,
                                 rarely() ? NULL : args, rarely() ? below(5) : 2, below(2) ? NULL : &fence)))
+        keep(FENCE, fence.id);
+    fence.id = 0;
+    if (TRY(onebuf_queue_launch_within(PICK(onebuf_queue, QUEUE), PICK(onebuf_kernel, KERNEL), rarely() ? NULL : &grid,
+                                       rarely() ? NULL : args, rarely() ? below(5) : 2, below(3), below(2) ? NULL : &fence)))
         keep(FENCE, fence.id);
     if (rarely()) TRY(onebuf_kernel_free(PICK(onebuf_kernel, KERNEL)));
 }
@@ -957,13 +979,50 @@ static void end(void) {
     }
 }
 
+// Without a context of OpenGL, and without a device of Vulkan: every call is refused.
+static void graphics(void) {
+    onebuf_gl gl = PICK(onebuf_gl, GL), made_gl = {0};
+    onebuf_vk vk = PICK(onebuf_vk, VK), made_vk = {0};
+    onebuf_buffer buffer = {0};
+    onebuf_queue queue = {0};
+    onebuf_device device = {0};
+    uint32_t name;
+    uint64_t number, offset;
+    switch (below(9)) {
+    case 0: if (TRY(onebuf_gl_wrap(PICK(onebuf_hub, HUB), rarely() ? NULL : &made_gl))) keep(GL, made_gl.id); break;
+    case 1: TRY(onebuf_gl_device(gl, rarely() ? NULL : &device)); break;
+    case 2: TRY(onebuf_gl_queue(gl, rarely() ? NULL : &queue)); break;
+    case 3:
+        blank();
+        size_options(sizeof options.gl_info);
+        TRY(onebuf_gl_buffer_query(gl, (uint32_t)any(), given()));
+        break;
+    case 4: TRY(onebuf_buffer_wrap_gl(gl, (uint32_t)any(), wrap_options(), rarely() ? NULL : &buffer)); break;
+    case 5: TRY(below(2) ? onebuf_gl_free(gl) : onebuf_vk_free(vk)); break;
+    case 6:
+        blank();
+        options.vk_handles.queue_family = choice();
+        size_options(sizeof options.vk_handles);
+        if (TRY(onebuf_vk_wrap(PICK(onebuf_hub, HUB), given(), rarely() ? NULL : &made_vk))) keep(VK, made_vk.id);
+        break;
+    case 7:
+        blank();
+        size_options(sizeof options.vk_buffer);
+        TRY(below(2) ? onebuf_vk_device(vk, &device) : onebuf_buffer_wrap_vk(vk, given(), NULL, rarely() ? NULL : &buffer));
+        break;
+    default:
+        TRY(onebuf_view_gl_name(PICK(onebuf_view, VIEW), rarely() ? NULL : &name));
+        TRY(onebuf_view_vk_buffer(PICK(onebuf_view, VIEW), rarely() ? NULL : &number, rarely() ? NULL : &offset));
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc != 4) fail("usage: fuzz SEED STEPS DEVICE", __LINE__);
     state = strtoull(argv[1], NULL, 10);
     selector = argv[3];
     void (*calls[])(void) = {hubs, devices, strings, queues, buffers, buffers, buffers, buffers, guards,
                              guards, fences, programs, launches, launches, pools, foreigners, foreigners, events, bridges, maths, descriptors,
-                             processes, sources, sinks, pipelines};
+                             processes, sources, sinks, pipelines, graphics};
     for (unsigned long step = strtoul(argv[2], NULL, 10); step > 0; step--) {
         if (step % 400 == 0) begin(); // replaces objects that were freed
         calls[below(sizeof calls / sizeof *calls)]();

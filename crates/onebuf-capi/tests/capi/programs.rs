@@ -1,8 +1,8 @@
 //! C and C++ programs: the examples, every function once, random calls, threads.
 
 use crate::support::{
-    Build, OPENCL, command, compile, crate_folder, has_header, on_driver, said, under_valgrind,
-    with_drivers, workshop,
+    Build, EGL, OPENCL, VULKAN, command, compile, crate_folder, has_header, on_driver, said,
+    under_valgrind, with_drivers, workshop,
 };
 use onebuf_conformance::{absent, cuda_stub, note, stub};
 use std::{
@@ -194,6 +194,27 @@ fn processes_take_turns_and_notice_each_others_end() {
 }
 
 #[test]
+fn launches_take_what_is_declared_and_calls_wait() {
+    let more = &["-pthread"][..];
+    let Some(program) = compile(&source("c/sharing.c"), Build::Shared, more) else { return };
+    for device in devices() {
+        let mut run = command(&program);
+        run.arg(device);
+        assert!(said(run).contains(&format!("sharing works on {device}")));
+    }
+    let Some(checked) = compile(&source("c/sharing.c"), Build::Sanitized, more) else { return };
+    assert!(said(command(&checked)).contains("sharing works on host"));
+    let Some(cpp) = compile(&source("cpp/sharing.cpp"), Build::Shared, more) else { return };
+    for device in devices().iter().skip(1) {
+        let mut run = command(&cpp);
+        run.arg(device);
+        assert!(said(run).contains(&format!("sharing works in C++ on {device}")));
+    }
+    let Some(run) = under_valgrind(&program) else { return };
+    assert!(said(run).contains("sharing works on host"));
+}
+
+#[test]
 fn everything_works_statically_linked_and_sanitized() {
     for build in [Build::Static, Build::Sanitized] {
         let Some(program) = compile(&source("c/everything.c"), build, &[]) else { return };
@@ -337,6 +358,59 @@ fn foreign_objects_of_every_driver() {
         }
         tell_skips(&said);
     }
+}
+
+/// The devices that take turns with OpenGL: the host, and the first OpenCL device.
+fn beside_gl() -> &'static [String] {
+    &devices()[..devices().len().min(2)]
+}
+
+/// Runs a program that prints the phrase, or why it could not run here.
+fn works(run: std::process::Command, phrase: &str) {
+    let said = said(run);
+    match said.lines().find_map(|line| line.strip_prefix("skip: ")) {
+        Some(why) => absent(phrase, why),
+        None => assert!(said.contains(phrase), "{said}"),
+    }
+}
+
+#[test]
+fn programs_of_opengl_bind_buffers_to_their_own_shaders() {
+    if !has_header("EGL/egl.h") || !has_header("GL/glcorearb.h") {
+        return;
+    }
+    let Some(program) = compile(&source("c/foreign_gl.c"), Build::Shared, &EGL) else { return };
+    for device in beside_gl() {
+        let mut run = command(&program);
+        run.arg(device);
+        works(run, &format!("foreign OpenGL works with {device}"));
+    }
+    let Some(program) = compile(&source("cpp/foreign_gl.cpp"), Build::Shared, &EGL) else { return };
+    for device in beside_gl().iter().skip(1) {
+        let mut run = command(&program);
+        run.arg(device);
+        works(run, "foreign OpenGL works in C++");
+    }
+}
+
+#[test]
+fn programs_of_vulkan_share_their_buffers() {
+    let loader =
+        ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    if !loader.iter().any(|folder| Path::new(folder).join("libvulkan.so.1").exists()) {
+        return absent("Vulkan for C programs", "no loader");
+    }
+    let Some(program) = compile(&source("c/foreign_vulkan.c"), Build::Shared, &VULKAN) else {
+        return;
+    };
+    for device in beside_gl() {
+        let mut run = command(&program);
+        run.arg(device);
+        works(run, &format!("foreign Vulkan works with {device}"));
+    }
+    let program = compile(&source("cpp/foreign_vulkan.cpp"), Build::Shared, &VULKAN);
+    let Some(program) = program else { return };
+    works(command(&program), "foreign Vulkan works in C++");
 }
 
 /// Uses a driver whose memory sanitizers and Valgrind can observe completely.

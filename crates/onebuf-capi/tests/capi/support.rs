@@ -54,12 +54,16 @@ const SYSTEM: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lgcc_s"];
 
 /// For programs that call OpenCL themselves: links to the loader by its soname, so that no development package is needed.
 pub const OPENCL: [&str; 2] = ["-Wl,--no-as-needed", "-l:libOpenCL.so.1"];
+/// For programs that call Vulkan themselves.
+pub const VULKAN: [&str; 2] = ["-Wl,--no-as-needed", "-l:libvulkan.so.1"];
+/// For programs that call EGL themselves, and start threads.
+pub const EGL: [&str; 3] = ["-Wl,--no-as-needed", "-l:libEGL.so.1", "-pthread"];
 
 /// Whether a system header is installed; prints a skip if it is not.
 pub fn has_header(name: &str) -> bool {
     let found = Path::new("/usr/include").join(name).exists();
     if !found {
-        absent(name, "opencl-headers and opencl-clhpp-headers are not installed");
+        absent(name, "its development package is not installed");
     }
     found
 }

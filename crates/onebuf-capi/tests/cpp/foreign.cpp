@@ -99,6 +99,9 @@ void try_device(const cl::Device &raw) {
         auto theirs = hub.wrap_queue(queue);
         TRUE(foreign.cl_context() == context() && theirs.cl_queue() == queue());
         TRUE(foreign.devices().size() == 1 && foreign.device() == foreign.device(theirs));
+        TRUE(foreign.device().cl_context() == context() && foreign.device().cl_device() == raw());
+        TRUE(foreign.device().cl_platform() == raw.getInfo<CL_DEVICE_PLATFORM>() && foreign.device().info().compute_units > 0);
+        TRUE(status_of([&] { foreign.device().native("VkDevice"); }) == ONEBUF_UNSUPPORTED);
 
         // The owner's work comes first: reported by its queue's fence, then by an event.
         Words fresh = words(2);

@@ -26,7 +26,7 @@ use crate::{
 use onebuf_hal::{
     Access, AccessState, CopyPolicy, Error, Export, HostAccess, HostRange, Memory, MemoryKind,
     Result,
-    locks::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
+    locks::{Arc, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock},
 };
 use std::{any::Any, fmt, ptr::NonNull, time::Duration};
 
@@ -80,6 +80,8 @@ pub struct Core {
     pub(crate) policy: CopyPolicy,
     pub(crate) state: Mutex<CoreState>,
     pub(crate) lease: Lease,
+    /// Notified when a guard is dropped that threads wait for.
+    pub(super) dropped: Condvar,
     /// Whether the caller trusts what drivers declare: then callbacks need no experiment to be used.
     pub trusts: bool,
     /// The number of bytes moved by implied copies.

@@ -128,6 +128,7 @@ impl Core {
         let waited = self.wait_for_uses(&state);
         let settled = state.settle(released.and(waited));
         state.guard_entries.give_back(&self.entry_of_all());
+        self.wake(&mut state);
         settled?;
         state.settled = None;
         Ok(state)
@@ -147,6 +148,7 @@ impl Core {
             return Err(Error::PeerLost { reason });
         }
         state.guard_entries.set_turn(Turn::Ours);
+        self.wake(&mut state);
         Ok(())
     }
 
@@ -164,6 +166,7 @@ impl Core {
         tenants.extend(clients);
         let turn = if tenants.is_empty() { Turn::Ours } else { Turn::Claimed };
         state.guard_entries.set_turn(turn);
+        self.wake(&mut state);
     }
 
     /// Ends the turns of clients in this process whose visits are over. Fails with `Busy` while one of them holds a guard.

@@ -1,7 +1,7 @@
 //! The access guard entries of a buffer.
 
 use super::{few::Few, span::Span};
-use onebuf_hal::{Error, Result};
+use onebuf_hal::Error;
 
 /// The record of one guard: its bytes, its alias, and whether it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,9 +44,18 @@ pub(crate) enum Turn {
     Claimed,
 }
 
+/// Why a guard cannot be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It is not this process's turn.
+    Turn(Turn),
+    /// This guard is in the way.
+    Held(GuardEntry),
+}
+
 impl GuardEntries {
     #[inline]
-    pub fn take(&mut self, entry: GuardEntry) -> Result<()> {
+    pub fn take(&mut self, entry: GuardEntry) -> Result<(), Refused> {
         self.check(&entry)?;
         self.held.push(entry);
         Ok(())
@@ -54,12 +63,12 @@ impl GuardEntries {
 
     /// Checks that a guard can be taken.
     #[inline]
-    pub fn check(&self, entry: &GuardEntry) -> Result<()> {
+    pub fn check(&self, entry: &GuardEntry) -> Result<(), Refused> {
         if self.turn != Turn::Ours {
-            return Err(not_ours(self.turn));
+            return Err(Refused::Turn(self.turn));
         }
         match self.held.iter().find(|held| held.conflicts(entry)) {
-            Some(held) => Err(busy(held, entry)),
+            Some(held) => Err(Refused::Held(*held)),
             None => Ok(()),
         }
     }
@@ -122,16 +131,6 @@ pub(super) fn not_ours(turn: Turn) -> Error {
     Error::Busy { what: what.into() }
 }
 
-fn busy(held: &GuardEntry, wanted: &GuardEntry) -> Error {
-    let kind = if held.write { "a write view or map" } else { "a read view or map" };
-    let place = match () {
-        () if held.span == wanted.span => "",
-        () if held.span.overlaps(wanted.span) => " of overlapping bytes",
-        () => " of other bytes on another device",
-    };
-    Error::Busy { what: format!("{kind}{place} is held; drop that guard first") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,13 +145,13 @@ mod tests {
             (GuardEntries::default(), entry(0..8, 0, false), entry(0..8, 0, true));
         guard_entries.take(read).unwrap();
         guard_entries.take(read).unwrap();
-        assert!(matches!(guard_entries.take(write), Err(Error::Busy { .. })));
+        assert!(matches!(guard_entries.take(write), Err(Refused::Held(_))));
         guard_entries.give_back(&read);
         assert!(guard_entries.any());
         guard_entries.give_back(&read);
         guard_entries.take(write).unwrap();
-        assert!(matches!(guard_entries.take(write), Err(Error::Busy { .. })));
-        assert!(matches!(guard_entries.take(read), Err(Error::Busy { .. })));
+        assert!(matches!(guard_entries.take(write), Err(Refused::Held(_))));
+        assert!(matches!(guard_entries.take(read), Err(Refused::Held(_))));
         guard_entries.give_back(&write);
         assert!(!guard_entries.any());
     }
@@ -161,14 +160,15 @@ mod tests {
     fn nothing_is_held_out_of_turn() {
         let (mut guard_entries, read) = (GuardEntries::default(), entry(0..8, 0, false));
         guard_entries.set_turn(Turn::Theirs);
-        assert!(matches!(guard_entries.take(read), Err(Error::Busy { .. })));
+        assert!(matches!(guard_entries.take(read), Err(Refused::Turn(Turn::Theirs))));
         guard_entries.set_turn(Turn::Ours);
         guard_entries.take(read).unwrap();
         guard_entries.give_back(&read);
         for late in [Turn::Lost, Turn::Ours, Turn::Theirs, Turn::Claimed] {
             guard_entries.set_turn(Turn::Lost);
             guard_entries.set_turn(late);
-            assert!(matches!(guard_entries.take(read), Err(Error::PeerLost { .. })), "{late:?}");
+            let refused = guard_entries.take(read);
+            assert_eq!(refused, Err(Refused::Turn(Turn::Lost)), "{late:?}");
         }
         assert!(!guard_entries.any());
     }
@@ -178,10 +178,9 @@ mod tests {
         let mut guard_entries = GuardEntries::default();
         guard_entries.take(entry(0..8, 1, true)).unwrap();
         guard_entries.take(entry(8..16, 1, true)).unwrap();
-        let overlapping = guard_entries.take(entry(4..12, 1, false)).unwrap_err();
-        assert!(overlapping.to_string().contains("overlapping"), "{overlapping}");
-        let elsewhere = guard_entries.take(entry(16..24, 2, false)).unwrap_err();
-        assert!(elsewhere.to_string().contains("another device"), "{elsewhere}");
+        let first = Err(Refused::Held(entry(0..8, 1, true)));
+        assert_eq!(guard_entries.take(entry(4..12, 1, false)), first);
+        assert_eq!(guard_entries.take(entry(16..24, 2, false)), first);
         guard_entries.give_back(&entry(0..8, 1, true));
         guard_entries.take(entry(0..8, 1, false)).unwrap();
     }

@@ -48,7 +48,7 @@ impl Core {
         self.check_policy(alias)?;
         let mut state = self.lock_reclaimed()?;
         let entry = GuardEntry { span: self.whole(), alias, write };
-        state.guard_entries.take(entry)?;
+        self.enter(&mut state, entry)?;
         state.settled = None;
         let released = self.perform(&mut state, |state| release_others(state, alias, write));
         state.guard_entries.give_back(&entry);

@@ -19,7 +19,8 @@ impl Core {
     /// Records the owner's work on these bytes, which ends at `fence`.
     pub(crate) fn note_foreign(&self, span: Span, fence: &Fence, write: bool) -> Result<()> {
         let mut state = self.lock_state();
-        state.guard_entries.check(&GuardEntry { span, alias: HOME, write })?;
+        let entry = GuardEntry { span, alias: HOME, write };
+        state.guard_entries.check(&entry).map_err(|refused| self.refused(&entry, refused))?;
         if !self.is_at_home(&state) {
             return Err(Error::Busy {
                 what: "the memory is mapped, or newer elsewhere: hand it to its owner first".into(),

@@ -20,7 +20,7 @@ use crate::{
 use onebuf_hal::{
     Access, AccessState, AllocSpec, CopyPolicy, Device, Error, Export, FdKind, FdRange, Hint,
     HostAccess, HostRange, Memory, MemoryKind, Result, RouteKind, SyncMethod,
-    locks::{Arc, AtomicU64, Mutex},
+    locks::{Arc, AtomicU64, Condvar, Mutex},
 };
 use std::{any::Any, ptr::NonNull, sync::OnceLock};
 
@@ -273,6 +273,7 @@ pub(super) fn assemble(
         host: shape.host,
         state: Mutex::new(CoreState::new(&aliases, Span::whole(bytes), rules, pages)),
         lease: Lease::default(),
+        dropped: Condvar::new(),
         trusts: shape.trust_declared,
         implied: AtomicU64::new(0),
         aliases,

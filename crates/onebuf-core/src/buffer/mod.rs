@@ -31,6 +31,7 @@ mod state;
 mod sub;
 mod take;
 mod transition;
+mod wait;
 
 pub(crate) use alias::{Alias, Seen};
 pub use batch::WriteBatch;
@@ -185,6 +186,13 @@ impl<T: Pod> Buffer<T> {
             None => Ok(&self.core),
             Some(_) => Err(Error::unsupported("this with a part of a buffer", "a whole one")),
         }
+    }
+
+    /// Identifies the buffer's memory, and says which of its bytes the buffer is. Two wraps of the same memory have the same number.
+    #[doc(hidden)]
+    pub fn extent(&self) -> (usize, std::ops::Range<usize>) {
+        let Part { core, span, .. } = self.part();
+        (core as *const Core as usize, span.start..span.end)
     }
 
     /// Whether the buffer wraps foreign memory.

@@ -32,6 +32,10 @@ pub(crate) struct CoreState {
     pub detached: bool,
     /// The buffer is offered to other processes.
     pub offered: bool,
+    /// Counts guards that were dropped, except those on a lease.
+    pub drops: u64,
+    /// How many threads wait until a guard is dropped.
+    pub waiting: u32,
 }
 
 /// The in-order queue that took the whole buffer last, and how. Until another queue takes the buffer, this queue is
@@ -97,6 +101,8 @@ impl CoreState {
             quarantined: false,
             detached: false,
             offered: false,
+            drops: 0,
+            waiting: 0,
         }
     }
 

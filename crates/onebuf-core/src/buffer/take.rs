@@ -39,7 +39,7 @@ impl Core {
         }
         let entry = GuardEntry { span: part.span, alias, write };
         let mut state = self.lock_reclaimed()?;
-        state.guard_entries.take(entry)?;
+        self.enter(&mut state, entry)?;
         state.settled = None;
         // A replica with the newest contents has nothing to bring along. Otherwise the other replica stays the newest until
         // this one has been overwritten.
@@ -111,6 +111,7 @@ impl Core {
     ) {
         let mut state = self.lock_state();
         state.guard_entries.give_back(entry);
+        self.wake(&mut state);
         match ends {
             _ if queue_state.marks_at_once => match queue_state.hal.mark() {
                 Ok(mark_here) => state.note(entry, queue_state.at_event(mark_here)),

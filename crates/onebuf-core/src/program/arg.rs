@@ -121,6 +121,23 @@ impl<'b> Arg<'b> {
         Arg(Kind::Value { element, bytes: Inline::new(bytes) }, PhantomData)
     }
 
+    /// Another argument with the view of this one, for a kernel that gets one buffer by several parameters.
+    ///
+    /// # Safety
+    /// The kernel does what its signature declares also when both parameters are the same memory.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an argument that is not a view.
+    #[allow(unsafe_code)]
+    pub unsafe fn again(&self) -> Result<Arg<'_>> {
+        match &self.0 {
+            Kind::Buffer { element, hold } => {
+                Ok(Arg(Kind::Buffer { element: *element, hold: Held::Lent(hold) }, PhantomData))
+            }
+            _ => Err(Error::invalid("only a view can be passed twice")),
+        }
+    }
+
     /// The native handle or address of a view: see [`ReadView::raw`](crate::ReadView::raw).
     ///
     /// # Errors
@@ -129,6 +146,17 @@ impl<'b> Arg<'b> {
         match &self.0 {
             Kind::Buffer { hold, .. } => hold.raw(),
             _ => Err(Error::invalid("only a view has a native handle")),
+        }
+    }
+
+    /// The native buffer of `api`, and the byte offset at which a view begins in it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an argument that is not a view; [`Error::Unsupported`] for a view on a queue of another API.
+    pub fn object(&self, api: &str) -> Result<(u64, u64)> {
+        match &self.0 {
+            Kind::Buffer { hold, .. } => hold.object(api),
+            _ => Err(Error::invalid("only a view has a native buffer")),
         }
     }
 

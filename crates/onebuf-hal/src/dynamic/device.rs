@@ -46,6 +46,10 @@ unsafe impl<D: TypedDevice> hal::Device for D {
         Ok(Arc::new(TypedDevice::import_semaphore(self, fd)?))
     }
 
+    fn native_handles(&self) -> Result<Vec<(&'static str, usize)>> {
+        TypedDevice::native_handles(self)
+    }
+
     fn native_context(&self) -> Result<NativeContext> {
         TypedDevice::native_context(self)
     }

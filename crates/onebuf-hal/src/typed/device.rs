@@ -165,6 +165,11 @@ pub unsafe trait TypedDevice: Any + Send + Sync + fmt::Debug + Sized {
         Err(Error::unsupported(what, "a device whose objects others share"))
     }
 
+    /// Returns the native handles, each with the name of its type: see [`Device::native_handles`].
+    fn native_handles(&self) -> Result<Vec<(&'static str, usize)>> {
+        Ok(Vec::new())
+    }
+
     /// Announces a device whose objects this one will import: see [`Device::will_share_with`].
     fn will_share_with(&self, other: &Arc<dyn Device>) {
         let _ = other;

@@ -104,6 +104,10 @@ unsafe impl hal::Device for Partner {
         &self.1
     }
 
+    fn native_handles(&self) -> Result<Vec<(&'static str, usize)>> {
+        nothing()
+    }
+
     fn native_context(&self) -> Result<NativeContext> {
         let home = self.0.clone().ok_or_else(|| Error::invalid("OpenGL's context is gone"))?;
         Ok(NativeContext { api: Api("gl"), handles: HANDLES, home })

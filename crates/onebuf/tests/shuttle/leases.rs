@@ -124,3 +124,19 @@ fn a_guard_forgotten_on_a_lease() {
         assert!(matches!(buffer.map().map(drop), Err(Error::Busy { .. })));
     });
 }
+
+/// A thread that waits for a guard is woken when that is dropped, whether it was taken on a lease or by a hand-over. A missed
+/// wake-up would be a deadlock, which shuttle reports.
+#[test]
+fn a_waiting_thread_is_woken() {
+    check(|world| {
+        let buffer = Arc::new(world.buffer());
+        world.a.add(&buffer).unwrap(); // grants a lease
+        let add = |side: &Side| {
+            let (side, buffer) = (side.clone(), buffer.clone());
+            move || (0..2).for_each(|_| buffer.when_free(SOON, || side.add(&buffer)).unwrap())
+        };
+        together(add(&world.a), add(&world.b));
+        assert_eq!(buffer.to_vec().unwrap(), [5; N]);
+    });
+}
