@@ -697,6 +697,10 @@ public:
     Result<void *> hip_ptr() const {
         return detail::value<void *>([&](void **to) { return onebuf_view_hip_ptr(this->handle(), to); });
     }
+    /// The name of the OpenGL buffer, on a queue of OpenGL's.
+    Result<std::uint32_t> gl_name() const {
+        return detail::value<std::uint32_t>([&](std::uint32_t *to) { return onebuf_view_gl_name(this->handle(), to); });
+    }
     Result<SyncMethod> sync_method() const {
         onebuf_sync_method used = 0;
         onebuf_status status = onebuf_view_sync_method(this->handle(), &used);
@@ -807,6 +811,21 @@ public:
         return detail::check(
             onebuf_buffer_wait_ns(this->handle(), static_cast<onebuf_access>(access), detail::ns_of(time)));
     }
+    /// Makes several writes, of byte ranges, in one hand-over; through the persistent map if there is one.
+    Result<void> store_many(const std::vector<onebuf_write> &writes) const {
+        return detail::check(onebuf_buffer_store_many(this->handle(), writes.data(), writes.size()));
+    }
+    /// Completes the host's stores to these elements of the persistent map, also streaming stores.
+    Result<void> flush(std::size_t at, std::size_t count) const {
+        return detail::check(onebuf_buffer_flush(this->handle(), bytes(at), bytes(count)));
+    }
+    /// The persistent map and the memory, as they are now.
+    Result<onebuf_buffer_state> state() const {
+        onebuf_buffer_state found{};
+        found.size = sizeof found;
+        onebuf_status status = onebuf_buffer_get_state(this->handle(), &found);
+        return detail::result(status, [&] { return found; });
+    }
 
     Result<std::string> explain() const {
         return detail::text([&](onebuf_string *to) { return onebuf_buffer_explain(this->handle(), to); });
@@ -815,6 +834,12 @@ public:
     Result<Fence> fence() const {
         onebuf_fence found{0};
         onebuf_status status = onebuf_buffer_fence(this->handle(), &found);
+        return detail::result(status, [&] { return Fence(found); });
+    }
+    /// A fence for all reads and writes so far; null if there was no work.
+    Result<Fence> uses() const {
+        onebuf_fence found{0};
+        onebuf_status status = onebuf_buffer_uses(this->handle(), &found);
         return detail::result(status, [&] { return Fence(found); });
     }
 

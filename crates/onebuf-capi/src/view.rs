@@ -201,6 +201,24 @@ pub extern "C" fn onebuf_view_hip_ptr(
     })
 }
 
+/// The name of the OpenGL buffer in the context of the view's queue. ONEBUF_UNSUPPORTED on a queue of another API.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_gl_name(view: onebuf_view, name: Slot<'_, u32>) -> onebuf_status {
+    entry(|| {
+        let name = out(name, "name")?;
+        let view = view.get()?;
+        let own = view.queue.device().info().api.0;
+        match view.raw()? {
+            RawHandle::Object(object) if own == "gl" => *name = object as u32,
+            _ => {
+                let what = format!("an OpenGL buffer of a view on {own}");
+                return Err(Error::unsupported(what, "a view taken on a queue of OpenGL's").into());
+            }
+        }
+        Ok(())
+    })
+}
+
 /// The sync method by which the queue waited for earlier work.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_view_sync_method(
