@@ -30,7 +30,7 @@ contains
 
   ! Begins a batch of writes to the buffer. Writes that were collected before are dropped.
   subroutine open_write_batch(batch, buffer, stat, errmsg)
-    type(write_batch), intent(inout) :: batch
+    type(write_batch), intent(inout), target :: batch
     type(unified_buffer), intent(in) :: buffer
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg

@@ -33,10 +33,15 @@ module gpu_errors
     phrase('the null handle where a device is needed', 'no device is open'), &
     phrase('the null handle where a queue is needed', 'no device is open'), &
     phrase('the null handle where a hub is needed', 'no device is open'), &
+    phrase('no device of this hub fits', 'no device of this machine fits'), &
+    phrase('of another hub', 'of another session'), &
     phrase('`Signature::offsets`', 'an offset, which Fortran programs cannot'), &
     phrase('`Source::with_glsl`', 'glsl='), &
     phrase('`Source::spirv`', 'opencl_c='), &
+    phrase('`memory_kind(MemoryKind::Exportable)`', 'exportable memory'), &
+    phrase('`Hub::notes`', 'explain_devices()'), &
     phrase('`Hub::unavailable`', 'explain_devices()'), &
+    phrase(' to `HubBuilder::only`, or remove it from `without`', ' in the program'), &
     phrase('`Queue::launch_fenced`', 'fence= of dispatch_compute'), &
     phrase('`memory_kind(MemoryKind::HostPages)`, `allocate_on(&hub.host())`', 'gpu_open(''host'')'), &
     phrase('`memory_kind(MemoryKind::HostPages)`', 'gpu_open(''host'')'), &

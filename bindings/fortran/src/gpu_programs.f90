@@ -76,7 +76,7 @@ module gpu_programs
   end type
 
   ! The buffers at the binding points, for all programs. They are kept alive until others are bound there.
-  type(unified_buffer), save :: bound(0:MAX_BINDINGS - 1)
+  type(unified_buffer), save, target :: bound(0:MAX_BINDINGS - 1)
 
   abstract interface
     ! A kernel in Fortran, for the host: called once for a whole launch. It returns zero on success.
@@ -358,7 +358,7 @@ contains
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
     integer(int32), intent(in), optional :: group(:)
-    type(gpu_fence), intent(out), optional :: fence
+    type(gpu_fence), intent(out), optional, target :: fence
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
@@ -376,7 +376,7 @@ contains
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
     integer(int32), intent(in), optional :: group(:)
-    type(gpu_fence), intent(out), optional :: fence
+    type(gpu_fence), intent(out), optional, target :: fence
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
@@ -394,7 +394,7 @@ contains
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
     integer(int64), intent(in) :: group(:)
-    type(gpu_fence), intent(out), optional :: fence
+    type(gpu_fence), intent(out), optional, target :: fence
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
@@ -408,7 +408,7 @@ contains
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
     integer(int64), intent(in) :: group(:)
-    type(gpu_fence), intent(out), optional :: fence
+    type(gpu_fence), intent(out), optional, target :: fence
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
@@ -422,7 +422,7 @@ contains
     integer(int64), intent(in) :: work_items(:), group(:)
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
-    type(gpu_fence), intent(inout), optional :: fence
+    type(gpu_fence), intent(inout), optional, target :: fence
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)

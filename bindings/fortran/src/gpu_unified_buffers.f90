@@ -21,6 +21,7 @@ module gpu_unified_buffers
   use gpu_typed_complex64
   use gpu_programs
   use gpu_pools
+  use gpu_rings
   use gpu_libraries
   use gpu_foreign
   implicit none

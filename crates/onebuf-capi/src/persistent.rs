@@ -170,7 +170,9 @@ pub unsafe extern "C" fn onebuf_buffer_store_many(
         if let Some(persistent) = turn.map(true) {
             for (start, data) in parts {
                 // SAFETY: the range is inside the buffer, and the map covers all of it.
-                unsafe { persistent.data.cast::<u8>().add(start).copy_from(data.as_ptr(), data.len()) };
+                unsafe {
+                    persistent.data.cast::<u8>().add(start).copy_from(data.as_ptr(), data.len())
+                };
             }
             return Ok(());
         }
