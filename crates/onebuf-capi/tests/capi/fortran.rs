@@ -4,7 +4,7 @@ use crate::{
     programs::found,
     support::{OPENCL, command, crate_folder, said, under_valgrind, workshop},
 };
-use onebuf_conformance::{absent, note};
+use onebuf_conformance::{absent, cuda_stub, note};
 use std::{
     collections::BTreeSet,
     fs,
@@ -60,7 +60,7 @@ impl How {
         match self {
             How::Plain => &["-O2"],
             How::Checked => &CHECKED,
-            How::Flang => &["-O1", "-pedantic", "-std=f2018", "-module-dir", ".", "-I."],
+            How::Flang => &["-O1", "-Werror", "-std=f2018", "-module-dir", ".", "-I."],
         }
     }
 
@@ -342,6 +342,20 @@ fn several_devices_take_turns_on_one_buffer() {
         run.env_remove("ONEBUF_DEVICE").args([first, second]);
         let said = said(run);
         assert!(said.contains(&format!("devices take turns: {first} and {second}")), "{said}");
+    }
+}
+
+/// The stub's kernels are C functions: this tests that sources, arguments and devices of both APIs arrive.
+#[test]
+fn sources_in_cuda_c_and_hip_c_reach_their_devices() {
+    let Some(library) = cuda_stub() else { return };
+    let Some(program) = How::Plain.program("bindings/fortran/tests/cuda.f90") else { return };
+    for (api, device) in [("CUDA", "cuda:0"), ("HIP", "hip:0")] {
+        let mut run = command(&program);
+        run.arg(device).env(format!("ONEBUF_{api}_LIB"), &library);
+        run.env("ONEBUF_NVRTC_LIB", &library).env("ONEBUF_HIPRTC_LIB", &library);
+        let said = said(run);
+        assert!(said.contains(&format!("sources work on {device}")), "{said}");
     }
 }
 
