@@ -30,11 +30,12 @@ contains
 
   ! The CPU writes binding point 0 and reads binding point 1. The number of elements and the factor
   ! follow.
-  function gain_program() result(program)
+  function gain_program(device) result(program)
+    integer, intent(in), optional :: device
     type(compute_program) :: program
 
     program = compile_compute_program('gain', [BUFFER_WRITE_ONLY, BUFFER_READ_ONLY], opencl_c=in_opencl_c, &
-      glsl=in_glsl, native=on_the_host, integers=1, reals=1)
+      glsl=in_glsl, native=on_the_host, integers=1, reals=1, device=device)
   end function
 
   function on_the_host(user, launch) result(status) bind(c, name='gain_on_the_host')

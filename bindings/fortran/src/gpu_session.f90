@@ -1,17 +1,23 @@
-! The device that everything here runs on. The first use opens a default; gpu_open chooses one.
+! The devices that everything here runs on. The first use opens a default; gpu_open chooses one, gpu_add_device opens more.
 module gpu_session
   use, intrinsic :: iso_fortran_env, only: int64
   use onebuf_c
-  use gpu_errors, only: report, taken_text
+  use gpu_errors, only: report, refuse, succeed, say, taken_text
   implicit none
   private
-  public :: gpu_open, gpu_close, gpu_device_name, gpu_bytes_moved
-  public :: session, need_session
+  public :: gpu_open, gpu_add_device, gpu_close, gpu_device_name, gpu_device_count, explain_devices, gpu_bytes_moved
+  public :: MAX_DEVICES
+  public :: session, need_session, need_device, c_text
+
+  integer, parameter :: MAX_DEVICES = 8
 
   type :: session_handles
-    type(onebuf_handle) :: hub, queue
-    ! The device, and the host.
-    type(onebuf_handle) :: devices(2)
+    type(onebuf_handle) :: hub
+    ! The open devices; behind them the host, unless it is one of them.
+    type(onebuf_handle) :: devices(MAX_DEVICES + 1)
+    type(onebuf_handle) :: queues(MAX_DEVICES)
+    ! The number of open devices, and of those including the host.
+    integer :: open_count = 0
     integer :: device_count = 0
   end type
 
@@ -26,16 +32,186 @@ contains
     character(*), intent(in), optional :: device
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
+
+    call open_session(requested(device), .false., stat, errmsg)
+  end subroutine
+
+  ! Opens one more device, and returns its number; 0 on failure. Buffers and programs created from now on can use it.
+  function gpu_add_device(device, stat, errmsg) result(number)
+    character(*), intent(in) :: device
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    integer :: number
+    character(*), parameter :: me = 'gpu_add_device'
+    type(onebuf_handle) :: found, queue
+    integer(c_int32_t) :: status
+
+    number = 0
+    if (session%hub%id == 0) then
+      call open_session(device, .true., stat, errmsg)
+      number = session%open_count
+      return
+    end if
+    status = onebuf_hub_device(session%hub, c_text(device), found)
+    if (status /= ONEBUF_OK) then
+      call report(status, me, stat, errmsg, returns=.true.)
+      return
+    end if
+    do number = session%open_count, 1, -1
+      if (session%devices(number)%id == found%id) exit
+    end do
+    call succeed(stat, errmsg)
+    if (number > 0) return
+    if (session%open_count == MAX_DEVICES) then
+      call refuse(ONEBUF_INVALID_ARGUMENT, me//': at most 8 devices are open at a time', stat, errmsg, returns=.true.)
+      return
+    end if
+    status = onebuf_queue_create(found, c_null_ptr, queue)
+    call report(status, me, stat, errmsg, returns=.true.)
+    if (status /= ONEBUF_OK) return
+    call add(session, found, queue)
+    number = session%open_count
+    call report(name_host(session), me, stat, errmsg, returns=.true.)
+  end function
+
+  ! Releases the devices; existing buffers, programs and fences keep them alive.
+  subroutine gpu_close(stat, errmsg)
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    type(session_handles) :: none
+
+    call close_handles(session)
+    session = none
+    call succeed(stat, errmsg)
+  end subroutine
+
+  ! The number of open devices.
+  function gpu_device_count(stat, errmsg) result(count)
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    integer :: count
+
+    count = session%open_count
+    call succeed(stat, errmsg)
+  end function
+
+  ! The id of an open device, such as `opencl:0`; of the first one without a number.
+  function gpu_device_name(device, stat, errmsg) result(name)
+    integer, intent(in), optional :: device
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    character(:), allocatable :: name
+    type(onebuf_handle) :: text
+    integer(c_int32_t) :: status
+    integer :: number
+
+    name = ''
+    number = need_device('gpu_device_name', device, stat, errmsg, returns=.true.)
+    if (number == 0) return
+    status = onebuf_device_id(session%devices(number), text)
+    call report(status, 'gpu_device_name', stat, errmsg, returns=.true.)
+    if (status == ONEBUF_OK) name = taken_text(text)
+  end function
+
+  ! The devices of this machine, one in a line, and which APIs are unavailable, and why.
+  function explain_devices(stat, errmsg) result(text)
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    character(:), allocatable :: text
+    character(*), parameter :: me = 'explain_devices'
+    type(onebuf_handle) :: device, id, name, missing
+    integer(c_size_t) :: i, count
+    integer(c_int32_t) :: status
+
+    text = ''
+    call need_session(stat, errmsg, returns=.true.)
+    if (session%hub%id == 0) return
+    status = onebuf_hub_device_count(session%hub, count)
+    i = 0
+    do while (status == ONEBUF_OK .and. i < count)
+      status = onebuf_hub_device_at(session%hub, i, device)
+      if (status == ONEBUF_OK) status = onebuf_device_id(device, id)
+      if (status == ONEBUF_OK) status = onebuf_device_name(device, name)
+      if (status == ONEBUF_OK) text = text//taken_text(id)//': '//taken_text(name)//new_line('a')
+      i = i + 1
+    end do
+    if (status == ONEBUF_OK) status = onebuf_hub_missing(session%hub, missing)
+    call report(status, me, stat, errmsg, returns=.true.)
+    if (status == ONEBUF_OK) text = text//taken_text(missing)
+  end function
+
+  ! Number of bytes moved since the device was opened: requested and implied.
+  subroutine gpu_bytes_moved(asked, implied, stat, errmsg)
+    integer(int64), intent(out) :: asked, implied
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    integer(c_int32_t) :: status
+
+    asked = 0
+    implied = 0
+    call need_session(stat, errmsg)
+    if (session%hub%id == 0) return
+    status = onebuf_ledger_asked_bytes(session%hub, asked)
+    if (status == ONEBUF_OK) status = onebuf_ledger_implied_bytes(session%hub, implied)
+    call report(status, 'gpu_bytes_moved', stat, errmsg)
+  end subroutine
+
+  ! --- For the other modules --------------------------------------------------------------------------------------------
+
+  ! Opens the default device, if none is open.
+  subroutine need_session(stat, errmsg, returns)
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    logical, intent(in), optional :: returns
+    logical :: goes_on
+
+    goes_on = .false.
+    if (present(returns)) goes_on = returns
+    if (session%hub%id == 0) then
+      call open_session(requested(), goes_on, stat, errmsg)
+    else if (present(stat)) then
+      stat = 0
+    end if
+  end subroutine
+
+  ! The number of an open device, the first one if none is given; 0 if there is none, which has been reported.
+  function need_device(me, device, stat, errmsg, returns) result(number)
+    character(*), intent(in) :: me
+    integer, intent(in), optional :: device
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    logical, intent(in) :: returns
+    integer :: number
+
+    number = 0
+    call need_session(stat, errmsg, returns)
+    if (session%hub%id == 0) return
+    number = 1
+    if (present(device)) number = device
+    if (number >= 1 .and. number <= session%open_count) return
+    number = 0
+    call refuse(ONEBUF_INVALID_ARGUMENT, me//': no device of this number is open: see gpu_add_device', stat, errmsg, &
+      returns)
+  end function
+
+  subroutine open_session(name, returns, stat, errmsg)
+    character(*), intent(in) :: name
+    logical, intent(in) :: returns
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
     type(session_handles) :: new
+    type(onebuf_handle) :: device, queue
     integer(c_int32_t) :: status
 
     status = onebuf_hub_discover(c_null_ptr, new%hub)
-    if (status == ONEBUF_OK) call choose(new, requested(device), status)
-    if (status == ONEBUF_OK) status = onebuf_hub_device(new%hub, c_text('host'), new%devices(2))
-    if (status == ONEBUF_OK) status = onebuf_queue_create(new%devices(1), c_null_ptr, new%queue)
-    call report(status, 'gpu_open', stat, errmsg)
+    if (status == ONEBUF_OK) call choose(new%hub, name, device, status)
+    if (status == ONEBUF_OK) status = onebuf_queue_create(device, c_null_ptr, queue)
     if (status == ONEBUF_OK) then
-      new%device_count = merge(1, 2, new%devices(1)%id == new%devices(2)%id)
+      call add(new, device, queue)
+      status = name_host(new)
+    end if
+    call report(status, 'gpu_open', stat, errmsg, returns)
+    if (status == ONEBUF_OK) then
       call gpu_close
       session = new
     else
@@ -43,59 +219,52 @@ contains
     end if
   end subroutine
 
-  ! Releases the device; existing buffers, programs and fences keep it alive.
-  subroutine gpu_close
-    type(session_handles) :: none
+  subroutine add(to, device, queue)
+    type(session_handles), intent(inout) :: to
+    type(onebuf_handle), intent(in) :: device, queue
 
-    call close_handles(session)
-    session = none
+    to%open_count = to%open_count + 1
+    to%devices(to%open_count) = device
+    to%queues(to%open_count) = queue
   end subroutine
 
-  ! The id of the device, such as `opencl:0`.
-  function gpu_device_name() result(name)
-    character(:), allocatable :: name
-    type(onebuf_handle) :: text
-
-    call need_session
-    call report(onebuf_device_id(session%devices(1), text), 'gpu_device_name')
-    name = taken_text(text)
-  end function
-
-  ! Number of bytes moved since the device was opened: requested and implied.
-  subroutine gpu_bytes_moved(asked, implied)
-    integer(int64), intent(out) :: asked, implied
-
-    call need_session
-    call report(onebuf_ledger_asked_bytes(session%hub, asked), 'gpu_bytes_moved')
-    call report(onebuf_ledger_implied_bytes(session%hub, implied), 'gpu_bytes_moved')
-  end subroutine
-
-  ! Opens the default device.
-  subroutine need_session(stat, errmsg)
-    integer, intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
-
-    if (session%hub%id == 0) then
-      call gpu_open(stat=stat, errmsg=errmsg)
-    else if (present(stat)) then
-      stat = 0
-    end if
-  end subroutine
-
-  subroutine choose(new, name, status)
-    type(session_handles), intent(inout) :: new
-    character(*), intent(in) :: name
-    integer(c_int32_t), intent(out) :: status
-    character(6), parameter :: any(4) = ['opencl', 'gl    ', 'vulkan', 'host  ']
+  ! Puts the host behind the devices, unless it is one of them.
+  function name_host(of) result(status)
+    type(session_handles), intent(inout) :: of
+    integer(c_int32_t) :: status
+    type(onebuf_handle) :: host
     integer :: i
 
-    status = ONEBUF_UNAVAILABLE
-    if (name /= '') status = onebuf_hub_device(new%hub, c_text(name), new%devices(1))
-    if (name /= '') return
-    do i = 1, size(any)
-      status = onebuf_hub_device(new%hub, c_text(trim(any(i))), new%devices(1))
-      if (status == ONEBUF_OK) return
+    status = onebuf_hub_device(of%hub, c_text('host'), host)
+    if (status /= ONEBUF_OK) return
+    of%device_count = of%open_count
+    do i = 1, of%open_count
+      if (of%devices(i)%id == host%id) return
     end do
+    of%device_count = of%open_count + 1
+    of%devices(of%device_count) = host
+  end function
+
+  ! The named device; without a name the first of the APIs that is there. Says so if that is not OpenCL's.
+  subroutine choose(hub, name, device, status)
+    type(onebuf_handle), intent(in) :: hub
+    character(*), intent(in) :: name
+    type(onebuf_handle), intent(out) :: device
+    integer(c_int32_t), intent(out) :: status
+    character(6), parameter :: apis(4) = ['opencl', 'gl    ', 'vulkan', 'host  ']
+    character(48), parameter :: words(2:4) = [character(48) :: 'no OpenCL found, using OpenGL', &
+      'no OpenCL or OpenGL found, using Vulkan', 'no OpenCL, OpenGL or Vulkan found, using the CPU']
+    integer :: i
+
+    if (name /= '') then
+      status = onebuf_hub_device(hub, c_text(trim(name)), device)
+      return
+    end if
+    do i = 1, size(apis)
+      status = onebuf_hub_device(hub, c_text(trim(apis(i))), device)
+      if (status == ONEBUF_OK) exit
+    end do
+    if (status == ONEBUF_OK .and. i > 1) call say(trim(words(i)))
   end subroutine
 
   ! The requested device; empty for any.
@@ -115,9 +284,12 @@ contains
   subroutine close_handles(old)
     type(session_handles), intent(in) :: old
     integer(c_int32_t) :: ignored
+    integer :: i
 
     ! Freeing null handles is no error.
-    ignored = onebuf_queue_free(old%queue)
+    do i = 1, old%open_count
+      ignored = onebuf_queue_free(old%queues(i))
+    end do
     ignored = onebuf_hub_free(old%hub)
   end subroutine
 

@@ -2,7 +2,7 @@
 module checks
   use, intrinsic :: iso_fortran_env, only: error_unit
   use onebuf_c, only: onebuf_handle, onebuf_buffer_size, ONEBUF_OK, c_size_t
-  use gpu_unified_buffers, only: unified_buffer
+  use gpu_unified_buffers, only: unified_buffer, buffer_size_bytes
   implicit none
   private
   public :: check, alive
@@ -32,6 +32,6 @@ contains
   subroutine end_a_variable
     type(unified_buffer) :: one
 
-    if (one%size_bytes /= 0) error stop 'a new variable is not empty'
+    if (buffer_size_bytes(one) /= 0) error stop 'a new variable is not empty'
   end subroutine
 end module

@@ -694,6 +694,11 @@ onebuf_status onebuf_buffer_copy(onebuf_buffer to,
 onebuf_status onebuf_buffer_fence(onebuf_buffer buffer,
                                   onebuf_fence *fence);
 
+// A fence for all uses so far, reads and writes: when it is reached, the host may write the buffer. If there was no
+// work at all, the fence is null and the status is ONEBUF_OK.
+onebuf_status onebuf_buffer_uses(onebuf_buffer buffer,
+                                 onebuf_fence *fence);
+
 // Mappings ========================================================================================
 //
 // A mapping gives the host a pointer to a buffer's memory. Mapping waits for earlier work. Until the mapping is
@@ -1998,14 +2003,60 @@ onebuf_status onebuf_buffer_wait_ns(onebuf_buffer buffer,
                                     onebuf_access access,
                                     uint64_t timeout_ns);
 
+// One of several writes.
+typedef struct onebuf_write {
+    // Offset in the buffer, in bytes.
+    size_t offset;
+    // The data.
+    const void *data;
+    // Number of bytes.
+    size_t bytes;
+} onebuf_write;
+
+// Makes several writes in one hand-over: through the persistent map, or as one batch if there is none. Later writes
+// win where two overlap. If a range is not inside the buffer nothing is written.
+onebuf_status onebuf_buffer_store_many(onebuf_buffer buffer,
+                                       const onebuf_write *writes,
+                                       size_t count);
+
+// Completes the host's stores to these bytes of the persistent map, also streaming stores, before any later store or
+// call: devices that access the same memory coherently see them. Other devices see them at the next hand-over, which a
+// launch does by itself. Without a map there is nothing to do. ONEBUF_INVALID_ARGUMENT for a range outside of the
+// buffer.
+onebuf_status onebuf_buffer_flush(onebuf_buffer buffer,
+                                  size_t offset,
+                                  size_t bytes);
+
+// How the host accesses a buffer now. Set `size`; the call fills in the rest.
+typedef struct onebuf_buffer_state {
+    // `sizeof(onebuf_buffer_state)`.
+    size_t size;
+    // Size of the buffer in bytes.
+    size_t bytes;
+    // The address of the persistent map; NULL: there is none.
+    void *data;
+    // Not zero: there is a persistent map.
+    uint32_t mapped;
+    // Not zero: the host may write through the map.
+    uint32_t writable;
+    // The memory kind.
+    onebuf_memory_kind memory_kind;
+    // Not zero: the host and all devices of the buffer access the same memory, and see each other's stores without a
+    // call of the driver.
+    uint32_t coherent;
+} onebuf_buffer_state;
+
+// Queries the persistent map of a buffer and its memory. Makes no hand-over.
+onebuf_status onebuf_buffer_get_state(onebuf_buffer buffer, onebuf_buffer_state *state);
+
 // Owners ==========================================================================================
 //
 // For languages whose variables are copied and destroyed implicitly, such as Fortran. An object may have owners,
 // identified by addresses, and is freed with its last owner. An address owns at most one object, whatever bits are
 // stored there: a copy that was not announced owns nothing and frees nothing.
 
-// Makes an address the owner of an object, given the `id` of a buffer, fence, program or kernel handle; zero means
-// nothing. The object that the address owned before loses an owner, and is freed if that was the last. The address is
+// Makes an address the owner of an object, given the `id` of the handle of a buffer, fence, program, kernel, pool or
+// factored matrix; zero means nothing. The object that the address owned before loses an owner, and is freed if that was the last. The address is
 // never dereferenced. An object that never had an owner must be freed by the caller.
 onebuf_status onebuf_own(const void *owner,
                          uint64_t id);

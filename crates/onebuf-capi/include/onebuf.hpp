@@ -900,6 +900,21 @@ public:
         return detail::check(
             onebuf_buffer_wait_ns(this->handle(), static_cast<onebuf_access>(access), detail::ns_of(time)));
     }
+    /// Makes several writes, of byte ranges, in one hand-over; through the persistent map if there is one.
+    Result<void> store_many(const std::vector<onebuf_write> &writes) const {
+        return detail::check(onebuf_buffer_store_many(this->handle(), writes.data(), writes.size()));
+    }
+    /// Completes the host's stores to these elements of the persistent map, also streaming stores.
+    Result<void> flush(std::size_t at, std::size_t count) const {
+        return detail::check(onebuf_buffer_flush(this->handle(), bytes(at), bytes(count)));
+    }
+    /// The persistent map and the memory, as they are now.
+    Result<onebuf_buffer_state> state() const {
+        onebuf_buffer_state found{};
+        found.size = sizeof found;
+        onebuf_status status = onebuf_buffer_get_state(this->handle(), &found);
+        return detail::result(status, [&] { return found; });
+    }
 
     Result<std::string> explain() const {
         return detail::text([&](onebuf_string *to) { return onebuf_buffer_explain(this->handle(), to); });
@@ -908,6 +923,12 @@ public:
     Result<Fence> fence() const {
         onebuf_fence found{0};
         onebuf_status status = onebuf_buffer_fence(this->handle(), &found);
+        return detail::result(status, [&] { return Fence(found); });
+    }
+    /// A fence for all reads and writes so far; null if there was no work.
+    Result<Fence> uses() const {
+        onebuf_fence found{0};
+        onebuf_status status = onebuf_buffer_uses(this->handle(), &found);
         return detail::result(status, [&] { return Fence(found); });
     }
 

@@ -380,3 +380,23 @@ pub extern "C" fn onebuf_buffer_fence(
         Ok(())
     })
 }
+
+/// A fence for all uses so far, reads and writes: when it is reached, the host may write the buffer. If there was no
+/// work at all, the fence is null and the status is ONEBUF_OK.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_buffer_uses(
+    buffer: onebuf_buffer,
+    fence: Slot<'_, onebuf_fence>,
+) -> onebuf_status {
+    entry(|| {
+        let fence = out(fence, "fence")?;
+        let found = match &buffer.get()?.buf {
+            Buf::Whole(buffer) => buffer.uses(),
+            Buf::Region { region, .. } => region.uses(),
+        };
+        if let Some(found) = found {
+            *fence = onebuf_fence::put(found)?;
+        }
+        Ok(())
+    })
+}

@@ -11,6 +11,8 @@ use crate::{
     fence::{onebuf_fence, onebuf_fence_free},
     handle::Noun,
     kernel::{onebuf_kernel, onebuf_kernel_free},
+    libs::{onebuf_lu, onebuf_lu_free},
+    pool::{onebuf_pool, onebuf_pool_free},
     program::{onebuf_program, onebuf_program_free},
     status::onebuf_status,
 };
@@ -84,6 +86,8 @@ fn free(id: u64) {
         onebuf_fence::KIND => onebuf_fence_free(onebuf_fence { id }),
         onebuf_program::KIND => onebuf_program_free(onebuf_program { id }),
         onebuf_kernel::KIND => onebuf_kernel_free(onebuf_kernel { id }),
+        onebuf_pool::KIND => onebuf_pool_free(onebuf_pool { id }),
+        onebuf_lu::KIND => onebuf_lu_free(onebuf_lu { id }),
         _ => return,
     };
 }
@@ -95,8 +99,10 @@ fn check(id: u64) -> Result<()> {
         onebuf_fence::KIND => onebuf_fence { id }.get().map(drop),
         onebuf_program::KIND => onebuf_program { id }.get().map(drop),
         onebuf_kernel::KIND => onebuf_kernel { id }.get().map(drop),
+        onebuf_pool::KIND => onebuf_pool { id }.get().map(drop),
+        onebuf_lu::KIND => onebuf_lu { id }.get().map(drop),
         _ => Err(Fault::Handle(format!(
-            "{id:#x} cannot be owned: buffers, fences, programs and kernels can"
+            "{id:#x} cannot be owned: buffers, fences, programs, kernels, pools and factored matrices can"
         ))),
     }
 }
@@ -105,8 +111,8 @@ fn address(owner: *const c_void) -> Result<usize> {
     if owner.is_null() { Err(Fault::Null("owner")) } else { Ok(owner.addr()) }
 }
 
-/// Makes an address the owner of an object, given the `id` of a buffer, fence, program or kernel handle; zero means
-/// nothing. The object that the address owned before loses an owner, and is freed if that was the last. The address is
+/// Makes an address the owner of an object, given the `id` of the handle of a buffer, fence, program, kernel, pool or
+/// factored matrix; zero means nothing. The object that the address owned before loses an owner, and is freed if that was the last. The address is
 /// never dereferenced. An object that never had an owner must be freed by the caller.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_own(owner: *const c_void, id: u64) -> onebuf_status {

@@ -9,13 +9,18 @@ use crate::{
     entry::entry,
     fault::Result,
     handle::Noun,
-    input::{Slot, bytes, bytes_mut, out},
+    input::{Options, Slot, array, bytes, bytes_mut, give, out},
     kept::{Buf, Place, Turn},
     status::onebuf_status,
-    words::{self, onebuf_access},
+    words::{self, onebuf_access, onebuf_memory_kind},
 };
-use onebuf::Access;
-use std::{ffi::c_void, time::Duration};
+use onebuf::{Access, MemoryKind, RouteKind};
+use std::{
+    ffi::c_void,
+    ptr::null_mut,
+    sync::atomic::{Ordering, fence},
+    time::Duration,
+};
 
 /// Does something with the persistent map; `None` if there is none that allows it.
 fn entry_found(
@@ -129,5 +134,138 @@ pub extern "C" fn onebuf_buffer_wait_ns(
             (Buf::Region { region, .. }, _) => region.uses(),
         };
         Ok(fence.map_or(Ok(()), |fence| fence.wait(Duration::from_nanos(timeout_ns)))?)
+    })
+}
+
+/// One of several writes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_write {
+    /// Offset in the buffer, in bytes.
+    pub offset: usize,
+    /// The data.
+    pub data: *const c_void,
+    /// Number of bytes.
+    pub bytes: usize,
+}
+
+/// Makes several writes in one hand-over: through the persistent map, or as one batch if there is none. Later writes
+/// win where two overlap. If a range is not inside the buffer nothing is written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_buffer_store_many(
+    buffer: onebuf_buffer,
+    writes: *const onebuf_write,
+    count: usize,
+) -> onebuf_status {
+    entry(|| {
+        let kept = buffer.get()?;
+        // SAFETY: guaranteed by the caller, here and below.
+        let writes = unsafe { array(writes, count, "writes")? };
+        let parts = writes.iter().map(|write| {
+            let range = kept.range(write.offset, write.bytes)?;
+            Ok((range.start, unsafe { bytes(write.data, write.bytes, "data")? }))
+        });
+        let parts = parts.collect::<Result<Vec<(usize, &[u8])>>>()?;
+        let turn = kept.persistent.lock();
+        if let Some(persistent) = turn.map(true) {
+            for (start, data) in parts {
+                // SAFETY: the range is inside the buffer, and the map covers all of it.
+                unsafe {
+                    persistent.data.cast::<u8>().add(start).copy_from(data.as_ptr(), data.len())
+                };
+            }
+            return Ok(());
+        }
+        drop(turn);
+        match &kept.buf {
+            Buf::Whole(buffer) => {
+                let mut batch = buffer.batch();
+                for (start, data) in parts {
+                    batch.write(start, data)?;
+                }
+                Ok(batch.flush()?)
+            }
+            Buf::Region { region, .. } => parts.into_iter().try_for_each(|(start, data)| {
+                Ok(region.write_range(start..start + data.len(), data)?)
+            }),
+        }
+    })
+}
+
+/// Completes the host's stores to these bytes of the persistent map, also streaming stores, before any later store or
+/// call: devices that access the same memory coherently see them. Other devices see them at the next hand-over, which a
+/// launch does by itself. Without a map there is nothing to do. ONEBUF_INVALID_ARGUMENT for a range outside of the
+/// buffer.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_buffer_flush(
+    buffer: onebuf_buffer,
+    offset: usize,
+    bytes: usize,
+) -> onebuf_status {
+    entry(|| {
+        let kept = buffer.get()?;
+        // An empty range may lie anywhere inside, also at the end.
+        if bytes > 0 || offset > kept.len() {
+            kept.range(offset, bytes)?;
+        }
+        // On x86 this is a locked instruction or `mfence`, which also drains write-combining buffers.
+        fence(Ordering::SeqCst);
+        Ok(())
+    })
+}
+
+/// How the host accesses a buffer now. Set `size`; the call fills in the rest.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_buffer_state {
+    /// `sizeof(onebuf_buffer_state)`.
+    pub size: usize,
+    /// Size of the buffer in bytes.
+    pub bytes: usize,
+    /// The address of the persistent map; NULL: there is none.
+    pub data: *mut c_void,
+    /// Not zero: there is a persistent map.
+    pub mapped: u32,
+    /// Not zero: the host may write through the map.
+    pub writable: u32,
+    /// The memory kind.
+    pub memory_kind: onebuf_memory_kind,
+    /// Not zero: the host and all devices of the buffer access the same memory, and see each other's stores without a
+    /// call of the driver.
+    pub coherent: u32,
+}
+// SAFETY: plain numbers and a pointer, the size first.
+unsafe impl Options for onebuf_buffer_state {}
+
+/// Whether all devices of the buffer access one memory that needs no driver call to become visible.
+fn is_coherent(buffer: &Buf) -> bool {
+    let plan = buffer.whole().0.plan();
+    let memory = matches!(plan.memory_kind, MemoryKind::HostPages | MemoryKind::FineSvm);
+    let same = |kind| matches!(kind, RouteKind::Same | RouteKind::SvmPointer);
+    memory && plan.routes.iter().all(|hop| same(hop.kind))
+}
+
+/// Queries the persistent map of a buffer and its memory. Makes no hand-over.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_buffer_get_state(
+    buffer: onebuf_buffer,
+    state: *mut onebuf_buffer_state,
+) -> onebuf_status {
+    entry(|| {
+        let kept = buffer.get()?;
+        let turn = kept.persistent.lock();
+        let map = turn.map(false);
+        let known = onebuf_buffer_state {
+            size: size_of::<onebuf_buffer_state>(),
+            bytes: kept.len(),
+            data: map.map_or(null_mut(), |map| map.data),
+            mapped: u32::from(map.is_some()),
+            writable: u32::from(turn.map(true).is_some()),
+            memory_kind: words::memory_kind_number(kept.whole().0.plan().memory_kind),
+            coherent: u32::from(is_coherent(&kept)),
+        };
+        drop(turn);
+        // SAFETY: guaranteed by the caller.
+        unsafe { give(known, state, "state") }
     })
 }

@@ -177,6 +177,11 @@ pub(crate) fn memory_kind(number: onebuf_memory_kind) -> Result<Option<MemoryKin
     choose_if_given("memory_kind", number, &MEMORY_KINDS)
 }
 
+pub(crate) fn memory_kind_number(memory_kind: MemoryKind) -> onebuf_memory_kind {
+    let at = MEMORY_KINDS.iter().position(|known| *known == memory_kind);
+    at.map_or(ONEBUF_MEMORY_KIND_ANY, |at| at as u32 + 1)
+}
+
 pub(crate) fn route(number: onebuf_route) -> Result<Option<RouteKind>> {
     choose_if_given("route", number, &RouteKind::ALL)
 }

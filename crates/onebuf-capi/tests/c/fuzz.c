@@ -273,7 +273,7 @@ static void buffers(void) {
         if (TRY(onebuf_buffer_explain(buffer, &string))) keep(STRING, string.id);
         break;
     case 9:
-        if (TRY(onebuf_buffer_fence(buffer, &fence))) keep(FENCE, fence.id);
+        if (TRY(below(2) ? onebuf_buffer_fence(buffer, &fence) : onebuf_buffer_uses(buffer, &fence))) keep(FENCE, fence.id);
         break;
     case 10:
         if (TRY(onebuf_buffer_read_async(buffer, size(), size(), rarely() ? NULL : &transfer))) keep(TRANSFER, transfer.id);
@@ -286,6 +286,13 @@ static void buffers(void) {
         TRY(below(2) ? onebuf_buffer_store(buffer, size(), data(), size()) : onebuf_buffer_load(buffer, size(), data(), size()));
         break;
     case 14:
+        if (below(2)) {
+            onebuf_write writes[2] = {{size(), data(), size()}, {size(), data(), size()}};
+            TRY(onebuf_buffer_store_many(buffer, rarely() ? NULL : writes, below(3)));
+            TRY(onebuf_buffer_flush(buffer, size(), size()));
+            onebuf_buffer_state state = {.size = rarely() ? size() % 64 : sizeof state};
+            TRY(onebuf_buffer_get_state(buffer, rarely() ? NULL : &state));
+        }
         TRY(onebuf_buffer_wait_ns(buffer, choice(), timeout()));
         if (rarely()) TRY(below(2) ? onebuf_own(area + below(4), below(3) ? buffer.id : 0) : onebuf_disown(area + below(4)));
         break;
@@ -301,6 +308,7 @@ static void guards(void) {
     void *pointer = NULL;
     const void *bytes = NULL;
     onebuf_sync_method sync_method;
+    uint32_t name;
     size_t found;
     bool done;
     switch (below(10)) {
@@ -322,7 +330,7 @@ static void guards(void) {
         break;
     case 4: case 5: TRY(onebuf_view_free(view)); break;
     case 6: TRY(below(2) ? onebuf_view_cl_mem(view, &pointer) : onebuf_view_address(view, rarely() ? NULL : &pointer)); break;
-    case 7: TRY(onebuf_view_sync_method(view, &sync_method)); break;
+    case 7: TRY(below(2) ? onebuf_view_sync_method(view, &sync_method) : onebuf_view_gl_name(view, &name)); break;
     case 8:
         if (TRY(onebuf_transfer_wait(transfer, timeout())) && TRY(onebuf_transfer_data(transfer, &bytes, &found))) memcpy(area, bytes, found);
         TRY(onebuf_transfer_data(transfer, rarely() ? NULL : &bytes, NULL));

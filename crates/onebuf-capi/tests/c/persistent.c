@@ -92,6 +92,79 @@ static void stores(void) {
     OK(onebuf_buffer_free(buffer));
 }
 
+// Several writes at once, with a persistent map and without; a wrong one among them prevents all.
+static void batches(void) {
+    onebuf_buffer buffer = fresh();
+    uint32_t *data, words[] = {11, 12, 13}, found[3];
+    onebuf_write writes[] = {{0, words, 4}, {BYTES - 4, words + 1, 4}, {0, words + 2, 4}};
+    for (int mapped = 0; mapped < 2; mapped++) {
+        for (int i = 0; i < 3; i++) words[i] += 10;
+        if (mapped) OK(onebuf_buffer_to_host(buffer, ONEBUF_READ_WRITE, (void **)&data));
+        OK(onebuf_buffer_store_many(buffer, writes, 3));
+        OK(onebuf_buffer_load(buffer, 0, found, 4));
+        OK(onebuf_buffer_load(buffer, BYTES - 4, found + 1, 4));
+        TRUE(found[0] == words[2] && found[1] == words[1]); // the later write wins
+        onebuf_write wrong[] = {{4, words, 4}, {BYTES - 3, words, 4}};
+        ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_store_many(buffer, wrong, 2));
+        OK(onebuf_buffer_load(buffer, 4, found, 4));
+        TRUE(found[0] == 0);
+        ENDS(ONEBUF_NULL_POINTER, onebuf_buffer_store_many(buffer, NULL, 1));
+        OK(onebuf_buffer_store_many(buffer, NULL, 0));
+    }
+    OK(onebuf_buffer_free(buffer));
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_buffer_store_many(buffer, writes, 3));
+}
+
+// The state of the persistent map, and flushes of its ranges.
+static void states(void) {
+    onebuf_buffer buffer = fresh();
+    onebuf_buffer_state state = {.size = sizeof state};
+    void *data;
+    OK(onebuf_buffer_get_state(buffer, &state));
+    TRUE(state.bytes == BYTES && !state.mapped && !state.writable && state.data == NULL);
+    TRUE(state.memory_kind != ONEBUF_MEMORY_KIND_ANY);
+    OK(onebuf_buffer_to_host(buffer, ONEBUF_READ, &data));
+    OK(onebuf_buffer_get_state(buffer, &state));
+    TRUE(state.mapped && !state.writable && state.data == data);
+    OK(onebuf_buffer_to_host(buffer, ONEBUF_READ_WRITE, &data));
+    OK(onebuf_buffer_get_state(buffer, &state));
+    TRUE(state.mapped && state.writable && state.data == data);
+    bool svm = state.memory_kind == ONEBUF_MEMORY_KIND_FINE_SVM;
+    onebuf_device host;
+    OK(onebuf_hub_device(hub, "host", &host));
+    TRUE((state.coherent != 0) == (svm || device.id == host.id));
+    OK(onebuf_buffer_flush(buffer, BYTES - 8, 8));
+    OK(onebuf_buffer_flush(buffer, BYTES, 0));
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_flush(buffer, BYTES - 8, 9));
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_buffer_flush(buffer, BYTES + 1, 0));
+    OK(onebuf_buffer_to_device(buffer));
+    OK(onebuf_buffer_get_state(buffer, &state));
+    TRUE(!state.mapped && state.data == NULL);
+    ENDS(ONEBUF_NULL_POINTER, onebuf_buffer_get_state(buffer, NULL));
+    OK(onebuf_buffer_free(buffer));
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_buffer_get_state(buffer, &state));
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_buffer_flush(buffer, 0, 0));
+}
+
+// A fence for all uses: none before the first, reached after the last.
+static void uses(onebuf_queue queue, onebuf_kernel kernel) {
+    onebuf_buffer buffer = fresh();
+    onebuf_fence fence;
+    add(queue, kernel, buffer, 1);
+    OK(onebuf_buffer_uses(buffer, &fence));
+    TRUE(fence.id != 0);
+    OK(onebuf_fence_wait_ns(fence, 60000000000ull));
+    OK(onebuf_fence_free(fence));
+    ENDS(ONEBUF_NULL_POINTER, onebuf_buffer_uses(buffer, NULL));
+    onebuf_view view;
+    uint32_t name;
+    OK(onebuf_view_take(buffer, queue, ONEBUF_READ, &view));
+    ENDS(ONEBUF_UNSUPPORTED, onebuf_view_gl_name(view, &name)); // not a queue of OpenGL's
+    OK(onebuf_view_free(view));
+    OK(onebuf_buffer_free(buffer));
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_buffer_uses(buffer, &fence));
+}
+
 static bool lives(onebuf_buffer buffer) {
     size_t bytes;
     return onebuf_buffer_size(buffer, &bytes) == ONEBUF_OK;
@@ -120,6 +193,13 @@ static void owners(onebuf_kernel kernel) {
     TRUE(!lives(two));
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_own(&a, two.id));
     ENDS(ONEBUF_INVALID_HANDLE, onebuf_own(&a, device.id));
+    // A pool with its owner.
+    onebuf_pool pool;
+    OK(onebuf_pool_create(hub, 0, &pool));
+    OK(onebuf_own(&a, pool.id));
+    OK(onebuf_pool_trim(pool, 0, NULL));
+    OK(onebuf_own(&a, 0));
+    ENDS(ONEBUF_INVALID_HANDLE, onebuf_pool_trim(pool, 0, NULL));
     ENDS(ONEBUF_NULL_POINTER, onebuf_own(NULL, 0));
     ENDS(ONEBUF_NULL_POINTER, onebuf_disown(NULL));
     // An object that the caller frees explicitly is gone for its owners, too.
@@ -159,6 +239,9 @@ int main(int argc, char **argv) {
     OK(onebuf_queue_create(device, NULL, &queue));
     turns(queue, kernel);
     stores();
+    batches();
+    states();
+    uses(queue, kernel);
     fences(queue, kernel);
     owners(kernel);
     OK(onebuf_program_free(program));

@@ -2,14 +2,15 @@
 
 use crate::{
     programs::found,
-    support::{command, crate_folder, said, under_valgrind, workshop},
+    support::{OPENCL, command, crate_folder, said, under_valgrind, workshop},
 };
-use onebuf_conformance::absent;
+use onebuf_conformance::{absent, cuda_stub, note};
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::OnceLock,
+    sync::{Mutex, OnceLock, PoisonError},
 };
 
 const FLAGS: [&str; 6] = ["-std=f2008", "-Wall", "-Wextra", "-Werror", "-fimplicit-none", "-g"];
@@ -26,6 +27,9 @@ fn root() -> PathBuf {
     crate_folder().join("../..")
 }
 
+/// Names of LLVM's compiler. The first that is installed is used.
+const FLANGS: [&str; 5] = ["flang-new-19", "flang-19", "flang-20", "flang-new", "flang"];
+
 /// How programs are built.
 #[derive(Clone, Copy, PartialEq)]
 enum How {
@@ -33,6 +37,8 @@ enum How {
     Plain,
     /// With run-time checks and sanitizers.
     Checked,
+    /// By LLVM's compiler.
+    Flang,
 }
 
 /// A program, built as users build it.
@@ -40,61 +46,101 @@ pub fn plain(source: &str) -> Option<PathBuf> {
     How::Plain.program(source)
 }
 
+/// Whether a compiler starts.
+fn starts(compiler: &str) -> bool {
+    Command::new(compiler).arg("--version").output().is_ok()
+}
+
 impl How {
     fn folder(self) -> PathBuf {
-        workshop().join(if self == How::Plain { "fortran" } else { "fortran-checked" })
+        workshop().join(["fortran", "fortran-checked", "fortran-flang"][self as usize])
     }
 
     fn flags(self) -> &'static [&'static str] {
-        if self == How::Plain { &["-O2"] } else { &CHECKED }
+        match self {
+            How::Plain => &["-O2"],
+            How::Checked => &CHECKED,
+            How::Flang => &["-O1", "-Werror", "-std=f2018", "-module-dir", ".", "-I."],
+        }
     }
 
-    fn compiler(self) -> Command {
-        let mut command = Command::new("gfortran");
-        command.current_dir(self.folder()).args(FLAGS).args(self.flags()).args(["-J.", "-I."]);
-        command
+    /// The compiler; `None`, after a printed skip, if it is not installed.
+    fn compiler(self) -> Option<Command> {
+        let name = match self {
+            How::Flang => FLANGS.into_iter().find(|name| starts(name)),
+            _ => Some("gfortran").filter(|name| starts(name)),
+        };
+        let Some(name) = name else {
+            match self {
+                // Not every distribution has it.
+                How::Flang => note("skip: flang: not installed"),
+                _ => absent("gfortran", "not installed"),
+            }
+            return None;
+        };
+        let mut command = Command::new(name);
+        command.current_dir(self.folder());
+        if self != How::Flang {
+            command.args(FLAGS).args(["-J.", "-I."]);
+        }
+        command.args(self.flags());
+        Some(command)
     }
 
     /// The object files of the modules and of code that tests and examples share. `None`, after a printed skip, if there is no
     /// compiler.
     fn objects(self) -> Option<&'static [PathBuf]> {
-        static DONE: [OnceLock<Option<Vec<PathBuf>>>; 2] = [const { OnceLock::new() }; 2];
+        static DONE: [OnceLock<Option<Vec<PathBuf>>>; 3] = [const { OnceLock::new() }; 3];
         DONE[self as usize].get_or_init(|| self.build()).as_deref()
     }
 
     fn build(self) -> Option<Vec<PathBuf>> {
-        if Command::new("gfortran").arg("--version").output().is_err() {
-            absent("gfortran", "not installed");
-            return None;
-        }
         fs::create_dir_all(self.folder()).expect("a folder for modules");
-        let source = root().join("bindings/fortran/src");
-        let order = fs::read_to_string(source.join("order.txt")).expect("the order of modules");
-        let modules = order.lines().map(|name| source.join(format!("{name}.f90")));
+        let modules = order().into_iter().map(|name| sources().join(format!("{name}.f90")));
         let shared = ["bindings/fortran/tests/checks.f90", "examples/fortran/gain.f90"];
         let sources = modules.chain(shared.map(|name| root().join(name)));
-        Some(sources.map(|source| self.object(&source)).collect())
+        sources.map(|source| self.object(&source)).collect()
     }
 
-    fn object(self, source: &Path) -> PathBuf {
+    fn object(self, source: &Path) -> Option<PathBuf> {
         let object = self.folder().join(source.with_extension("o").file_name().expect("a name"));
-        run(self.compiler().arg("-c").arg(source).arg("-o").arg(&object));
-        object
+        run(self.compiler()?.arg("-c").arg(source).arg("-o").arg(&object));
+        Some(object)
     }
 
     fn program(self, source: &str) -> Option<PathBuf> {
+        self.program_with(source, &[])
+    }
+
+    fn program_with(self, source: &str, more: &[&str]) -> Option<PathBuf> {
+        // One at a time, and once: another test may be running the program.
+        static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
         let objects = self.objects()?;
         let source = root().join(source);
         let program = self.folder().join(source.file_stem().expect("a name"));
-        let mut command = self.compiler();
-        command.arg(&source).args(objects).arg("-L").arg(workshop()).arg("-lonebuf");
-        run(command.arg("-o").arg(&program));
+        let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+        if !done.contains(&program) {
+            let mut command = self.compiler()?;
+            command.arg(&source).args(objects).arg("-L").arg(workshop()).arg("-lonebuf").args(more);
+            run(command.arg("-o").arg(&program));
+            done.insert(program.clone());
+        }
         Some(program)
     }
 }
 
+fn sources() -> PathBuf {
+    root().join("bindings/fortran/src")
+}
+
+/// The modules' files, in the order of compiling.
+fn order() -> Vec<String> {
+    let text = fs::read_to_string(sources().join("order.txt")).expect("the order of modules");
+    text.lines().map(str::to_owned).collect()
+}
+
 fn run(command: &mut Command) {
-    let Output { status, stderr, .. } = command.output().expect("gfortran starts");
+    let Output { status, stderr, .. } = command.output().expect("the compiler starts");
     assert!(status.success(), "{command:?}\n{}", String::from_utf8_lossy(&stderr));
 }
 
@@ -171,12 +217,319 @@ fn a_failure_without_stat_stops_the_program() {
     assert!(told.contains("read_buffer: ") && told.contains("32 bytes at offset 0"), "{told}");
 }
 
+/// The forms of the interface that users write, one program for each.
+const ROWS: [&str; 15] = [
+    "bind",
+    "constants",
+    "cpu_pointer",
+    "create",
+    "fallback",
+    "fence_create",
+    "fence_wait_call",
+    "fence_wait_function",
+    "flush",
+    "own_gpu_compute",
+    "state",
+    "sync_destroy",
+    "valid",
+    "write_read",
+    "write_safe",
+];
+
+fn row(name: &str) -> String {
+    format!("bindings/fortran/tests/rows/{name}.f90")
+}
+
+#[test]
+fn every_form_of_the_interface_compiles_as_users_write_it() {
+    let folder = fs::read_dir(root().join("bindings/fortran/tests/rows")).expect("the rows");
+    let files: BTreeSet<PathBuf> = folder.map(|entry| entry.expect("an entry").path()).collect();
+    let stems: Vec<_> = files.iter().filter_map(|file| file.file_stem()?.to_str()).collect();
+    assert_eq!(stems, ROWS, "every program of the folder runs here");
+    for name in ROWS {
+        let Some(program) = How::Plain.program(&row(name)) else { return };
+        for device in speaking() {
+            let said = on(&program, device);
+            assert!(said.contains(&format!("row {name} works")), "{device}: {said}");
+        }
+    }
+}
+
+/// Needs no flag beyond the standard's: the second compiler takes the same files.
+#[test]
+fn a_second_compiler_builds_everything() {
+    for name in ROWS {
+        let Some(program) = How::Flang.program(&row(name)) else { return };
+        assert!(on(&program, "host").contains(&format!("row {name} works")), "{name}");
+    }
+    let mut devices = speaking();
+    let device = devices.find(|id| id.starts_with("opencl")).map_or("host", String::as_str);
+    for name in
+        ["buffers", "compute", "owners", "pools", "batches", "rings", "every_stat", "messages"]
+    {
+        let source = format!("bindings/fortran/tests/{name}.f90");
+        on(&How::Flang.program(&source).expect("a compiler"), device);
+    }
+    for name in ["01-drop-in", "02-pointers", "03-pipeline", "04-conv2d", "05-ring"] {
+        let source = format!("examples/fortran/{name}.f90");
+        let program = How::Flang.program(&source).expect("a compiler");
+        if name != "04-conv2d" {
+            on(&program, device);
+        }
+    }
+}
+
+/// Runs a test program on the devices, and once more with run-time checks on the host if it runs there.
+fn works(name: &str, on_host: bool, phrase: &str) {
+    let source = format!("bindings/fortran/tests/{name}.f90");
+    let Some(program) = How::Plain.program(&source) else { return };
+    for device in speaking().filter(|id| on_host || id.starts_with("opencl")) {
+        let said = on(&program, device);
+        assert!(said.contains(phrase), "{name} on {device}: {said}");
+    }
+    if on_host {
+        let checked = How::Checked.program(&source).expect("a compiler");
+        let mut run = alone(command(&checked));
+        run.arg("host");
+        assert!(said(run).contains(phrase), "{name}");
+    }
+}
+
+#[test]
+fn pools_reuse_buffers_and_alignments_are_kept() {
+    works("pools", true, "pools work on ");
+}
+
+#[test]
+fn rings_give_each_frame_a_slot() {
+    works("rings", true, "rings work on ");
+}
+
+#[test]
+fn small_writes_are_made_at_once() {
+    works("batches", true, "batches work on ");
+}
+
+#[test]
+fn scalars_of_any_size_and_local_memory_go_in_any_order() {
+    works("arguments", false, "arguments work on ");
+}
+
+#[test]
+fn maths_libraries_agree_with_fortran() {
+    works("libraries", true, "libraries work");
+}
+
+#[test]
+fn every_procedure_succeeds_with_stat() {
+    works("every_stat", true, "every procedure takes stat=");
+}
+
+#[test]
+fn messages_speak_fortran() {
+    works("messages", true, "messages speak Fortran on ");
+}
+
+#[test]
+fn several_devices_take_turns_on_one_buffer() {
+    let Some(program) = How::Plain.program("bindings/fortran/tests/devices.f90") else { return };
+    let all: Vec<&String> = speaking().collect();
+    for (first, second) in all.iter().zip(all.iter().skip(1).chain(all.first())) {
+        if first == second {
+            return;
+        }
+        let mut run = at(&program, first);
+        run.env_remove("ONEBUF_DEVICE").args([first, second]);
+        let said = said(run);
+        assert!(said.contains(&format!("devices take turns: {first} and {second}")), "{said}");
+    }
+}
+
+/// The stub's kernels are C functions: this tests that sources, arguments and devices of both APIs arrive.
+#[test]
+fn sources_in_cuda_c_and_hip_c_reach_their_devices() {
+    let Some(library) = cuda_stub() else { return };
+    let Some(program) = How::Plain.program("bindings/fortran/tests/cuda.f90") else { return };
+    for (api, device) in [("CUDA", "cuda:0"), ("HIP", "hip:0")] {
+        let mut run = command(&program);
+        run.arg(device).env(format!("ONEBUF_{api}_LIB"), &library);
+        run.env("ONEBUF_NVRTC_LIB", &library).env("ONEBUF_HIPRTC_LIB", &library);
+        let said = said(run);
+        assert!(said.contains(&format!("sources work on {device}")), "{said}");
+    }
+}
+
+#[test]
+fn opencl_objects_of_the_program_are_used_and_released() {
+    if !found().iter().any(|id| id == "opencl:0") {
+        return absent("OpenCL for a Fortran program", "none found");
+    }
+    let source = "bindings/fortran/tests/foreign.f90";
+    let Some(program) = How::Plain.program_with(source, &OPENCL) else { return };
+    assert!(on(&program, "opencl:0").contains("foreign objects work"));
+}
+
+/// What the program writes to standard error when it opens the default device.
+fn default_device(program: &Path, without: &[&str]) -> String {
+    let mut run = command(program);
+    run.env_remove("ONEBUF_DEVICE").env_remove("ONEBUF_EGL_LIB");
+    for library in without {
+        run.env(library, "none");
+    }
+    let Output { status, stderr, .. } = run.output().expect("it starts");
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    String::from_utf8_lossy(&stderr).into_owned()
+}
+
+#[test]
+fn a_default_device_that_is_not_opencls_is_said_plainly() {
+    let Some(program) = How::Plain.program("examples/fortran/01-drop-in.f90") else { return };
+    let has = |api: &str| found().iter().any(|id| id.starts_with(api));
+    if has("opencl:") {
+        assert!(!default_device(&program, &[]).contains("found, using"), "the control");
+    }
+    if has("gl:") {
+        let told = default_device(&program, &["ONEBUF_OPENCL_LIB"]);
+        assert!(told.contains("onebuf: no OpenCL found, using OpenGL\n"), "{told}");
+    }
+    let told =
+        default_device(&program, &["ONEBUF_OPENCL_LIB", "ONEBUF_EGL_LIB", "ONEBUF_VULKAN_LIB"]);
+    assert!(told.contains("onebuf: no OpenCL, OpenGL or Vulkan found, using the CPU\n"), "{told}");
+}
+
+#[test]
+fn functions_stop_the_program_if_it_says_so() {
+    let Some(program) = How::Plain.program("bindings/fortran/tests/stops_always.f90") else {
+        return;
+    };
+    let Output { status, stdout, .. } = command(&program).output().expect("it starts");
+    let said = String::from_utf8_lossy(&stdout);
+    assert!(!status.success() && said == "went on so far\n", "{status}: {said}");
+}
+
+/// `./dev fortran` writes these files.
+#[test]
+fn generated_sources_are_current() {
+    for name in ["typed.inc", "generics.inc"] {
+        let script = root().join("bindings/fortran/typed.sh");
+        let made = Command::new("bash").arg(script).arg(name).output().expect("bash starts");
+        assert!(made.status.success(), "{name}");
+        let kept = fs::read(sources().join(name)).expect("the file");
+        assert!(made.stdout == kept, "{name} is not current: run `./dev fortran`");
+    }
+}
+
+/// The words of a source, in lower case.
+fn words(text: &str) -> BTreeSet<String> {
+    let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    text.split(|c| !is_word(c)).map(str::to_lowercase).collect()
+}
+
+/// Statements without comments, each in one line.
+fn statements(text: &str) -> Vec<String> {
+    let code = text.lines().map(|line| line.split('!').next().unwrap_or_default().trim());
+    let joined = code.collect::<Vec<_>>().join("\n").replace("&\n", "");
+    joined.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn every_public_procedure_takes_stat_and_errmsg() {
+    // Constructors of values, pure functions (which have a twin with stat=), and what only the other modules call.
+    let excused = |name: &str| {
+        let inner = ["set_fence", "adopt_fence", "fence_handle", "native_kernel"];
+        inner.contains(&name)
+            || name.ends_with("_only")
+            || name.starts_with("value_")
+            || name.starts_with("local_")
+    };
+    let read = |name: &str| {
+        let path = sources().join(format!("{name}.f90"));
+        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"))
+    };
+    let mut public = words(&read("gpu_unified_buffers"));
+    let whole = ["gpu_programs", "gpu_pools", "gpu_rings", "gpu_libraries", "gpu_foreign"];
+    for name in whole.iter().chain(&["gpu_fence_primitives", "gpu_fence_calls"]) {
+        let lists =
+            statements(&read(name)).into_iter().filter(|line| line.starts_with("public ::"));
+        public.extend(lists.flat_map(|line| words(&line)));
+    }
+    let (mut checked, mut generic) = (0, None);
+    for name in order().iter().filter(|name| *name != "onebuf_c" && *name != "gpu_typed") {
+        let lines = statements(&read(name));
+        for line in &lines {
+            match line.strip_prefix("interface ") {
+                Some(name) => generic = Some(public.contains(name)),
+                None if line.starts_with("end interface") => generic = None,
+                None => {}
+            }
+            if let (Some(true), Some(list)) = (generic, line.strip_prefix("module procedure ")) {
+                public.extend(words(list));
+            }
+        }
+        for line in &lines {
+            let head = ["function ", "subroutine "].iter().find_map(|kind| {
+                let (before, rest) = line.split_once(kind)?;
+                let ends = before.starts_with("end") || before.contains('\'');
+                (!ends).then(|| rest.split_once('(')).flatten()
+            });
+            let Some((name, arguments)) = head else { continue };
+            if !public.contains(name) || excused(name) {
+                continue;
+            }
+            let has = words(arguments);
+            assert!(
+                has.contains("stat") && has.contains("errmsg"),
+                "{name} takes no stat=: {line}"
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked > 60, "{checked} procedures");
+}
+
+/// The names of Rust items in error messages, in the code that Fortran programs reach.
+fn rust_names(folder: &Path, to: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() {
+            if !["fake", "tests", "testing"].contains(&name) {
+                rust_names(&path, to);
+            }
+        } else if name.ends_with(".rs") && !name.contains("test") {
+            let text = fs::read_to_string(&path).expect("a source");
+            let code = text.split("#[cfg(all(test").next().unwrap_or_default();
+            let code = code.split("#[cfg(test)]").next().unwrap_or_default();
+            let is_code =
+                |line: &&str| !line.trim_start().starts_with("//") && !line.contains("#[must_use");
+            for line in code.lines().filter(is_code).filter(|line| line.contains('"')) {
+                let quoted = line.split('`').skip(1).step_by(2);
+                to.extend(quoted.filter(|name| name.contains("::")).map(str::to_owned));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_rust_name_in_a_message_has_a_fortran_word() {
+    let mut names = BTreeSet::new();
+    for name in ["core", "hal", "host", "opencl", "cuda", "gl", "vulkan", "libs", "capi"] {
+        rust_names(&crate_folder().join(format!("../onebuf-{name}/src")), &mut names);
+    }
+    assert!(names.contains("Source::with_glsl"), "the control: {names:?}");
+    let table = fs::read_to_string(sources().join("gpu_errors.f90")).expect("the table");
+    let missing: Vec<&String> =
+        names.iter().filter(|name| !table.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "gpu_errors.f90 has no words for {missing:?}");
+}
+
 #[test]
 fn examples_in_fortran_run_on_every_device() {
     let phrases = [
         ("01-drop-in", "the last element is  20.0"),
         ("02-pointers", "the last element is  20.0"),
         ("03-pipeline", "20 frames"),
+        ("05-ring", "the last element is  40.0"),
     ];
     for (name, phrase) in phrases {
         let Some(program) = How::Plain.program(&format!("examples/fortran/{name}.f90")) else {

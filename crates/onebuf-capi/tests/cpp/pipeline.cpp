@@ -166,9 +166,16 @@ void the_rest(const onebuf::Hub &hub, const onebuf::Device &device, const onebuf
     TRUE(take(buffer.load(3)) == 4);
     done(buffer.store(3, 5));
     TRUE(data[3] == 5 && take(buffer.to_host(onebuf::Access::Read)) == data);
+    std::uint32_t many[] = {6, 7};
+    done(buffer.store_many({{0, many, 4}, {4, many + 1, 4}}));
+    TRUE(data[0] == 6 && data[1] == 7);
+    done(buffer.flush(0, 2));
+    TRUE(status_of([&] { return buffer.flush(1, N); }, said) == ONEBUF_INVALID_ARGUMENT);
+    TRUE(take(buffer.state()).data == data && take(buffer.state()).writable);
     auto turns = take(device.queue());
     TRUE(status_of([&] { return turns.launch(kernel, N, buffer); }, said) == ONEBUF_BUSY); // the host's turn
     done(turns.launch(kernel, N, onebuf::turn(buffer)));
+    done(take(buffer.uses()).wait_ns(std::chrono::seconds(60)));
     TRUE(take(buffer.load(3)) == 15 && take(buffer.load(4)) == 10);
     done(buffer.to_device());
     done(buffer.wait(std::chrono::seconds(60)));

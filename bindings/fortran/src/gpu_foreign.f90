@@ -1,0 +1,86 @@
+! OpenCL objects that the program or a library created, used with buffers of these modules. Native handles are type(c_ptr).
+module gpu_foreign
+  use onebuf_c
+  use gpu_errors, only: report, refuse
+  use gpu_session, only: session, need_session
+  use gpu_fence_primitives, only: gpu_fence, set_fence, fence_handle
+  use gpu_buffer_core, only: unified_buffer, buffer_handle, set_buffer, BUFFER_READ_ONLY, BUFFER_READ_WRITE
+  implicit none
+  private
+  public :: wrap_cl_buffer, wrap_cl_event, foreign_writes_end_at, hand_to_cl_queue
+
+contains
+
+  ! Wraps a cl_mem without a copy, for the open devices. onebuf adds one reference, and releases that one with the buffer. Do not use the
+  ! cl_mem while kernels or the CPU use the buffer: see foreign_writes_end_at and hand_to_cl_queue.
+  function wrap_cl_buffer(cl_mem, access_mode, stat, errmsg) result(buffer)
+    type(c_ptr), intent(in) :: cl_mem
+    integer, intent(in) :: access_mode
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    type(unified_buffer) :: buffer
+    character(*), parameter :: me = 'wrap_cl_buffer'
+    type(onebuf_wrap_options) :: options
+    type(onebuf_handle) :: handle
+    integer(c_int32_t) :: status
+
+    if (access_mode < BUFFER_READ_ONLY .or. access_mode > BUFFER_READ_WRITE) then
+      call refuse(ONEBUF_INVALID_ARGUMENT, me//': no such access_mode', stat, errmsg, returns=.true.)
+      return
+    end if
+    call need_session(stat, errmsg, returns=.true.)
+    if (session%hub%id == 0) return
+    options%size = int(storage_size(options)/8, c_size_t)
+    options%devices = c_loc(session%devices)
+    options%device_count = int(session%open_count, c_size_t)
+    status = onebuf_buffer_wrap(session%hub, cl_mem, options, handle)
+    call report(status, me, stat, errmsg, returns=.true.)
+    if (status == ONEBUF_OK) call set_buffer(buffer, handle, access_mode)
+  end function
+
+  ! A cl_event as a fence. onebuf adds one reference.
+  function wrap_cl_event(cl_event, stat, errmsg) result(fence)
+    type(c_ptr), intent(in) :: cl_event
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    type(gpu_fence) :: fence
+    type(onebuf_handle) :: handle
+
+    call need_session(stat, errmsg, returns=.true.)
+    if (session%hub%id == 0) return
+    call report(onebuf_fence_wrap(session%hub, cl_event, handle), 'wrap_cl_event', stat, errmsg, returns=.true.)
+    call set_fence(fence, handle)
+  end function
+
+  ! Other code's writes to a wrapped buffer end at the fence: the next user of the buffer waits for it.
+  subroutine foreign_writes_end_at(buffer, fence, stat, errmsg)
+    type(unified_buffer), intent(in) :: buffer
+    type(gpu_fence), intent(in) :: fence
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    integer(c_int32_t) :: status
+
+    status = onebuf_buffer_to_device(buffer_handle(buffer))
+    if (status == ONEBUF_OK) status = onebuf_buffer_written_until(buffer_handle(buffer), fence_handle(fence))
+    call report(status, 'foreign_writes_end_at', stat, errmsg)
+  end subroutine
+
+  ! Makes the newest contents visible on a cl_command_queue, and orders it after all work on the buffer: for commands that the caller
+  ! enqueues there.
+  subroutine hand_to_cl_queue(buffer, cl_queue, stat, errmsg)
+    type(unified_buffer), intent(in) :: buffer
+    type(c_ptr), intent(in) :: cl_queue
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    type(onebuf_handle) :: queue
+    integer(c_int32_t) :: status, ignored
+
+    status = onebuf_buffer_to_device(buffer_handle(buffer))
+    if (status == ONEBUF_OK) status = onebuf_queue_wrap(session%hub, cl_queue, queue)
+    if (status == ONEBUF_OK) then
+      status = onebuf_buffer_hand_to(buffer_handle(buffer), queue, c_null_ptr)
+      ignored = onebuf_queue_free(queue)
+    end if
+    call report(status, 'hand_to_cl_queue', stat, errmsg)
+  end subroutine
+end module
