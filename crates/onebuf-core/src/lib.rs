@@ -63,8 +63,8 @@ pub use half;
 pub use num_complex::{self, Complex32, Complex64};
 pub use onebuf_graft as graft;
 pub use onebuf_hal::{
-    Access, CopyPolicy, Error, FdKind, Hint, HostAccess, MemoryKind, NativeArgs, Profile,
-    QueueOrder, QueueSpec, Result, RouteKind, SyncMethod, Unavailable, printable,
+    Access, ApplicationError, CopyPolicy, Error, FdKind, Hint, HostAccess, MemoryKind, NativeArgs,
+    Profile, QueueOrder, QueueSpec, Result, RouteKind, SyncMethod, Unavailable, printable,
 };
 pub use onebuf_sys::Probe;
 

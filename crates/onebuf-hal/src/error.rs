@@ -1,7 +1,7 @@
 //! The error type, with kinds sorted by what the caller can do about them.
 
 use crate::printable;
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -137,9 +137,53 @@ pub enum Error {
         /// What is wrong with it and what to do.
         reason: String,
     },
+    /// A function of the application failed, such as a stage of a pipeline: see [`Error::application`].
+    #[error("{0}")]
+    Application(ApplicationError),
 }
 
+/// An error of the application's own, as a pipeline's stage returns it.
+#[derive(Clone, Debug)]
+pub struct ApplicationError(Arc<dyn std::error::Error + Send + Sync>);
+
+impl ApplicationError {
+    /// The application's error, if it is of this type.
+    pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        self.0.downcast_ref()
+    }
+}
+
+impl fmt::Display for ApplicationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Two are equal if they are the same error: other errors need not be comparable.
+impl PartialEq for ApplicationError {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for ApplicationError {}
+
 impl Error {
+    /// An [`Error::Application`] from the application's own error or message, for `map_err` in functions that onebuf calls.
+    ///
+    /// ```
+    /// use onebuf_hal::Error;
+    ///
+    /// fn stage(text: &str) -> onebuf_hal::Result<u32> {
+    ///     text.parse().map_err(Error::application)
+    /// }
+    /// let Err(Error::Application(error)) = stage("seven") else { panic!() };
+    /// assert!(error.downcast_ref::<std::num::ParseIntError>().is_some());
+    /// ```
+    pub fn application(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Error::Application(ApplicationError(Arc::from(error.into())))
+    }
+
     /// An [`Error::InvalidArgument`] from anything printable.
     pub fn invalid(message: impl Into<String>) -> Self {
         Error::InvalidArgument(message.into())
@@ -219,6 +263,7 @@ impl fmt::Debug for Error {
                 title(f, "Cache", path)?;
                 fact(f, "reason", reason)
             }
+            Error::Application(error) => title(f, "Application", &error.to_string()),
         }
     }
 }
@@ -317,6 +362,7 @@ mod tests {
             (Error::ForeignContext { have: word("W1"), want: word("W2") }, "ForeignContext", 2),
             (Error::Timeout { what: word("W1"), after_ms: 20 }, "Timeout", 2),
             (Error::Cache { path: word("W1"), reason: word("W2") }, "Cache", 2),
+            (Error::application("W1"), "Application", 1),
         ];
         for (error, kind, lines) in all {
             let told = format!("{error:?}");

@@ -56,7 +56,7 @@ pub use device::{
     AccessState, AddressFrom, AddressRange, AllocSpec, Device, Export, FdRange, HostRange, Memory,
     PageFile, RawHandle,
 };
-pub use error::{Error, Result};
+pub use error::{ApplicationError, Error, Result};
 pub use foreign::{DeviceEntries, KnownAs, Library, SecondContext};
 pub use ipc::IpcRange;
 pub use object::{ContextHandles, NativeContext, ObjectHome, ObjectRange};

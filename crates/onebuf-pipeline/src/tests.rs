@@ -137,6 +137,28 @@ fn incomplete_frames_are_not_passed_on() {
 }
 
 #[test]
+fn a_stage_returns_the_applications_own_error() {
+    #[derive(Debug, PartialEq)]
+    struct TooLoud(u32);
+    impl std::fmt::Display for TooLoud {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "{} dB are too loud", self.0)
+        }
+    }
+    impl std::error::Error for TooLoud {}
+    let (hub, seen) = (hub(), Mutex::default());
+    let pipeline = ring(&hub, 2)
+        .source(numbers(10))
+        .stage("listen", &hub.host(), |_| Err(Error::application(TooLoud(120))))
+        .sink(checked(&seen));
+    let failure = pipeline.build().unwrap().run().unwrap_err();
+    let Error::Application(error) = &failure.error else { panic!("{failure}") };
+    assert_eq!(error.downcast_ref(), Some(&TooLoud(120)));
+    assert!(error.downcast_ref::<std::fmt::Error>().is_none());
+    assert!(failure.to_string().contains("120 dB are too loud"), "{failure}");
+}
+
+#[test]
 fn a_failure_anywhere_stops_everything_and_is_told() {
     let hub = hub();
     let places = ["source", "first", "second", "sink"];
