@@ -248,8 +248,8 @@ pub fn a_region_written_on_one_device_is_seen_whole_on_the_other(t: &Trial<'_>) 
             let before = model.clone();
             let view = left.write_on(&one.queue).unwrap();
             let elsewhere = right.write_on(&two.queue);
-            refused!(elsewhere, Error::Busy { .. }, what, "another device");
-            refused!(right.read_on(&two.queue), Error::Busy { .. }, what, "another device");
+            refused!(elsewhere, Error::Busy { .. }, what, "of other bytes");
+            refused!(right.read_on(&two.queue), Error::Busy { .. }, what, "of other bytes");
             one.step_view(view, HALF, Step::nth(round)).unwrap();
             step_model(&mut model[..HALF], Step::nth(round));
             let seen = two.look(&buffer).unwrap();

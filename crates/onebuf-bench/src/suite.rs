@@ -12,6 +12,8 @@ pub const WORKLOADS: &[Workload] = &[
     workload::launch::WITH_TAKEN,
     workload::wrap::WORKLOAD,
     workload::wrap::WITHOUT_USE,
+    workload::wrap_pointer::WORKLOAD,
+    workload::wrap_pointer::WITHOUT_USE,
     workload::handoff::WORKLOAD,
     workload::host_time::WORKLOAD,
     workload::sync_method::WORKLOAD,

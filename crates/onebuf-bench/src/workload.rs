@@ -18,6 +18,7 @@ pub mod sync_method;
 pub mod udp;
 pub mod view_idle;
 pub mod wrap;
+pub mod wrap_pointer;
 
 use crate::{Bench, Case, Row, Stop, platforms, too_few_platforms};
 use onebuf::Device;

@@ -8,7 +8,7 @@ use crate::machine::{ITEMS, TOUCH_PTX, next, sum};
 use onebuf::{Error, Queue, Result};
 use onebuf_sys::{
     CuStatus, Flavor, Refused,
-    cuda_like::{CuContext, CuFunction, CuModule, CuStream, CudaLike, DevicePtr},
+    cuda_like::{CuContext, CuFunction, CuModule, CuStream, CudaLike, DevicePtr, consts},
 };
 use std::{
     cell::Cell,
@@ -20,10 +20,13 @@ use std::{
 pub struct RawCuda {
     pub(super) cu: CudaLike,
     device: i32,
+    context: CuContext,
     module: CuModule,
     function: CuFunction,
     pub(super) stream: CuStream,
     at: DevicePtr,
+    /// Whether this owns the memory at `at`.
+    owned: bool,
     added: Cell<u32>,
     /// Keeps the stream alive.
     _owner: Queue,
@@ -49,17 +52,76 @@ impl RawCuda {
         let refused = |refused| driver(&cu, refused);
         // SAFETY: the driver is initialised, because onebuf found the device; the text is NUL-terminated; the stream belongs to
         // the primary context, which onebuf uses.
-        let (device, module, function) = unsafe {
+        let (device, context, module, function) = unsafe {
             let device = cu.device(ordinal).map_err(refused)?;
             let context: CuContext = cu.retain_primary(device).map_err(refused)?;
             cu.push_current(context).map_err(refused)?;
             let image = text.as_ptr().cast::<c_void>();
             let module = cu.load_module(image, 0, null_mut(), null_mut()).map_err(refused)?;
-            (device, module, cu.module_function(module, c"touch".as_ptr()).map_err(refused)?)
+            let function = cu.module_function(module, c"touch".as_ptr()).map_err(refused)?;
+            (device, context, module, function)
         };
         let (stream, at) = (CuStream(owner.raw() as *mut c_void), DevicePtr(at));
         let added = Cell::new(0);
-        Ok(Self { cu, device, module, function, stream, at, added, _owner: owner.clone() })
+        let (owned, _owner) = (false, owner.clone());
+        Ok(Self { cu, device, context, module, function, stream, at, owned, added, _owner })
+    }
+
+    /// Loads the kernel, and allocates zeroed memory as an application does.
+    ///
+    /// # Safety
+    /// The queue's hub loaded the default library.
+    ///
+    /// # Errors
+    /// The driver's errors.
+    pub unsafe fn with_memory(owner: &Queue, bytes: usize) -> Result<Self> {
+        // SAFETY: the caller's promise; the address is set below, before the first use.
+        let mut raw = unsafe { Self::new(owner, 0) }?;
+        // SAFETY: the context is current, and the memory is as long as the fill.
+        unsafe {
+            raw.at = raw.cu.alloc(bytes).map_err(|refused| driver(&raw.cu, refused))?;
+            raw.owned = true;
+            let filled = raw.cu.fill_u8_async(raw.at, 0, bytes, raw.stream);
+            filled.map_err(|refused| driver(&raw.cu, refused))?;
+        }
+        raw.drain()?;
+        Ok(raw)
+    }
+
+    /// The address of the memory.
+    pub fn pointer(&self) -> *mut c_void {
+        self.at.0 as usize as *mut c_void
+    }
+
+    /// Asks the driver what a wrap must know: context, addresses, kind, device, allocation and handle types. Makes the context
+    /// current and restores it, as a library must.
+    ///
+    /// # Errors
+    /// The driver's errors.
+    pub fn query(&self) -> Result<()> {
+        let mut attributes = [
+            consts::POINTER_CONTEXT,
+            consts::POINTER_DEVICE_ADDRESS,
+            consts::POINTER_HOST_ADDRESS,
+            consts::POINTER_IS_MANAGED,
+            consts::POINTER_DEVICE,
+            consts::POINTER_RANGE_START,
+            consts::POINTER_RANGE_BYTES,
+            consts::POINTER_HANDLE_TYPES,
+        ];
+        let mut values = [0u64; 8];
+        let mut places: [*mut c_void; 8] = std::array::from_fn(|n| (&raw mut values[n]).cast());
+        let mut popped = CuContext::NULL;
+        // SAFETY: the context is live, and there is a place of eight bytes for each attribute.
+        let asked = unsafe {
+            self.cu.push_current(self.context).and_then(|()| {
+                let (attributes, places) = (attributes.as_mut_ptr(), places.as_mut_ptr());
+                let asked = self.cu.pointer_attributes(8, attributes, places, self.at);
+                asked.and(self.cu.pop_current(&raw mut popped))
+            })
+        };
+        std::hint::black_box(values);
+        asked.map_err(|refused| driver(&self.cu, refused))
     }
 
     /// One launch, without waiting.
@@ -112,6 +174,9 @@ impl Drop for RawCuda {
         let mut popped = CuContext::NULL;
         // SAFETY: each was created here once, and is no longer used. A benchmark ignores refusals.
         unsafe {
+            if self.owned {
+                let _ = self.cu.free(self.at);
+            }
             let _ = self.cu.unload_module(self.module);
             let _ = self.cu.pop_current(&raw mut popped);
             let _ = self.cu.release_primary(self.device);
