@@ -120,7 +120,7 @@ impl Hub {
         Error::Unavailable {
             what: format!("device `{selector}`"),
             tried: Vec::new(),
-            reason: format!("this hub has {}{lines}", found.join(", ")),
+            reason: format!("these were found: {}{lines}", found.join(", ")),
         }
     }
 

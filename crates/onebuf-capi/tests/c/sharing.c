@@ -9,7 +9,7 @@
 enum { N = 256, BYTES = N * 4 };
 
 #define TEXT \
-    "kernel void axpy(global const float *x, global float *y, float a) {" \
+    "kernel void axpy(global float *x, global float *y, float a) {" \
     "    size_t i = get_global_id(0); y[i] = a * x[i] + y[i]; }" \
     "kernel void sum(global const float *x, global const float *y, global float *z) {" \
     "    size_t i = get_global_id(0); z[i] = x[i] + y[i]; }"
