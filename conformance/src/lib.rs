@@ -40,6 +40,6 @@ pub use side::{GROUP, Side, Step, step_model};
 pub use skip::{absent, note, strict};
 pub use stub::{cuda_stub, gl_stub, layered_stub, one_api, play, selftest, share_selftest, stub};
 pub use suite::{Case, Ending, Options, Outcome, Report, Suite, Trial, run, run_with};
-pub use wait::{Watchdog, block_on};
+pub use wait::{Watchdog, assert_settled, block_on};
 
 use machine::fake_machine;

@@ -1,6 +1,7 @@
 //! An executor for futures, and a watchdog for tests that hang.
 
 use crate::note;
+use onebuf::Probe;
 use std::{
     pin::pin,
     sync::{Arc, mpsc},
@@ -34,6 +35,20 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         thread::park_timeout(LIMIT);
         assert!(start.elapsed() < LIMIT, "a future was not woken");
     }
+}
+
+/// Asserts that no object of a driver is left. A thread that waited for the last work may be late, so this waits up to five
+/// seconds.
+///
+/// # Panics
+/// If something is left.
+#[track_caller]
+pub fn assert_settled(probe: &Probe, what: &str) {
+    let start = Instant::now();
+    while !probe.live().is_empty() && start.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(probe.live().is_empty(), "{what}: {:?} left, {:?}", probe.live(), probe.trace());
 }
 
 /// Ends the process, with a message, unless dropped in time. A deadlocked thread cannot be unwound.

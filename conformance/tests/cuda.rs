@@ -13,8 +13,8 @@ use onebuf::{
     topology::VerdictState,
 };
 use onebuf_conformance::{
-    Machine, Side, Step, Watchdog, assert_same, cuda_stub, fresh, kinds, life, note, one_api,
-    pairs, random_words, second_life, share_selftest, shared, step_model,
+    Machine, Side, Step, Watchdog, assert_same, assert_settled, cuda_stub, fresh, kinds, life,
+    note, one_api, pairs, random_words, second_life, share_selftest, shared, step_model,
 };
 use onebuf_sys::{
     Flavor,
@@ -274,15 +274,6 @@ fn lives_whose_calls_fail() {
         sweep(api, |device, _| life(device));
         sweep(api, second_life);
     });
-}
-
-/// Asserts that nothing is left; a thread that waited for a future may be late.
-fn assert_settled(probe: &Probe, what: &str) {
-    let start = Instant::now();
-    while !probe.live().is_empty() && start.elapsed() < Duration::from_secs(5) {
-        thread::sleep(Duration::from_millis(1));
-    }
-    assert!(probe.live().is_empty(), "{what}: {:?} left, {:?}", probe.live(), probe.trace());
 }
 
 fn sweep(api: &str, live: impl Fn(&Device, &Buffer<u32>) -> Result<()>) {

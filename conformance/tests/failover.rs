@@ -7,7 +7,7 @@ use onebuf::{
     fake::{Delay, FakeConfig, Sharing},
 };
 use onebuf_conformance::{
-    Side, Step, Watchdog, absent, assert_same, note, random_words, step_model,
+    Side, Step, Watchdog, absent, assert_same, assert_settled, note, random_words, step_model,
 };
 use std::{
     cell::Cell,
@@ -99,15 +99,6 @@ fn turns(sides: &[Side; 2], buffer: &Buffer<u32>, model: &mut [u32]) -> Result<(
     }
     assert_same(&buffer.to_vec()?, model, "in the end");
     Ok(())
-}
-
-#[track_caller]
-fn assert_settled(probe: &Probe, what: &str) {
-    let start = Instant::now();
-    while !probe.live().is_empty() && start.elapsed() < Duration::from_secs(5) {
-        thread::sleep(Duration::from_millis(1));
-    }
-    assert!(probe.live().is_empty(), "{what}: {:?} left", probe.live());
 }
 
 /// Which calls fail.

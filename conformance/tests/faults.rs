@@ -4,7 +4,7 @@ use onebuf::{
     Buffer, Device, Error, Hub, Probe, Result,
     fake::{Delay, FakeConfig},
 };
-use onebuf_conformance::{Watchdog, absent, fakes, fresh, life, note, second_life};
+use onebuf_conformance::{Watchdog, absent, assert_settled, fakes, fresh, life, note, second_life};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -30,16 +30,6 @@ fn hub(probe: &Arc<Probe>, fakes: &[FakeConfig]) -> Hub {
     let builder = if fakes.is_empty() { builder } else { builder.without(["opencl"]) };
     let builder = builder.without(["cuda", "hip"]).timeout(Duration::from_secs(5));
     fakes.iter().cloned().fold(builder, |b, fake| b.fake(fake)).build().expect("the host")
-}
-
-/// Asserts that nothing is left; a driver's thread may be late.
-#[track_caller]
-fn assert_settled(probe: &Probe, what: &str) {
-    let start = Instant::now();
-    while !probe.live().is_empty() && start.elapsed() < Duration::from_secs(5) {
-        thread::sleep(Duration::from_millis(1));
-    }
-    assert!(probe.live().is_empty(), "{what}: {:?} left, {:?}", probe.live(), probe.trace());
 }
 
 /// Runs the scenarios. Each gets the objects that were created before the first call that may fail.

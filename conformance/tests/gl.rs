@@ -18,8 +18,8 @@ use onebuf::{
     topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
-    Machine, Side, Step, Watchdog, absent, assert_same, kinds, life, note, pages_apart,
-    random_words, shared, step_model, strict,
+    Machine, Side, Step, Watchdog, absent, assert_same, assert_settled, kinds, life, note,
+    pages_apart, random_words, shared, step_model, strict,
 };
 use std::{
     fs,
@@ -202,7 +202,7 @@ fn a_whole_life_leaves_nothing() {
     life(&gl).unwrap();
     assert!(!probe.live().is_empty(), "something is there while it lives");
     drop((hub, gl));
-    assert!(probe.live().is_empty(), "{:?}", probe.live());
+    assert_settled(&probe, "a life");
 }
 
 /// One buffer that host and OpenGL share, from creation to drop.
@@ -244,7 +244,7 @@ fn each_call_fails_once() {
         (swept, coped) = (n, coped + usize::from(outcome.is_ok()));
         scenario(&hub, &gl, policy).unwrap_or_else(|e| panic!("{what}; then {e}"));
         drop((hub, gl));
-        assert!(probe.live().is_empty(), "{what}: {:?} left", probe.live());
+        assert_settled(&probe, &what);
     }
     note(&format!("{swept} calls failed, {coped} of them without an error"));
     assert!(swept > 50 && coped > 0, "{swept} calls, {coped} coped with");
@@ -286,7 +286,7 @@ fn what_cannot_be_made_falls_back_as_the_policy_says() {
     assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
     probe.reset();
     drop((mapped, side, hub, gl, host));
-    assert!(probe.live().is_empty(), "{:?}", probe.live());
+    assert_settled(&probe, "a life");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{SECONDS, alone, context, queue};
 use onebuf::{Error, Hub, Probe};
 use onebuf_conformance::{
-    absent,
+    absent, assert_settled,
     class_a::{ClassA, Handed, assert_restored, visit},
     note,
 };
@@ -18,16 +18,6 @@ fn hub(probe: &Arc<Probe>) -> Hub {
         .probe(probe.clone())
         .verdicts(Default::default());
     builder.timeout(std::time::Duration::from_secs(5)).build().expect("the host")
-}
-
-/// Asserts that nothing of ours is left; a driver's thread may be late.
-#[track_caller]
-fn assert_settled(probe: &Probe, what: &str) {
-    let start = Instant::now();
-    while !probe.live().is_empty() && start.elapsed() < SECONDS / 3 {
-        thread::sleep(std::time::Duration::from_millis(1));
-    }
-    assert!(probe.live().is_empty(), "{what}: {:?} left, {:?}", probe.live(), probe.trace());
 }
 
 fn sweep(a: &ClassA) {

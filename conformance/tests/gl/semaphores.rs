@@ -9,7 +9,7 @@ use onebuf::{
     topology::{Verdict, VerdictState},
 };
 use onebuf_conformance::{
-    Side, Step, assert_same, gl_stub, note, random_words, shared, step_model,
+    Side, Step, assert_same, assert_settled, gl_stub, note, random_words, shared, step_model,
 };
 use std::{
     sync::Arc,
@@ -109,14 +109,6 @@ fn wait_for_each_other(hub: &Hub, devices: &[Device; 2]) -> [SyncMethod; 2] {
         assert!(start.elapsed() >= least, "{used:?}: the wait ended before the work");
     }
     [used[0], used[1]]
-}
-
-fn assert_settled(probe: &Probe, what: &str) {
-    let start = Instant::now();
-    while !probe.live().is_empty() && start.elapsed() < Duration::from_secs(5) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    assert_eq!(probe.live(), Default::default(), "{what}");
 }
 
 #[test]

@@ -101,13 +101,12 @@ impl RawQueue {
         let _current = context.enter()?;
         let driver = &context.driver;
         let owner = match raw.0.addr() {
-            consts::STREAM_PER_THREAD => StreamOwner::Thread(ThreadStream {
-                thread: std::thread::current().id(),
+            consts::STREAM_PER_THREAD => {
                 // SAFETY: the context is current.
-                tail: driver
-                    .check(unsafe { driver.table.create_event(consts::EVENT_DISABLE_TIMING) })?,
-                is_behind: AtomicBool::new(true),
-            }),
+                let tail = unsafe { driver.table.create_event(consts::EVENT_DISABLE_TIMING) };
+                let (tail, thread) = (driver.check(tail)?, std::thread::current().id());
+                StreamOwner::Thread(ThreadStream { thread, tail, is_behind: AtomicBool::new(true) })
+            }
             _ => StreamOwner::Application,
         };
         let mut queue = RawQueue::of(&context, raw, owner);

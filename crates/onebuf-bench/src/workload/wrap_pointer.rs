@@ -47,8 +47,8 @@ fn run(bench: &Bench, device: &Device, used: bool) -> Result<Row, Stop> {
     // SAFETY: the hub loaded CUDA by its default name. Only the code below uses the memory, one user after the other: dropping a
     // wrap waits for its work, and so does `RawCuda::turn`.
     let raw = unsafe { RawCuda::with_memory(&device.queue()?, WORDS * size_of::<u32>())? };
-    // SAFETY: the memory is live, and nothing else uses it.
     let wrap = || -> Result<Buffer<u32>> {
+        // SAFETY: the memory is live, and nothing else uses it.
         unsafe { bench.hub.wrap_pointer(device, raw.pointer(), WORDS) }.build()
     };
     let ours: &dyn Fn() -> Result<()> =
