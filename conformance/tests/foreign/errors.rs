@@ -1,7 +1,7 @@
 //! What is refused, with which message; and that a refusal changes nothing.
 
 use super::{alone, context, hub, owners, query::counts_maps, queue, twin, wrap, wrapped};
-use onebuf::{Access, Error, MemoryKind, RouteKind, prelude::*};
+use onebuf::{Access, Error, MemoryKind, RouteKind, args, prelude::*};
 use onebuf_conformance::{
     Side, Step, absent, assert_same,
     class_a::{ClassA, Own, assert_restored},
@@ -212,6 +212,28 @@ fn device_entries_are_given_back() {
         || last.reference_counts(&[&mem], &[]),
         "the device entry was given back",
     );
+}
+
+/// The hub keeps the default queue of a device; one in a foreign context would keep that context alive.
+#[test]
+fn a_default_queue_does_not_keep_its_owners_context() {
+    let _alone = alone("default queues");
+    for a in owners() {
+        let (hub, mem) = (hub(), a.words(&[3; N]));
+        let before = a.reference_counts(&[&mem], &[]);
+        let device = context(&hub, &a).device();
+        let (queue, again) = (device.default_queue().unwrap(), device.default_queue().unwrap());
+        assert_eq!(queue.raw(), again.raw(), "{}", a.platform);
+        let (side, buffer) = (Side::open(&device).unwrap(), wrapped(&hub, &mem));
+        let step = Step::nth(1);
+        let arguments = args![&buffer, 0u32, N as u32, step.mul, step.add];
+        side.kernel().launch([N], arguments).unwrap();
+        let mut model = vec![3; N];
+        step_model(&mut model, step);
+        assert_same(&buffer.to_vec().unwrap(), &model, &a.platform);
+        drop((queue, again, side, buffer, device));
+        assert_restored(&before, || a.reference_counts(&[&mem], &[]), &a.platform);
+    }
 }
 
 #[test]

@@ -73,8 +73,8 @@ fn wrong() -> Vec<Wrong> {
 /// Declarations that a driver cannot refuse.
 fn harmless() -> Vec<Signature> {
     let rest = |s: Signature| s.local::<[f32; 2]>().value::<[f32; 4]>();
-    let bytes = Signature::new().buffer::<u8>(Access::ReadWrite).buffer::<u8>(Access::Read);
-    let bytes = bytes.buffer::<u8>(Access::Read).local::<u8>().bytes(16).bytes(4);
+    let bytes = Signature::new().buffer::<u8>(Access::ReadWrite).buffer::<u8>(Access::ReadWrite);
+    let bytes = bytes.buffer::<u8>(Access::Write).local::<u8>().bytes(16).bytes(4);
     let loose = Signature::new().buffer::<f32>(Access::Read).buffer::<[f32; 4]>(Access::Read);
     vec![bytes, rest(loose.buffer::<i32>(Access::Read)).value::<i32>()]
 }

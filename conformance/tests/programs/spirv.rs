@@ -113,3 +113,41 @@ fn what_is_no_module_does_not_reach_the_driver() {
         }
     }
 }
+
+#[test]
+fn declarations_are_compared_with_the_module() {
+    let _watchdog = Watchdog::new("SPIR-V parameters", LIMIT);
+    let _alone = alone();
+    let cache = tempdir().unwrap();
+    let hub = hub(cache.path());
+    for device in devices(&hub).into_iter().filter(takes_spirv) {
+        let program = device.program(&Source::spirv(module())).unwrap();
+        // SAFETY: the kernel is not launched.
+        let declare = |signature| unsafe { program.kernel("add_one", signature).map(drop) };
+        for right in [
+            Signature::new().each::<u32>(Access::ReadWrite),
+            Signature::new().each::<i32>(Access::ReadWrite),
+            Signature::new().buffer::<u8>(Access::ReadWrite),
+        ] {
+            declare(right).unwrap_or_else(|error| panic!("{device}: {error}"));
+        }
+        for (wrong, why) in [
+            (Signature::new().value::<u32>(), "the two are of different kinds"),
+            (Signature::new().local::<u32>(), "the two are of different kinds"),
+            (Signature::new().each::<f32>(Access::ReadWrite), "the two have different types"),
+            (Signature::new().each::<u16>(Access::ReadWrite), "the two have different types"),
+            (Signature::new().each::<u8>(Access::ReadWrite), "would be too small"),
+        ] {
+            match declare(wrong) {
+                Err(Error::InvalidArgument(said)) if said.ends_with(why) => {
+                    assert!(
+                        said.starts_with("parameter 0 of kernel `add_one` is `global"),
+                        "{said}"
+                    );
+                }
+                other => panic!("{device}: {other:?} is not: {why}"),
+            }
+        }
+        note(&format!("{device}: parameters of SPIR-V are compared"));
+    }
+}

@@ -37,9 +37,10 @@ impl Program {
     /// Returns a kernel of this program, with the declared use of its parameters.
     ///
     /// The declaration is compared with the kernel's own parameters where the driver reports them, as OpenCL drivers since 1.2 do
-    /// for programs that are built from text: kind (buffer, value or local memory), numbers (size, integer or floating-point; a
-    /// structure is not compared, nor is the sign, and bytes match anything), `const`, and an element's size for
-    /// [`Signature::each`]. Elsewhere the declaration is trusted. No driver reports bounds.
+    /// for programs that are built from text, and for OpenCL programs from SPIR-V: kind (buffer, value or local memory), numbers (size, integer or floating-point; a
+    /// structure is not compared, nor is the sign), `const`, and an element's size for
+    /// [`Signature::each`]. A buffer of `u8` matches a buffer of anything. Elsewhere the declaration is trusted. No driver reports
+    /// bounds.
     ///
     /// # Safety
     /// For every launch whose arguments match the signature and pass its requirement, the kernel stays
@@ -51,7 +52,7 @@ impl Program {
     /// parameter, if the kernel declares it otherwise.
     pub unsafe fn kernel(&self, name: &str, signature: Signature) -> Result<Kernel> {
         let hal = self.hal().kernel(name, signature.params.len())?;
-        reflect::check(&signature, &*hal)?;
+        reflect::check(&signature, &*hal, self.spirv())?;
         Ok(Kernel::new(name, self, hal, signature))
     }
 }

@@ -9,10 +9,20 @@ use num_complex::{Complex32, Complex64};
 use onebuf_hal::{self as hal, Error, NumberType, ParameterKind, ReflectedParameter, Result};
 use std::any::TypeId;
 
-/// Checks each declared parameter that the driver reports.
-pub(super) fn check(signature: &Signature, kernel: &dyn hal::Kernel) -> Result<()> {
-    for (index, param) in signature.params.iter().enumerate() {
-        let Some(actual) = kernel.parameter(index) else { continue };
+/// Checks each declared parameter that the driver reports, or else the program's SPIR-V.
+pub(super) fn check(
+    signature: &Signature,
+    kernel: &dyn hal::Kernel,
+    spirv: Option<&[u8]>,
+) -> Result<()> {
+    let reported = |index| kernel.parameter(index);
+    let mut found: Vec<_> = (0..signature.params.len()).map(reported).collect();
+    if let Some(spirv) = spirv.filter(|_| found.contains(&None)) {
+        let of_module = onebuf_graft::spirv::parameters(spirv, kernel.name());
+        found.iter_mut().zip(of_module).for_each(|(one, other)| *one = one.take().or(other));
+    }
+    for (index, (param, actual)) in signature.params.iter().zip(found).enumerate() {
+        let Some(actual) = actual else { continue };
         if let Some(why) = misdeclared(param, &actual, signature.is_each(index)) {
             let (name, written) = (kernel.name(), &actual.written);
             return Err(Error::invalid(format!(
@@ -23,7 +33,8 @@ pub(super) fn check(signature: &Signature, kernel: &dyn hal::Kernel) -> Result<(
     Ok(())
 }
 
-/// Why the declaration contradicts the parameter, if it does.
+/// Why the declaration contradicts the parameter, if it does. Buffers of bytes may be anything: callers that do not know the kernel
+/// declare them, to read and to write.
 fn misdeclared(param: &Param, actual: &ReflectedParameter, is_each: bool) -> Option<&'static str> {
     let (kind, element) = match param {
         Param::Buffer { element, .. } => (ParameterKind::Buffer, element),
@@ -33,7 +44,8 @@ fn misdeclared(param: &Param, actual: &ReflectedParameter, is_each: bool) -> Opt
     if kind != actual.kind {
         return Some("the two are of different kinds");
     }
-    if matches!(param, Param::Buffer { access, .. } if access.writes()) && actual.reads_only {
+    let writes = matches!(param, Param::Buffer { access, .. } if access.writes());
+    if writes && actual.reads_only && element.id() != TypeId::of::<u8>() {
         return Some("the kernel only reads it");
     }
     let number = actual.number?;

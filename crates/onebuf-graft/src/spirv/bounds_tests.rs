@@ -1,7 +1,7 @@
 //! Modules that try to exhaust memory or time.
 
 use super::{
-    has_variables, rewrite,
+    has_variables, parameters, rewrite,
     tests::{KERNEL, OWN, UINT, module, named, op},
 };
 use onebuf_hal::{
@@ -16,6 +16,8 @@ use onebuf_hal::{
 const BOUND: Bound = Bound { per_byte: 64, fixed: 1 << 20 };
 
 fn rewritten(module: &[u8]) -> Result<Vec<u8>, String> {
+    let (_, taken) = measure(|| parameters(module, "k"));
+    BOUND.check("parameters of SPIR-V", module, taken);
     let (image, taken) = measure(|| rewrite(module));
     BOUND.check("SPIR-V", module, taken);
     image

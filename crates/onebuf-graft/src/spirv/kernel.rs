@@ -7,10 +7,10 @@ use super::{
 use onebuf_hal::packing::{Packing, Slot};
 
 /// Storage classes.
-const CONSTANT: u32 = 0;
-const LOCAL: u32 = 4;
-const GLOBAL: u32 = 5;
-const PRIVATE: u32 = 7;
+pub(super) const CONSTANT: u32 = 0;
+pub(super) const LOCAL: u32 = 4;
+pub(super) const GLOBAL: u32 = 5;
+pub(super) const PRIVATE: u32 = 7;
 /// The usual alignment of group-local memory.
 const LOCAL_ALIGN: usize = 16;
 

@@ -9,7 +9,10 @@
 mod bounds_tests;
 mod kernel;
 mod module;
+mod reflect;
 mod types;
+
+pub use reflect::parameters;
 
 use module::SpirvModule;
 use onebuf_hal::packing;

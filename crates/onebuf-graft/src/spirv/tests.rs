@@ -177,3 +177,55 @@ fn broken_modules_are_refused_or_harmless() {
     }
     assert!(refusals > 100, "{refusals}");
 }
+
+#[test]
+fn parameters_are_told_for_comparison() {
+    const FLOAT: u32 = OWN + 8;
+    let types = [
+        op(22, &[FLOAT, 32]),
+        pointer(OWN, 5, UINT),
+        op(23, &[OWN + 1, FLOAT, 4]),
+        pointer(OWN + 2, 0, OWN + 1),
+        pointer(OWN + 3, 4, ULONG),
+        op(21, &[OWN + 4, 8, 0]),
+        pointer(OWN + 5, 5, OWN + 4),
+        op(30, &[OWN + 6, UINT, UINT]),
+        pointer(OWN + 7, 5, OWN + 6),
+        op(25, &[OWN + 9, VOID, 1, 0, 0, 0, 0, 0]),
+        // A structure by value.
+        pointer(OWN + 10, 7, OWN + 6),
+        op(71, &[69, 38, 2]),
+        // A pointer to memory that no caller can pass.
+        pointer(OWN + 11, 7, UINT),
+    ];
+    let parameters = [0, 2, 3, 5, 7].map(|n| OWN + n).into_iter().chain([
+        FLOAT,
+        OWN + 1,
+        OWN + 4,
+        OWN + 9,
+        OWN + 10,
+    ]);
+    let parameters: Vec<u32> = parameters.chain([OWN + 11]).collect();
+    let module = module(&types, &parameters);
+    let told = super::parameters(&module, "k").into_iter();
+    let told =
+        told.map(|one| one.map(|one| (one.written, one.number.map(|n| n.size()), one.reads_only)));
+    let is = |written: &str, size, reads_only| Some((written.to_owned(), size, reads_only));
+    let expected = [
+        is("global int *", Some(4), false),
+        is("constant float4 *", Some(16), true),
+        is("local long *", Some(8), false),
+        is("global other *", None, false),
+        is("global other *", None, false),
+        is("float", Some(4), false),
+        is("float4", Some(16), false),
+        is("char", Some(1), false),
+        None,
+        is("other", None, false),
+        None,
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert!(super::parameters(&module, "other").is_empty());
+    assert!(super::parameters(&module[..40], "k").is_empty(), "cut short");
+    assert!(super::parameters(b"no module", "k").is_empty());
+}

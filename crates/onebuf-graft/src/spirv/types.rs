@@ -18,7 +18,10 @@ const DEEPEST: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Type {
-    Number(usize),
+    Number {
+        bytes: usize,
+        is_float: bool,
+    },
     Vector(u32, usize),
     /// The element type, and the id of the length.
     Array(u32, u32),
@@ -47,7 +50,9 @@ impl Types {
     /// Records a type.
     pub fn note(&mut self, code: u32, operands: &[u32]) {
         let (id, kind) = match (code, operands) {
-            (op::INT | op::FLOAT, [id, bits, ..]) => (id, Type::Number(*bits as usize / 8)),
+            (op::INT | op::FLOAT, [id, bits, ..]) => {
+                (id, Type::Number { bytes: *bits as usize / 8, is_float: code == op::FLOAT })
+            }
             (op::VECTOR, [id, of, count]) => (id, Type::Vector(*of, *count as usize)),
             (op::ARRAY, [id, of, count]) => (id, Type::Array(*of, *count)),
             (op::STRUCT, [id, members @ ..]) => (id, Type::Struct(members.to_vec())),
@@ -98,7 +103,7 @@ impl Types {
         let wrong = |why: &str| Err(format!("{why}, whose size the runtime computes wrongly"));
         match self.get(id) {
             _ if depth > DEEPEST => Err("types in types without an end".into()),
-            Type::Number(bytes) => Ok((*bytes, *bytes)),
+            Type::Number { bytes, .. } => Ok((*bytes, *bytes)),
             Type::Vector(_, 3) => wrong("a vector of 3"),
             Type::Vector(of, count) => {
                 let bytes = times(self.layout(*of, depth + 1, sizes)?.0, *count)?;
