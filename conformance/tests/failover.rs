@@ -14,8 +14,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 const N: usize = 3 * 1024 + 7;

@@ -8,7 +8,6 @@ use onebuf_conformance::{Watchdog, absent, assert_settled, fakes, fresh, life, n
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
     time::{Duration, Instant},
 };
 

@@ -2,6 +2,12 @@
 //!
 //! The application is this test: it makes its objects with raw calls in the primary context, as CUDA's runtime API does, and
 //! checks the memory with raw copies.
+//!
+//! # Safety
+//! Every object of the application lives until its `App` is dropped, which happens after the hub that uses it. Raw calls get
+//! handles, addresses and sizes of these objects alone, inside `App::call`, which makes their context current.
+
+#![allow(clippy::undocumented_unsafe_blocks, reason = "one reason, above, for all raw calls")]
 
 use super::*;
 use onebuf::{PointerKind, Queue, prelude::*};
@@ -633,7 +639,7 @@ fn the_applications_memory_is_shared_with_opencl() {
         buffer.hand_to(&queue).unwrap();
         queue.finish().unwrap();
         assert_same(&app.words(at, N), &model, "after OpenCL's kernel");
-        model.iter_mut().for_each(|word| *word ^= turn as u32);
+        model.iter_mut().for_each(|word| *word ^= turn);
         app.put(at, &model);
     }
     assert_eq!(hub.ledger().implied_bytes(), 0, "{}", buffer.explain());

@@ -1,13 +1,13 @@
 //! Whichever of our driver calls fails, class A's objects keep their reference counts, and still work.
 
-use super::{SECONDS, alone, context, queue};
+use super::{alone, context, queue};
 use onebuf::{Error, Hub, Probe};
 use onebuf_conformance::{
     absent, assert_settled,
     class_a::{ClassA, Handed, assert_restored, visit},
     note,
 };
-use std::{collections::BTreeMap, sync::Arc, thread, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 /// Out of resources, out of host memory, allocation failure, invalid value, invalid queue.
 const CODES: [i32; 5] = [-5, -6, -4, -30, -36];
