@@ -126,12 +126,12 @@ fn devices_and_queues_that_are_not_the_buffers() {
 fn guards_that_conflict() {
     each(|_, side, buffer| {
         let view = buffer.write_on(&side.queue).unwrap();
-        refused!(buffer.write_on(&side.queue), Error::Busy { .. }, "write view", "drop");
-        refused!(buffer.read_on(&side.queue), Error::Busy { .. }, "write view", "drop");
-        refused!(buffer.map(), Error::Busy { .. }, "drop");
+        refused!(buffer.write_on(&side.queue), Error::Busy { .. }, "write view", "end that first");
+        refused!(buffer.read_on(&side.queue), Error::Busy { .. }, "write view", "end that first");
+        refused!(buffer.map(), Error::Busy { .. }, "end that first");
         drop(view);
         let view = buffer.read_on(&side.queue).unwrap();
-        refused!(buffer.map_mut(), Error::Busy { .. }, "read view", "drop");
+        refused!(buffer.map_mut(), Error::Busy { .. }, "read view", "end that first");
         drop(view);
         buffer.fill(1).unwrap();
     });
@@ -313,7 +313,7 @@ fn copies_that_are_forbidden() {
     }
     let pair = [&machine.side("host").device, &machine.side("sharing pages").device];
     let unproven = machine.hub.buffer::<u32>(N).shared_with(pair).copies(CopyPolicy::Forbid);
-    refused!(unproven.build(), Error::CopyForbidden { .. }, "run `onebuf doctor`");
+    refused!(unproven.build(), Error::CopyForbidden { .. }, "run `onebuf doctor --devices ");
 
     let hub = fake_hub().copies(CopyPolicy::Forbid).build().unwrap();
     let apart = hub.device("apart").unwrap();

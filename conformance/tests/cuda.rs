@@ -64,8 +64,9 @@ fn devices_have_numbers_and_what_is_missing_has_reasons() {
         let missing: Vec<_> = hub.unavailable().iter().map(|u| u.api).collect();
         assert_eq!(missing, ["opencl", other, "vulkan", "gl"]);
         let error = hub.device(other).unwrap_err().to_string();
+        let line = error.lines().nth(1).unwrap_or_default();
         let first = format!("  {other}: switched off by the program");
-        assert_eq!(error.lines().nth(1), Some(&*first), "the requested API comes first: {error}");
+        assert!(line.starts_with(&first), "the requested API comes first: {error}");
     });
 }
 

@@ -385,7 +385,7 @@ fn on_two_chips() {
     // The control: CUDA's device can export; only the chip differs.
     assert!(api.device.info().caps.memory_kinds.contains(&MemoryKind::Exportable));
     let why = staged_instead(&hub, &cl, &api);
-    assert!(why.contains("unproven: run `onebuf doctor`"), "{why}");
+    assert!(why.contains("unproven: run `onebuf doctor --devices "), "{why}");
     let forced = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
     let forced = forced.allocate_on(&api.device).route(RouteKind::OpaqueFd).build().unwrap_err();
     assert!(matches!(forced, Error::Unsupported { .. }), "{forced}");

@@ -198,7 +198,7 @@ fn candidates() {
     let devices = [&rig.cl.device, &rig.hip.device];
     let unproven = rig.hub.buffer::<u32>(N).shared_with(devices).copies(CopyPolicy::Forbid);
     let why = unproven.build().unwrap_err().to_string();
-    assert!(why.contains("unproven: run `onebuf doctor`"), "{why}");
+    assert!(why.contains("unproven: run `onebuf doctor --devices "), "{why}");
     rig.end();
 }
 
