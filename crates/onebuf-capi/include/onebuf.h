@@ -697,7 +697,8 @@ onebuf_status onebuf_buffer_fence(onebuf_buffer buffer,
 // Mappings ========================================================================================
 //
 // A mapping gives the host a pointer to a buffer's memory. Mapping waits for earlier work. Until the mapping is
-// unmapped, nothing else may write the buffer; while the host may write it, nothing else may use it.
+// unmapped, nothing else may write the buffer; while the host may write it, nothing else may use it. A mapping for
+// writing only (ONEBUF_WRITE) must not be read: the driver may have mapped the memory for writing alone.
 
 // A mapping. End it with onebuf_mapping_unmap().
 typedef struct onebuf_mapping {
@@ -705,8 +706,28 @@ typedef struct onebuf_mapping {
     uint64_t id;
 } onebuf_mapping;
 
-// Maps a whole buffer or region: for reading with ONEBUF_READ, otherwise for reading and writing. `data` is valid, for
-// the size of the buffer, until it is unmapped.
+// Options of a mapping. Zero in every field means the default.
+typedef struct onebuf_map_options {
+    // `sizeof(onebuf_map_options)`.
+    size_t size;
+    // ONEBUF_READ maps for reading, ONEBUF_WRITE for writing only, ONEBUF_READ_WRITE for both. A buffer with
+    // ONEBUF_HOST_WRITE can be mapped for writing only.
+    onebuf_access access;
+    // Not zero, with ONEBUF_WRITE: the host writes every byte of the range. Earlier contents are not brought along, and
+    // bytes that are not written are unspecified.
+    uint32_t discard;
+    // The first byte to map. `data` points at it.
+    size_t offset;
+    // The number of bytes to map; zero: all from `offset` on. Where the host gets a copy, only these are copied. Views
+    // and other mappings of the whole buffer are excluded.
+    size_t bytes;
+    // How long to wait until no conflicting view or mapping is held. Zero: ONEBUF_BUSY at once. After the timeout:
+    // ONEBUF_TIMEOUT.
+    uint64_t wait_ms;
+} onebuf_map_options;
+
+// Maps a whole buffer or region: for reading with ONEBUF_READ, for writing only with ONEBUF_WRITE, otherwise for reading
+// and writing. `data` is valid, for the size of the buffer, until it is unmapped.
 //
 // If the host cannot access the memory, it gets a copy, which is counted as implied; or the call fails with
 // ONEBUF_COPY_FORBIDDEN.
@@ -715,25 +736,32 @@ onebuf_status onebuf_buffer_map(onebuf_buffer buffer,
                                 void **data,
                                 onebuf_mapping *mapping);
 
-// Options of a mapping. Zero in every field means the default.
-typedef struct onebuf_map_options {
-    // `sizeof(onebuf_map_options)`.
-    size_t size;
-    // ONEBUF_READ maps for reading, any other value for reading and writing.
-    onebuf_access access;
-    // How long to wait until no conflicting view or mapping is held. Zero: ONEBUF_BUSY at once. After the timeout:
-    // ONEBUF_TIMEOUT.
-    uint64_t wait_ms;
-} onebuf_map_options;
-
-// Maps a buffer like onebuf_buffer_map(), with options. `options` may be NULL.
+// Maps a buffer like onebuf_buffer_map(), with options: a range, for writing only, without earlier contents, waiting.
+// `options` may be NULL.
 onebuf_status onebuf_buffer_map_with(onebuf_buffer buffer,
                                      const onebuf_map_options *options,
                                      void **data,
                                      onebuf_mapping *mapping);
 
-// Ends a mapping. Fails only if the host worked on a copy that could not be written back; the mapping has ended then
-// too.
+// Asks for a mapping without waiting for the work on the buffer. onebuf_mapping_poll() says when that work is done, and
+// onebuf_mapping_wait() returns the address. Until then the buffer is not mapped, and others may use it.
+// `options.wait_ms` is ignored. `options` may be NULL.
+onebuf_status onebuf_buffer_map_async(onebuf_buffer buffer,
+                                      const onebuf_map_options *options,
+                                      onebuf_mapping *mapping);
+
+// Whether onebuf_mapping_wait() would return without waiting for work. If the work failed, the status says how.
+onebuf_status onebuf_mapping_poll(onebuf_mapping mapping,
+                                  bool *ready);
+
+// Waits for the work, and until no conflicting view or mapping is held; maps; and returns the address of the first mapped
+// byte. The mapping begins here. ONEBUF_TIMEOUT if that takes longer; the wait may be repeated.
+onebuf_status onebuf_mapping_wait(onebuf_mapping mapping,
+                                  uint64_t timeout_ms,
+                                  void **data);
+
+// Ends a mapping, also one that has not begun. Fails only if the host worked on a copy that could not be written back;
+// the mapping has ended then too.
 onebuf_status onebuf_mapping_unmap(onebuf_mapping mapping);
 
 // Views ===========================================================================================

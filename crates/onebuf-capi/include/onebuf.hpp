@@ -706,10 +706,19 @@ private:
 /// Options of a mapping.
 struct MapOptions : onebuf_map_options {
     MapOptions() : onebuf_map_options{} { size = sizeof(onebuf_map_options); }
+    /// Maps elements of `T`: `count` of them from `at` on; zero: all the rest.
+    template <class T> MapOptions &range(std::size_t at, std::size_t count = 0) {
+        return offset = detail::bytes_of<T>(at), bytes = detail::bytes_of<T>(count), *this;
+    }
+    /// The host writes every byte of the range: earlier contents are not brought along. Implies Access::Write.
+    MapOptions &overwrite() { return access(Access::Write), discard = 1, *this; }
     MapOptions &access(Access how) { return onebuf_map_options::access = static_cast<onebuf_access>(how), *this; }
     /// Waits until no conflicting view or mapping is held.
     MapOptions &wait(Timeout timeout) { return wait_ms = timeout.ms(), *this; }
 };
+
+/// A mapping that was asked for, and begins with wait().
+template <class T> class PendingMap;
 
 /// Host access to a buffer in place, while this lives. `const T` only reads.
 template <class T> class Mapped : public detail::Owner<onebuf_mapping, onebuf_mapping_unmap> {
@@ -729,6 +738,27 @@ public:
 
 private:
     T *data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+template <class T> class PendingMap : public detail::Owner<onebuf_mapping, onebuf_mapping_unmap> {
+public:
+    PendingMap() = default;
+    PendingMap(onebuf_mapping mapping, std::size_t count) : Owner(mapping), size_(count) {}
+
+    /// Whether wait() would return without waiting for work.
+    Result<bool> ready() const {
+        return detail::value<bool>([&](bool *to) { return onebuf_mapping_poll(this->handle(), to); });
+    }
+    /// Waits for the work and until no conflicting view or mapping is held, and maps. This object is empty afterwards; on
+    /// failure it stays, and the wait may be repeated.
+    Result<Mapped<T>> wait(Timeout timeout = {}) {
+        void *data = nullptr;
+        onebuf_status status = onebuf_mapping_wait(this->handle(), timeout.ms(), &data);
+        return detail::result(status, [&] { return Mapped<T>(this->release(), static_cast<T *>(data), size_); });
+    }
+
+private:
     std::size_t size_ = 0;
 };
 
@@ -847,6 +877,22 @@ public:
     Result<Mapped<T>> map() const { return map_as<T>(ONEBUF_READ_WRITE); }
     /// Maps the buffer for reading.
     Result<Mapped<const T>> map_read() const { return map_as<const T>(ONEBUF_READ); }
+    /// Maps a range for reading and writing.
+    Result<Mapped<T>> map_range(std::size_t at, std::size_t count) const { return map(MapOptions().range<T>(at, count)); }
+    /// Maps a range for reading.
+    Result<Mapped<const T>> map_range_read(std::size_t at, std::size_t count) const {
+        return map_with<const T>(MapOptions().access(Access::Read).template range<T>(at, count));
+    }
+    /// Maps the buffer for writing every element: earlier contents are not brought along. Do not read there.
+    Result<Mapped<T>> map_overwrite() const { return map(MapOptions().overwrite()); }
+    /// Maps with options: a range, for writing only, waiting.
+    Result<Mapped<T>> map(const MapOptions &options) const { return map_with<T>(options); }
+    /// Asks for a mapping without waiting for the work on the buffer.
+    Result<PendingMap<T>> map_async(const MapOptions &options = {}) const {
+        onebuf_mapping made{0};
+        onebuf_status status = onebuf_buffer_map_async(this->handle(), &options, &made);
+        return detail::result(status, [&] { return PendingMap<T>(made, mapped_count(options)); });
+    }
     /// Maps the buffer, and waits until no conflicting view or mapping is held.
     Result<Mapped<T>> map_within(Timeout timeout) const { return map_with<T>(MapOptions().wait(timeout)); }
     /// Maps the buffer for reading, and waits until no conflicting view or mapping is held.
@@ -954,7 +1000,10 @@ private:
         void *data = nullptr;
         onebuf_mapping made{0};
         onebuf_status status = onebuf_buffer_map_with(this->handle(), &options, &data, &made);
-        return detail::result(status, [&] { return Mapped<As>(made, static_cast<As *>(data), size_); });
+        return detail::result(status, [&] { return Mapped<As>(made, static_cast<As *>(data), mapped_count(options)); });
+    }
+    std::size_t mapped_count(const MapOptions &options) const {
+        return (options.bytes > 0 ? options.bytes : size_bytes() - options.offset) / sizeof(T);
     }
     Result<View<T>> view(const Queue &queue, onebuf_access access, Timeout timeout) const {
         onebuf_view made{0};

@@ -305,15 +305,24 @@ static void guards(void) {
     switch (below(10)) {
     case 0:
         blank();
-        options.map.access = choice(), options.map.wait_ms = below(3);
+        options.map.access = choice(), options.map.wait_ms = below(3), options.map.discard = below(2);
+        if (below(3) == 0) options.map.offset = size(), options.map.bytes = size();
         size_options(sizeof options.map);
+        if (rarely()) {
+            if (TRY(onebuf_buffer_map_async(PICK(onebuf_buffer, BUFFER), given(), rarely() ? NULL : &mapping))) keep(MAPPING, mapping.id);
+            break;
+        }
         if (TRY(below(2) ? onebuf_buffer_map(PICK(onebuf_buffer, BUFFER), choice(), rarely() ? NULL : &pointer, &mapping)
                          : onebuf_buffer_map_with(PICK(onebuf_buffer, BUFFER), given(), rarely() ? NULL : &pointer, &mapping))) {
             memcpy(area, pointer, 1);
             keep(MAPPING, mapping.id);
         }
         break;
-    case 1: case 2: TRY(onebuf_mapping_unmap(PICK(onebuf_mapping, MAPPING))); break;
+    case 1: case 2:
+        TRY(onebuf_mapping_poll(PICK(onebuf_mapping, MAPPING), rarely() ? NULL : &done));
+        TRY(onebuf_mapping_wait(PICK(onebuf_mapping, MAPPING), below(3), rarely() ? NULL : &pointer));
+        TRY(onebuf_mapping_unmap(PICK(onebuf_mapping, MAPPING)));
+        break;
     case 3:
         if (TRY(below(2) ? onebuf_view_take(PICK(onebuf_buffer, BUFFER), PICK(onebuf_queue, QUEUE), choice(), &taken)
                          : onebuf_view_take_within(PICK(onebuf_buffer, BUFFER), PICK(onebuf_queue, QUEUE), choice(), below(3), &taken)))

@@ -199,6 +199,26 @@ fn launches_take_what_is_declared_and_calls_wait() {
 }
 
 #[test]
+fn maps_have_ranges_and_discard_and_wait() {
+    let Some(program) = compile(&source("c/maps.c"), Build::Shared, &[]) else { return };
+    for device in devices() {
+        let mut run = command(&program);
+        run.arg(device);
+        assert!(said(run).contains(&format!("maps work on {device}")));
+    }
+    let Some(checked) = compile(&source("c/maps.c"), Build::Sanitized, &[]) else { return };
+    assert!(said(command(&checked)).contains("maps work on host"));
+    let Some(cpp) = compile(&source("cpp/maps.cpp"), Build::Shared, &[]) else { return };
+    for device in devices().iter().skip(1) {
+        let mut run = command(&cpp);
+        run.arg(device);
+        assert!(said(run).contains(&format!("maps work in C++ on {device}")));
+    }
+    let Some(run) = under_valgrind(&program) else { return };
+    assert!(said(run).contains("maps work on host"));
+}
+
+#[test]
 fn everything_works_statically_linked_and_sanitized() {
     for build in [Build::Static, Build::Sanitized] {
         let Some(program) = compile(&source("c/everything.c"), build, &[]) else { return };
