@@ -452,6 +452,10 @@ typedef struct onebuf_hub_options {
     uint32_t without_vulkan;
     // The only APIs to use, separated by commas, such as `opencl,gl`; NULL: all. The host is always there.
     const char *only;
+    // Not zero: records events, and keeps the newest of this number: see onebuf_trace_save().
+    size_t trace_events;
+    // Not zero, with a trace: opens queues with profiling, so that launches are also recorded by their device's clock.
+    uint32_t trace_devices;
 } onebuf_hub_options;
 
 // Discovers the installed APIs and devices, and loads stored verdicts. A missing API is not an error: see
@@ -577,6 +581,39 @@ onebuf_status onebuf_queue_wait_for(onebuf_queue queue,
 onebuf_status onebuf_queue_native(onebuf_queue queue,
                                   void **native);
 
+// Queue pools =====================================================================================
+//
+// Several queues of one device that many threads or jobs share. Buffers order the work on different queues where
+// necessary.
+
+// A queue pool. Free it with onebuf_queue_pool_free().
+typedef struct onebuf_queue_pool {
+    // Zero is the null handle.
+    uint64_t id;
+} onebuf_queue_pool;
+
+// Opens `count` queues with the same options. `options` may be NULL.
+onebuf_status onebuf_queue_pool_create(onebuf_device device,
+                                       size_t count,
+                                       const onebuf_queue_options *options,
+                                       onebuf_queue_pool *pool);
+
+// The next queue in rotation, as a handle of its own. Free it with onebuf_queue_free(); the queue itself stays in the
+// pool.
+onebuf_status onebuf_queue_pool_next(onebuf_queue_pool pool,
+                                     onebuf_queue *queue);
+
+// The queue with the least unfinished work, as a handle of its own; among equals, the next in rotation. Free it with
+// onebuf_queue_free().
+onebuf_status onebuf_queue_pool_least_busy(onebuf_queue_pool pool,
+                                           onebuf_queue *queue);
+
+// Waits until everything enqueued so far on any of the queues is done, up to the hub's timeout.
+onebuf_status onebuf_queue_pool_finish(onebuf_queue_pool pool);
+
+// Frees a queue pool. Enqueued work still completes, and handles of its queues stay usable.
+onebuf_status onebuf_queue_pool_free(onebuf_queue_pool pool);
+
 // Buffers =========================================================================================
 //
 // A buffer is one allocation that a set of devices can access. A region of a buffer is a buffer too. Sizes and offsets
@@ -644,6 +681,19 @@ onebuf_status onebuf_buffer_create(onebuf_hub hub,
                                    const onebuf_buffer_options *options,
                                    onebuf_buffer *buffer);
 
+// Plans a buffer without creating it: where it would be allocated, by which route each device would access it, and why no
+// better route was chosen. `options` may be NULL.
+onebuf_status onebuf_buffer_plan(onebuf_hub hub,
+                                 size_t bytes,
+                                 const onebuf_buffer_options *options,
+                                 onebuf_string *text);
+
+// The same as JSON, as `onebuf plan --json` prints it.
+onebuf_status onebuf_buffer_plan_json(onebuf_hub hub,
+                                      size_t bytes,
+                                      const onebuf_buffer_options *options,
+                                      onebuf_string *text);
+
 // Creates a region: a part of a buffer as a buffer of its own. `access` may not exceed the access of the buffer. The
 // offset must be a multiple of every device's onebuf_device_region_align(). A region has no regions. Queues of one
 // device can use regions that do not overlap at the same time.
@@ -670,6 +720,28 @@ onebuf_status onebuf_buffer_write(onebuf_buffer buffer,
                                   size_t offset,
                                   const void *data,
                                   size_t bytes);
+
+// One write of onebuf_buffer_write_batch().
+typedef struct onebuf_write {
+    // The first byte to write.
+    size_t offset;
+    // The bytes.
+    const void *data;
+    // Number of bytes.
+    size_t bytes;
+} onebuf_write;
+
+// Makes several writes in one hand-over; later ones win. If one of them is invalid, nothing is written.
+onebuf_status onebuf_buffer_write_batch(onebuf_buffer buffer,
+                                        const onebuf_write *writes,
+                                        size_t write_count);
+
+// Does the first part of a hand-over to a device now: the queues that used the buffer release it, behind their work so
+// far. For batches on a chip that alternates between two APIs. With ONEBUF_READ other devices may go on reading. For a
+// region this applies to the whole buffer.
+onebuf_status onebuf_buffer_release_to(onebuf_buffer buffer,
+                                       onebuf_device device,
+                                       onebuf_access access);
 
 // Reads `bytes` bytes at `offset`. Waits for earlier work.
 onebuf_status onebuf_buffer_read(onebuf_buffer buffer, size_t offset, void *data, size_t bytes);
@@ -988,6 +1060,14 @@ typedef uint32_t onebuf_origin;
 // Where the program came from.
 onebuf_status onebuf_program_origin(onebuf_program program, onebuf_origin *origin);
 
+// Moves a program that OpenCL compiled to a CUDA or HIP device, so that its kernels run in that device's queues. With
+// `grafted` NULL the call fails with ONEBUF_UNSUPPORTED if the program cannot be moved. Otherwise the program is moved only
+// if the doctor has proven this for the two devices; if not, the result is the same program, and `grafted` is false.
+onebuf_status onebuf_program_graft(onebuf_program program,
+                                   onebuf_device device,
+                                   bool *grafted,
+                                   onebuf_program *result);
+
 // Frees a program. Its kernels stay usable.
 onebuf_status onebuf_program_free(onebuf_program program);
 
@@ -1088,6 +1168,15 @@ onebuf_status onebuf_queue_launch(onebuf_queue queue,
                                   size_t arg_count,
                                   onebuf_fence *fence);
 
+// Launches like onebuf_queue_launch(), waits until the work is done, and returns how long that took. Afterwards the work
+// that a driver defers to the first launch is done. The kernel does run, on the given arguments. `took_ns` may be NULL.
+onebuf_status onebuf_queue_warm_up(onebuf_queue queue,
+                                   onebuf_kernel kernel,
+                                   const onebuf_grid *grid,
+                                   const onebuf_arg *args,
+                                   size_t arg_count,
+                                   uint64_t *took_ns);
+
 // Launches like onebuf_queue_launch(), and waits until no view or mapping is held that conflicts with the launch's
 // arguments. Nothing is held meanwhile. ONEBUF_TIMEOUT if that takes longer: nothing was launched, and the message names
 // the buffer and the device that holds it.
@@ -1150,6 +1239,12 @@ onebuf_status onebuf_pool_get(onebuf_pool pool,
                               uint64_t timeout_ms,
                               onebuf_buffer *buffer);
 
+// Allocates buffers until `count` of this kind are idle in the pool. `options` may be NULL.
+onebuf_status onebuf_pool_prepare(onebuf_pool pool,
+                                  size_t bytes,
+                                  const onebuf_buffer_options *options,
+                                  size_t count);
+
 // Frees idle buffers until at most `keep_bytes` bytes of them are left. `freed_bytes` may be NULL.
 onebuf_status onebuf_pool_trim(onebuf_pool pool, uint64_t keep_bytes, uint64_t *freed_bytes);
 
@@ -1172,6 +1267,25 @@ onebuf_status onebuf_ledger_implied_bytes(onebuf_hub hub, uint64_t *bytes);
 
 // Describes in text everything that was moved, by pair of devices.
 onebuf_status onebuf_ledger_text(onebuf_hub hub, onebuf_string *text);
+
+// Traces ==========================================================================================
+//
+// A hub that was discovered with `onebuf_hub_options.trace_events` records every launch, hand-over, wait and copy. The
+// file is in the Trace Event format: drop it on https://ui.perfetto.dev.
+
+// Writes the events recorded so far to a file. Work that a device has not finished has only the host's times.
+// ONEBUF_UNSUPPORTED for a hub without a trace.
+onebuf_status onebuf_trace_save(onebuf_hub hub,
+                                const char *path);
+
+// The same as text.
+onebuf_status onebuf_trace_json(onebuf_hub hub, onebuf_string *text);
+
+// How many events were overwritten by later ones.
+onebuf_status onebuf_trace_dropped(onebuf_hub hub, uint64_t *events);
+
+// Deletes all recorded events.
+onebuf_status onebuf_trace_clear(onebuf_hub hub);
 
 // The doctor ======================================================================================
 //
@@ -1691,6 +1805,25 @@ onebuf_status onebuf_bridge_copy_async(onebuf_buffer from,
                                        size_t bytes,
                                        onebuf_crossing *crossing,
                                        onebuf_fence *fence);
+
+// A range of a `cl_mem` that the application created, and the queue on which the application uses it.
+typedef struct onebuf_cl_range {
+    // The `cl_mem`.
+    void *mem;
+    // The `cl_command_queue`, of the same context.
+    void *queue;
+    // The first byte.
+    size_t offset;
+} onebuf_cl_range;
+
+// Copies `bytes` bytes between two `cl_mem` of the application, of any contexts and platforms, in one call: the copy
+// comes after the commands that the application has enqueued on both queues so far, and commands that it enqueues
+// afterwards come after the copy. The bytes have arrived when this returns. No object is kept. `crossing` may be NULL.
+onebuf_status onebuf_bridge_copy_cl(onebuf_hub hub,
+                                    const onebuf_cl_range *from,
+                                    const onebuf_cl_range *to,
+                                    size_t bytes,
+                                    onebuf_crossing *crossing);
 
 // Copies `bytes` bytes of host memory into a buffer and waits. `crossing` may be NULL.
 onebuf_status onebuf_bridge_from_host(const void *data,
@@ -2519,6 +2652,33 @@ onebuf_status onebuf_pipeline_json(onebuf_pipeline pipeline, onebuf_string *json
 
 // Frees a pipeline, its queues and its slots. A running pipeline is asked to end, and is freed when it has.
 onebuf_status onebuf_pipeline_free(onebuf_pipeline pipeline);
+
+// Live view =======================================================================================
+//
+// Lets other processes of the same user watch a hub while it works: `onebuf top` shows its buffers, copies and pipelines.
+
+// A hub that others can watch. Free it with onebuf_published_free().
+typedef struct onebuf_published {
+    // Zero is the null handle.
+    uint64_t id;
+} onebuf_published;
+
+// Publishes a hub under a name, until the result is freed. Buffers created earlier are not listed. ONEBUF_BUSY if another
+// program uses the name.
+onebuf_status onebuf_publish(onebuf_hub hub,
+                             const char *name,
+                             onebuf_published *published);
+
+// The path of the socket.
+onebuf_status onebuf_published_path(onebuf_published published, onebuf_string *text);
+
+// Also publishes a pipeline. A pipeline of the same name is replaced.
+onebuf_status onebuf_published_pipeline(onebuf_published published,
+                                        const char *name,
+                                        onebuf_pipeline pipeline);
+
+// Ends the publication.
+onebuf_status onebuf_published_free(onebuf_published published);
 
 // Shorthands =======================================================================================
 

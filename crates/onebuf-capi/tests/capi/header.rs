@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, process::Command};
 
 /// The sections of the header, in order: each uses only earlier ones.
-const SECTIONS: [&str; 35] = [
+const SECTIONS: [&str; 38] = [
     "status",
     "message",
     "version",
@@ -14,6 +14,7 @@ const SECTIONS: [&str; 35] = [
     "hub",
     "fence",
     "queue",
+    "queue_pool",
     "buffer",
     "mapping",
     "view",
@@ -22,6 +23,7 @@ const SECTIONS: [&str; 35] = [
     "kernel",
     "pool",
     "ledger",
+    "trace",
     "doctor",
     "foreign",
     "wrap",
@@ -39,6 +41,7 @@ const SECTIONS: [&str; 35] = [
     "sink",
     "frame",
     "pipeline",
+    "live",
 ];
 
 fn path(name: &str) -> PathBuf {

@@ -219,6 +219,30 @@ fn maps_have_ranges_and_discard_and_wait() {
 }
 
 #[test]
+fn extras_work_on_every_device() {
+    let folder = tempfile::tempdir().expect("a folder for traces");
+    let Some(program) = compile(&source("c/extras.c"), Build::Shared, &[]) else { return };
+    for device in devices() {
+        let mut run = command(&program);
+        run.arg(folder.path()).arg(device).env("XDG_RUNTIME_DIR", folder.path());
+        assert!(said(run).contains(&format!("extras work on {device}")));
+    }
+    let Some(cpp) = compile(&source("cpp/extras.cpp"), Build::Shared, &[]) else { return };
+    for device in devices().iter().skip(1) {
+        let mut run = command(&cpp);
+        run.arg(device).env("XDG_RUNTIME_DIR", folder.path());
+        assert!(said(run).contains(&format!("extras work in C++ on {device}")));
+    }
+    let Some(checked) = compile(&source("c/extras.c"), Build::Sanitized, &[]) else { return };
+    let mut run = command(&checked);
+    run.arg(folder.path()).env("XDG_RUNTIME_DIR", folder.path());
+    assert!(said(run).contains("extras work on host"));
+    let Some(mut run) = under_valgrind(&program) else { return };
+    run.arg(folder.path()).env("XDG_RUNTIME_DIR", folder.path());
+    assert!(said(run).contains("extras work on host"));
+}
+
+#[test]
 fn everything_works_statically_linked_and_sanitized() {
     for build in [Build::Static, Build::Sanitized] {
         let Some(program) = compile(&source("c/everything.c"), build, &[]) else { return };
