@@ -1441,6 +1441,13 @@ onebuf_status onebuf_foreign_queue_query(onebuf_hub hub,
                                          void *cl_queue,
                                          onebuf_foreign_queue_info *info);
 
+// Moves a `cl_program` that the application has built to a CUDA or HIP device, as onebuf_program_graft() does. The program
+// is neither built nor released during the call. ONEBUF_UNSUPPORTED if it cannot be moved.
+onebuf_status onebuf_foreign_program_graft(onebuf_hub hub,
+                                           void *cl_program,
+                                           onebuf_device device,
+                                           onebuf_program *program);
+
 // Registers a `cl_context` of the application. Its devices become devices of the hub, with ids such as `opencl:0@1`:
 // queues and programs can be created in it, and buffers shared with it. Registering the same context again returns the
 // same registration. onebuf holds one reference until everything made in the context is gone. ONEBUF_BUSY if the hub

@@ -1529,6 +1529,12 @@ public:
         onebuf_status status = onebuf_context_second(handle(), device.handle(), &made);
         return detail::result(status, [&] { return ForeignContext(made); });
     }
+    /// Moves a `cl_program` that the application has built to a CUDA or HIP device.
+    Result<Program> graft_foreign(void *cl_program, const Device &device) const {
+        onebuf_program made{0};
+        onebuf_status status = onebuf_foreign_program_graft(handle(), cl_program, device.handle(), &made);
+        return detail::result(status, [&] { return Program(made); });
+    }
     /// Registers the OpenGL context that is current on this thread.
     Result<ForeignGl> foreign_gl() const {
         onebuf_gl made{0};

@@ -673,6 +673,19 @@ static void try_device(cl_device_id raw) {
     ENDS(ONEBUF_UNSUPPORTED, onebuf_device_native(device, "CUcontext", &native));
     TRUE(!native && strstr(onebuf_last_error_message(), "cl_platform_id, cl_device_id, cl_context"));
 
+    // A program of class A: no device here can run it, and a null one is refused first.
+    onebuf_device host;
+    onebuf_program moved;
+    OK(onebuf_hub_device(hub, "host", &host));
+    ENDS(ONEBUF_NULL_POINTER, onebuf_foreign_program_graft(hub, NULL, host, &moved));
+    const char *text = TEXT_OF_ADD;
+    cl_program unbuilt = clCreateProgramWithSource(a.context, 1, &text, NULL, &made);
+    if (made == CL_SUCCESS) {
+        ENDS(ONEBUF_UNSUPPORTED, onebuf_foreign_program_graft(hub, unbuilt, host, &moved));
+        TRUE(moved.id == 0);
+        CL(clReleaseProgram(unbuilt));
+    }
+
     // A second context, created by onebuf, with the same device.
     onebuf_context second;
     OK(onebuf_context_second(hub, known.device, &second));

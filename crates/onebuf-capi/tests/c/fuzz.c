@@ -1004,6 +1004,7 @@ static void extras(void) {
     case 9: {
         onebuf_program moved = {0};
         bool grafted;
+        if (rarely()) TRY(onebuf_foreign_program_graft(hub, NULL, PICK(onebuf_device, DEVICE), &moved));
         if (TRY(onebuf_program_graft(PICK(onebuf_program, PROGRAM), PICK(onebuf_device, DEVICE), below(2) ? NULL : &grafted, &moved))) keep(PROGRAM, moved.id);
         break;
     }
