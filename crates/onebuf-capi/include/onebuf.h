@@ -1271,7 +1271,7 @@ onebuf_status onebuf_ledger_text(onebuf_hub hub, onebuf_string *text);
 // Traces ==========================================================================================
 //
 // A hub that was discovered with `onebuf_hub_options.trace_events` records every launch, hand-over, wait and copy. The
-// file is in the Trace Event format: drop it on https://ui.perfetto.dev.
+// file is in the Trace Event format: drop it on <https://ui.perfetto.dev>.
 
 // Writes the events recorded so far to a file. Work that a device has not finished has only the host's times.
 // ONEBUF_UNSUPPORTED for a hub without a trace.

@@ -1,7 +1,7 @@
 //! Traces
 //!
 //! A hub that was discovered with `onebuf_hub_options.trace_events` records every launch, hand-over, wait and copy. The
-//! file is in the Trace Event format: drop it on https://ui.perfetto.dev.
+//! file is in the Trace Event format: drop it on <https://ui.perfetto.dev>.
 
 use crate::{
     entry::entry,
