@@ -126,12 +126,24 @@ fn devices_and_queues_that_are_not_the_buffers() {
 fn guards_that_conflict() {
     each(|_, side, buffer| {
         let view = buffer.write_on(&side.queue).unwrap();
-        refused!(buffer.write_on(&side.queue), Error::Busy { .. }, "write view", "end that first");
-        refused!(buffer.read_on(&side.queue), Error::Busy { .. }, "write view", "end that first");
-        refused!(buffer.map(), Error::Busy { .. }, "end that first");
+        refused!(
+            buffer.write_on(&side.queue),
+            Error::Busy { .. },
+            "write view",
+            "is in use",
+            "end that first"
+        );
+        refused!(
+            buffer.read_on(&side.queue),
+            Error::Busy { .. },
+            "write view",
+            "is in use",
+            "end that first"
+        );
+        refused!(buffer.map(), Error::Busy { .. }, "is in use", "end that first");
         drop(view);
         let view = buffer.read_on(&side.queue).unwrap();
-        refused!(buffer.map_mut(), Error::Busy { .. }, "read view", "end that first");
+        refused!(buffer.map_mut(), Error::Busy { .. }, "read view", "is in use", "end that first");
         drop(view);
         buffer.fill(1).unwrap();
     });

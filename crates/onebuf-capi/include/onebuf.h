@@ -452,6 +452,10 @@ typedef struct onebuf_hub_options {
     uint32_t without_vulkan;
     // The only APIs to use, separated by commas, such as `opencl,gl`; NULL: all. The host is always there.
     const char *only;
+    // Not zero: records events, and keeps the newest of this number: see onebuf_trace_save().
+    size_t trace_events;
+    // Not zero, with a trace: opens queues with profiling, so that launches are also recorded by their device's clock.
+    uint32_t trace_devices;
 } onebuf_hub_options;
 
 // Discovers the installed APIs and devices, and loads stored verdicts. A missing API is not an error: see
@@ -577,6 +581,39 @@ onebuf_status onebuf_queue_wait_for(onebuf_queue queue,
 onebuf_status onebuf_queue_native(onebuf_queue queue,
                                   void **native);
 
+// Queue pools =====================================================================================
+//
+// Several queues of one device that many threads or jobs share. Buffers order the work on different queues where
+// necessary.
+
+// A queue pool. Free it with onebuf_queue_pool_free().
+typedef struct onebuf_queue_pool {
+    // Zero is the null handle.
+    uint64_t id;
+} onebuf_queue_pool;
+
+// Opens `count` queues with the same options. `options` may be NULL.
+onebuf_status onebuf_queue_pool_create(onebuf_device device,
+                                       size_t count,
+                                       const onebuf_queue_options *options,
+                                       onebuf_queue_pool *pool);
+
+// The next queue in rotation, as a handle of its own. Free it with onebuf_queue_free(); the queue itself stays in the
+// pool.
+onebuf_status onebuf_queue_pool_next(onebuf_queue_pool pool,
+                                     onebuf_queue *queue);
+
+// The queue with the least unfinished work, as a handle of its own; among equals, the next in rotation. Free it with
+// onebuf_queue_free().
+onebuf_status onebuf_queue_pool_least_busy(onebuf_queue_pool pool,
+                                           onebuf_queue *queue);
+
+// Waits until everything enqueued so far on any of the queues is done, up to the hub's timeout.
+onebuf_status onebuf_queue_pool_finish(onebuf_queue_pool pool);
+
+// Frees a queue pool. Enqueued work still completes, and handles of its queues stay usable.
+onebuf_status onebuf_queue_pool_free(onebuf_queue_pool pool);
+
 // Buffers =========================================================================================
 //
 // A buffer is one allocation that a set of devices can access. A region of a buffer is a buffer too. Sizes and offsets
@@ -644,6 +681,19 @@ onebuf_status onebuf_buffer_create(onebuf_hub hub,
                                    const onebuf_buffer_options *options,
                                    onebuf_buffer *buffer);
 
+// Plans a buffer without creating it: where it would be allocated, by which route each device would access it, and why no
+// better route was chosen. `options` may be NULL.
+onebuf_status onebuf_buffer_plan(onebuf_hub hub,
+                                 size_t bytes,
+                                 const onebuf_buffer_options *options,
+                                 onebuf_string *text);
+
+// The same as JSON, as `onebuf plan --json` prints it.
+onebuf_status onebuf_buffer_plan_json(onebuf_hub hub,
+                                      size_t bytes,
+                                      const onebuf_buffer_options *options,
+                                      onebuf_string *text);
+
 // Creates a region: a part of a buffer as a buffer of its own. `access` may not exceed the access of the buffer. The
 // offset must be a multiple of every device's onebuf_device_region_align(). A region has no regions. Queues of one
 // device can use regions that do not overlap at the same time.
@@ -670,6 +720,28 @@ onebuf_status onebuf_buffer_write(onebuf_buffer buffer,
                                   size_t offset,
                                   const void *data,
                                   size_t bytes);
+
+// One write of onebuf_buffer_write_batch().
+typedef struct onebuf_write {
+    // The first byte to write.
+    size_t offset;
+    // The bytes.
+    const void *data;
+    // Number of bytes.
+    size_t bytes;
+} onebuf_write;
+
+// Makes several writes in one hand-over; later ones win. If one of them is invalid, nothing is written.
+onebuf_status onebuf_buffer_write_batch(onebuf_buffer buffer,
+                                        const onebuf_write *writes,
+                                        size_t write_count);
+
+// Does the first part of a hand-over to a device now: the queues that used the buffer release it, behind their work so
+// far. For batches on a chip that alternates between two APIs. With ONEBUF_READ other devices may go on reading. For a
+// region this applies to the whole buffer.
+onebuf_status onebuf_buffer_release_to(onebuf_buffer buffer,
+                                       onebuf_device device,
+                                       onebuf_access access);
 
 // Reads `bytes` bytes at `offset`. Waits for earlier work.
 onebuf_status onebuf_buffer_read(onebuf_buffer buffer, size_t offset, void *data, size_t bytes);
@@ -702,7 +774,8 @@ onebuf_status onebuf_buffer_uses(onebuf_buffer buffer,
 // Mappings ========================================================================================
 //
 // A mapping gives the host a pointer to a buffer's memory. Mapping waits for earlier work. Until the mapping is
-// unmapped, nothing else may write the buffer; while the host may write it, nothing else may use it.
+// unmapped, nothing else may write the buffer; while the host may write it, nothing else may use it. A mapping for
+// writing only (ONEBUF_WRITE) must not be read: the driver may have mapped the memory for writing alone.
 
 // A mapping. End it with onebuf_mapping_unmap().
 typedef struct onebuf_mapping {
@@ -710,8 +783,28 @@ typedef struct onebuf_mapping {
     uint64_t id;
 } onebuf_mapping;
 
-// Maps a whole buffer or region: for reading with ONEBUF_READ, otherwise for reading and writing. `data` is valid, for
-// the size of the buffer, until it is unmapped.
+// Options of a mapping. Zero in every field means the default.
+typedef struct onebuf_map_options {
+    // `sizeof(onebuf_map_options)`.
+    size_t size;
+    // ONEBUF_READ maps for reading, ONEBUF_WRITE for writing only, ONEBUF_READ_WRITE for both. A buffer with
+    // ONEBUF_HOST_WRITE can be mapped for writing only.
+    onebuf_access access;
+    // Not zero, with ONEBUF_WRITE: the host writes every byte of the range. Earlier contents are not brought along, and
+    // bytes that are not written are unspecified.
+    uint32_t discard;
+    // The first byte to map. `data` points at it.
+    size_t offset;
+    // The number of bytes to map; zero: all from `offset` on. Where the host gets a copy, only these are copied. Views
+    // and other mappings of the whole buffer are excluded.
+    size_t bytes;
+    // How long to wait until no conflicting view or mapping is held. Zero: ONEBUF_BUSY at once. After the timeout:
+    // ONEBUF_TIMEOUT.
+    uint64_t wait_ms;
+} onebuf_map_options;
+
+// Maps a whole buffer or region: for reading with ONEBUF_READ, for writing only with ONEBUF_WRITE, otherwise for reading
+// and writing. `data` is valid, for the size of the buffer, until it is unmapped.
 //
 // If the host cannot access the memory, it gets a copy, which is counted as implied; or the call fails with
 // ONEBUF_COPY_FORBIDDEN.
@@ -720,25 +813,32 @@ onebuf_status onebuf_buffer_map(onebuf_buffer buffer,
                                 void **data,
                                 onebuf_mapping *mapping);
 
-// Options of a mapping. Zero in every field means the default.
-typedef struct onebuf_map_options {
-    // `sizeof(onebuf_map_options)`.
-    size_t size;
-    // ONEBUF_READ maps for reading, any other value for reading and writing.
-    onebuf_access access;
-    // How long to wait until no conflicting view or mapping is held. Zero: ONEBUF_BUSY at once. After the timeout:
-    // ONEBUF_TIMEOUT.
-    uint64_t wait_ms;
-} onebuf_map_options;
-
-// Maps a buffer like onebuf_buffer_map(), with options. `options` may be NULL.
+// Maps a buffer like onebuf_buffer_map(), with options: a range, for writing only, without earlier contents, waiting.
+// `options` may be NULL.
 onebuf_status onebuf_buffer_map_with(onebuf_buffer buffer,
                                      const onebuf_map_options *options,
                                      void **data,
                                      onebuf_mapping *mapping);
 
-// Ends a mapping. Fails only if the host worked on a copy that could not be written back; the mapping has ended then
-// too.
+// Asks for a mapping without waiting for the work on the buffer. onebuf_mapping_poll() says when that work is done, and
+// onebuf_mapping_wait() returns the address. Until then the buffer is not mapped, and others may use it.
+// `options.wait_ms` is ignored. `options` may be NULL.
+onebuf_status onebuf_buffer_map_async(onebuf_buffer buffer,
+                                      const onebuf_map_options *options,
+                                      onebuf_mapping *mapping);
+
+// Whether onebuf_mapping_wait() would return without waiting for work. If the work failed, the status says how.
+onebuf_status onebuf_mapping_poll(onebuf_mapping mapping,
+                                  bool *ready);
+
+// Waits for the work, and until no conflicting view or mapping is held; maps; and returns the address of the first mapped
+// byte. The mapping begins here. ONEBUF_TIMEOUT if that takes longer; the wait may be repeated.
+onebuf_status onebuf_mapping_wait(onebuf_mapping mapping,
+                                  uint64_t timeout_ms,
+                                  void **data);
+
+// Ends a mapping, also one that has not begun. Fails only if the host worked on a copy that could not be written back;
+// the mapping has ended then too.
 onebuf_status onebuf_mapping_unmap(onebuf_mapping mapping);
 
 // Views ===========================================================================================
@@ -965,6 +1065,14 @@ typedef uint32_t onebuf_origin;
 // Where the program came from.
 onebuf_status onebuf_program_origin(onebuf_program program, onebuf_origin *origin);
 
+// Moves a program that OpenCL compiled to a CUDA or HIP device, so that its kernels run in that device's queues. With
+// `grafted` NULL the call fails with ONEBUF_UNSUPPORTED if the program cannot be moved. Otherwise the program is moved only
+// if the doctor has proven this for the two devices; if not, the result is the same program, and `grafted` is false.
+onebuf_status onebuf_program_graft(onebuf_program program,
+                                   onebuf_device device,
+                                   bool *grafted,
+                                   onebuf_program *result);
+
 // Frees a program. Its kernels stay usable.
 onebuf_status onebuf_program_free(onebuf_program program);
 
@@ -1065,6 +1173,15 @@ onebuf_status onebuf_queue_launch(onebuf_queue queue,
                                   size_t arg_count,
                                   onebuf_fence *fence);
 
+// Launches like onebuf_queue_launch(), waits until the work is done, and returns how long that took. Afterwards the work
+// that a driver defers to the first launch is done. The kernel does run, on the given arguments. `took_ns` may be NULL.
+onebuf_status onebuf_queue_warm_up(onebuf_queue queue,
+                                   onebuf_kernel kernel,
+                                   const onebuf_grid *grid,
+                                   const onebuf_arg *args,
+                                   size_t arg_count,
+                                   uint64_t *took_ns);
+
 // Launches like onebuf_queue_launch(), and waits until no view or mapping is held that conflicts with the launch's
 // arguments. Nothing is held meanwhile. ONEBUF_TIMEOUT if that takes longer: nothing was launched, and the message names
 // the buffer and the device that holds it.
@@ -1127,6 +1244,12 @@ onebuf_status onebuf_pool_get(onebuf_pool pool,
                               uint64_t timeout_ms,
                               onebuf_buffer *buffer);
 
+// Allocates buffers until `count` of this kind are idle in the pool. `options` may be NULL.
+onebuf_status onebuf_pool_prepare(onebuf_pool pool,
+                                  size_t bytes,
+                                  const onebuf_buffer_options *options,
+                                  size_t count);
+
 // Frees idle buffers until at most `keep_bytes` bytes of them are left. `freed_bytes` may be NULL.
 onebuf_status onebuf_pool_trim(onebuf_pool pool, uint64_t keep_bytes, uint64_t *freed_bytes);
 
@@ -1149,6 +1272,25 @@ onebuf_status onebuf_ledger_implied_bytes(onebuf_hub hub, uint64_t *bytes);
 
 // Describes in text everything that was moved, by pair of devices.
 onebuf_status onebuf_ledger_text(onebuf_hub hub, onebuf_string *text);
+
+// Traces ==========================================================================================
+//
+// A hub that was discovered with `onebuf_hub_options.trace_events` records every launch, hand-over, wait and copy. The
+// file is in the Trace Event format: drop it on <https://ui.perfetto.dev>.
+
+// Writes the events recorded so far to a file. Work that a device has not finished has only the host's times.
+// ONEBUF_UNSUPPORTED for a hub without a trace.
+onebuf_status onebuf_trace_save(onebuf_hub hub,
+                                const char *path);
+
+// The same as text.
+onebuf_status onebuf_trace_json(onebuf_hub hub, onebuf_string *text);
+
+// How many events were overwritten by later ones.
+onebuf_status onebuf_trace_dropped(onebuf_hub hub, uint64_t *events);
+
+// Deletes all recorded events.
+onebuf_status onebuf_trace_clear(onebuf_hub hub);
 
 // The doctor ======================================================================================
 //
@@ -1303,6 +1445,13 @@ onebuf_status onebuf_foreign_context_query(onebuf_hub hub,
 onebuf_status onebuf_foreign_queue_query(onebuf_hub hub,
                                          void *cl_queue,
                                          onebuf_foreign_queue_info *info);
+
+// Moves a `cl_program` that the application has built to a CUDA or HIP device, as onebuf_program_graft() does. The program
+// is neither built nor released during the call. ONEBUF_UNSUPPORTED if it cannot be moved.
+onebuf_status onebuf_foreign_program_graft(onebuf_hub hub,
+                                           void *cl_program,
+                                           onebuf_device device,
+                                           onebuf_program *program);
 
 // Registers a `cl_context` of the application. Its devices become devices of the hub, with ids such as `opencl:0@1`:
 // queues and programs can be created in it, and buffers shared with it. Registering the same context again returns the
@@ -1754,6 +1903,25 @@ onebuf_status onebuf_bridge_copy_async(onebuf_buffer from,
                                        size_t bytes,
                                        onebuf_crossing *crossing,
                                        onebuf_fence *fence);
+
+// A range of a `cl_mem` that the application created, and the queue on which the application uses it.
+typedef struct onebuf_cl_range {
+    // The `cl_mem`.
+    void *mem;
+    // The `cl_command_queue`, of the same context.
+    void *queue;
+    // The first byte.
+    size_t offset;
+} onebuf_cl_range;
+
+// Copies `bytes` bytes between two `cl_mem` of the application, of any contexts and platforms, in one call: the copy
+// comes after the commands that the application has enqueued on both queues so far, and commands that it enqueues
+// afterwards come after the copy. The bytes have arrived when this returns. No object is kept. `crossing` may be NULL.
+onebuf_status onebuf_bridge_copy_cl(onebuf_hub hub,
+                                    const onebuf_cl_range *from,
+                                    const onebuf_cl_range *to,
+                                    size_t bytes,
+                                    onebuf_crossing *crossing);
 
 // Copies `bytes` bytes of host memory into a buffer and waits. `crossing` may be NULL.
 onebuf_status onebuf_bridge_from_host(const void *data,
@@ -2628,6 +2796,33 @@ onebuf_status onebuf_pipeline_json(onebuf_pipeline pipeline, onebuf_string *json
 
 // Frees a pipeline, its queues and its slots. A running pipeline is asked to end, and is freed when it has.
 onebuf_status onebuf_pipeline_free(onebuf_pipeline pipeline);
+
+// Live view =======================================================================================
+//
+// Lets other processes of the same user watch a hub while it works: `onebuf top` shows its buffers, copies and pipelines.
+
+// A hub that others can watch. Free it with onebuf_published_free().
+typedef struct onebuf_published {
+    // Zero is the null handle.
+    uint64_t id;
+} onebuf_published;
+
+// Publishes a hub under a name, until the result is freed. Buffers created earlier are not listed. ONEBUF_BUSY if another
+// program uses the name.
+onebuf_status onebuf_publish(onebuf_hub hub,
+                             const char *name,
+                             onebuf_published *published);
+
+// The path of the socket.
+onebuf_status onebuf_published_path(onebuf_published published, onebuf_string *text);
+
+// Also publishes a pipeline. A pipeline of the same name is replaced.
+onebuf_status onebuf_published_pipeline(onebuf_published published,
+                                        const char *name,
+                                        onebuf_pipeline pipeline);
+
+// Ends the publication.
+onebuf_status onebuf_published_free(onebuf_published published);
 
 // Shorthands =======================================================================================
 

@@ -20,6 +20,7 @@
 #include <cstdlib>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -423,6 +424,8 @@ public:
     using Owner::Owner;
 };
 
+class Device;
+
 /// A program built for one device.
 class Program : public detail::Owner<onebuf_program, onebuf_program_free> {
 public:
@@ -435,6 +438,10 @@ public:
         onebuf_status status = onebuf_kernel_create(handle(), name, plain.data(), plain.size(), flags, &made);
         return detail::result(status, [&] { return Kernel(made); });
     }
+    /// Moves a program that OpenCL compiled to a CUDA or HIP device; fails if that cannot be done.
+    Result<Program> graft(const Device &device) const;
+    /// Moves it if the doctor has proven that for the two devices; otherwise returns the same program.
+    Result<Program> graft_if_proven(const Device &device, bool *grafted = nullptr) const;
     /// Where the program came from.
     Result<Origin> origin() const {
         onebuf_origin found = 0;
@@ -532,6 +539,15 @@ public:
         onebuf_status status = start(kernel, grid, &made, args...);
         return detail::result(status, [&] { return Fence(made); });
     }
+    /// Launches a kernel, waits, and returns how long that took: the work that a driver defers to the first launch is done
+    /// afterwards.
+    template <class... Args>
+    Result<std::chrono::nanoseconds> warm_up(const Kernel &kernel, const Grid &grid, const Args &...args) const {
+        const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
+        std::uint64_t took = 0;
+        onebuf_status status = onebuf_queue_warm_up(handle(), kernel.handle(), &grid, list, sizeof...(args), &took);
+        return detail::result(status, [&] { return std::chrono::nanoseconds(took); });
+    }
     /// Launches a kernel, and waits until no view or mapping conflicts with its arguments. ONEBUF_TIMEOUT if that takes
     /// longer: nothing was launched then.
     template <class... Args>
@@ -571,6 +587,26 @@ private:
         // One more than needed, because arrays cannot be empty.
         const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
         return onebuf_queue_launch(handle(), kernel.handle(), &grid, list, sizeof...(args), fence);
+    }
+};
+
+/// Several queues of one device, for many threads or jobs.
+class QueuePool : public detail::Owner<onebuf_queue_pool, onebuf_queue_pool_free> {
+public:
+    using Owner::Owner;
+
+    /// The next queue in rotation.
+    Result<Queue> next_queue() const { return pick(onebuf_queue_pool_next); }
+    /// The queue with the least unfinished work.
+    Result<Queue> least_busy() const { return pick(onebuf_queue_pool_least_busy); }
+    /// Waits for everything on any of the queues.
+    Result<void> finish() const { return detail::check(onebuf_queue_pool_finish(handle())); }
+
+private:
+    Result<Queue> pick(onebuf_status (*which)(onebuf_queue_pool, onebuf_queue *)) const {
+        onebuf_queue found{0};
+        onebuf_status status = which(handle(), &found);
+        return detail::result(status, [&] { return Queue(found); });
     }
 };
 
@@ -636,6 +672,12 @@ public:
         onebuf_status status = onebuf_queue_create(handle_, &options, &made);
         return detail::result(status, [&] { return Queue(made); });
     }
+    /// Opens several queues, to be used in rotation or by load.
+    Result<QueuePool> queues(std::size_t count, const QueueOptions &options = {}) const {
+        onebuf_queue_pool made{0};
+        onebuf_status status = onebuf_queue_pool_create(handle_, count, &options, &made);
+        return detail::result(status, [&] { return QueuePool(made); });
+    }
     Result<Program> program(const ProgramOptions &options) const {
         onebuf_program made{0};
         onebuf_status status = onebuf_program_build(handle_, &options, &made);
@@ -662,6 +704,19 @@ private:
 
     onebuf_device handle_{0};
 };
+
+inline Result<Program> Program::graft(const Device &device) const {
+    onebuf_program made{0};
+    onebuf_status status = onebuf_program_graft(handle(), device.handle(), nullptr, &made);
+    return detail::result(status, [&] { return Program(made); });
+}
+inline Result<Program> Program::graft_if_proven(const Device &device, bool *grafted) const {
+    onebuf_program made{0};
+    bool moved = false;
+    onebuf_status status = onebuf_program_graft(handle(), device.handle(), &moved, &made);
+    if (grafted) *grafted = moved;
+    return detail::result(status, [&] { return Program(made); });
+}
 
 // Buffers =========================================================================================
 
@@ -716,10 +771,19 @@ private:
 /// Options of a mapping.
 struct MapOptions : onebuf_map_options {
     MapOptions() : onebuf_map_options{} { size = sizeof(onebuf_map_options); }
+    /// Maps elements of `T`: `count` of them from `at` on; zero: all the rest.
+    template <class T> MapOptions &range(std::size_t at, std::size_t count = 0) {
+        return offset = detail::bytes_of<T>(at), bytes = detail::bytes_of<T>(count), *this;
+    }
+    /// The host writes every byte of the range: earlier contents are not brought along. Implies Access::Write.
+    MapOptions &overwrite() { return access(Access::Write), discard = 1, *this; }
     MapOptions &access(Access how) { return onebuf_map_options::access = static_cast<onebuf_access>(how), *this; }
     /// Waits until no conflicting view or mapping is held.
     MapOptions &wait(Timeout timeout) { return wait_ms = timeout.ms(), *this; }
 };
+
+/// A mapping that was asked for, and begins with wait().
+template <class T> class PendingMap;
 
 /// Host access to a buffer in place, while this lives. `const T` only reads.
 template <class T> class Mapped : public detail::Owner<onebuf_mapping, onebuf_mapping_unmap> {
@@ -739,6 +803,27 @@ public:
 
 private:
     T *data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+template <class T> class PendingMap : public detail::Owner<onebuf_mapping, onebuf_mapping_unmap> {
+public:
+    PendingMap() = default;
+    PendingMap(onebuf_mapping mapping, std::size_t count) : Owner(mapping), size_(count) {}
+
+    /// Whether wait() would return without waiting for work.
+    Result<bool> ready() const {
+        return detail::value<bool>([&](bool *to) { return onebuf_mapping_poll(this->handle(), to); });
+    }
+    /// Waits for the work and until no conflicting view or mapping is held, and maps. This object is empty afterwards; on
+    /// failure it stays, and the wait may be repeated.
+    Result<Mapped<T>> wait(Timeout timeout = {}) {
+        void *data = nullptr;
+        onebuf_status status = onebuf_mapping_wait(this->handle(), timeout.ms(), &data);
+        return detail::result(status, [&] { return Mapped<T>(this->release(), static_cast<T *>(data), size_); });
+    }
+
+private:
     std::size_t size_ = 0;
 };
 
@@ -818,6 +903,22 @@ public:
     }
     /// Writes a vector, array or similar range to the beginning of the buffer.
     template <class Range> Result<void> write(const Range &from) const { return write(from.data(), from.size()); }
+    /// One write of a batch: elements, and the index of the first.
+    struct Write {
+        std::size_t at;
+        const T *data;
+        std::size_t count;
+    };
+    /// Makes several writes in one hand-over; later ones win.
+    Result<void> write_batch(const std::vector<Write> &writes) const {
+        std::vector<onebuf_write> plain;
+        for (const Write &one : writes) plain.push_back({bytes(one.at), one.data, bytes(one.count)});
+        return detail::check(onebuf_buffer_write_batch(this->handle(), plain.data(), plain.size()));
+    }
+    /// Does the first part of a hand-over to a device now; see onebuf_buffer_release_to().
+    Result<void> release_to(const Device &device, Access access = Access::ReadWrite) const {
+        return detail::check(onebuf_buffer_release_to(this->handle(), device.handle(), static_cast<onebuf_access>(access)));
+    }
     Result<void> read(T *data, std::size_t count, std::size_t at = 0) const {
         return detail::check(onebuf_buffer_read(this->handle(), bytes(at), data, bytes(count)));
     }
@@ -857,6 +958,22 @@ public:
     Result<Mapped<T>> map() const { return map_as<T>(ONEBUF_READ_WRITE); }
     /// Maps the buffer for reading.
     Result<Mapped<const T>> map_read() const { return map_as<const T>(ONEBUF_READ); }
+    /// Maps a range for reading and writing.
+    Result<Mapped<T>> map_range(std::size_t at, std::size_t count) const { return map(MapOptions().range<T>(at, count)); }
+    /// Maps a range for reading.
+    Result<Mapped<const T>> map_range_read(std::size_t at, std::size_t count) const {
+        return map_with<const T>(MapOptions().access(Access::Read).template range<T>(at, count));
+    }
+    /// Maps the buffer for writing every element: earlier contents are not brought along. Do not read there.
+    Result<Mapped<T>> map_overwrite() const { return map(MapOptions().overwrite()); }
+    /// Maps with options: a range, for writing only, waiting.
+    Result<Mapped<T>> map(const MapOptions &options) const { return map_with<T>(options); }
+    /// Asks for a mapping without waiting for the work on the buffer.
+    Result<PendingMap<T>> map_async(const MapOptions &options = {}) const {
+        onebuf_mapping made{0};
+        onebuf_status status = onebuf_buffer_map_async(this->handle(), &options, &made);
+        return detail::result(status, [&] { return PendingMap<T>(made, mapped_count(options)); });
+    }
     /// Maps the buffer, and waits until no conflicting view or mapping is held.
     Result<Mapped<T>> map_within(Timeout timeout) const { return map_with<T>(MapOptions().wait(timeout)); }
     /// Maps the buffer for reading, and waits until no conflicting view or mapping is held.
@@ -985,7 +1102,10 @@ private:
         void *data = nullptr;
         onebuf_mapping made{0};
         onebuf_status status = onebuf_buffer_map_with(this->handle(), &options, &data, &made);
-        return detail::result(status, [&] { return Mapped<As>(made, static_cast<As *>(data), size_); });
+        return detail::result(status, [&] { return Mapped<As>(made, static_cast<As *>(data), mapped_count(options)); });
+    }
+    std::size_t mapped_count(const MapOptions &options) const {
+        return (options.bytes > 0 ? options.bytes : size_bytes() - options.offset) / sizeof(T);
     }
     Result<View<T>> view(const Queue &queue, onebuf_access access, Timeout timeout) const {
         onebuf_view made{0};
@@ -1291,6 +1411,11 @@ public:
         onebuf_status status = onebuf_pool_get(handle(), bytes, &plain, timeout.ms(), &made);
         return detail::result(status, [&] { return Buffer<T>(made, count); });
     }
+    /// Allocates buffers until `idle` of this kind are ready.
+    template <class T> Result<void> prepare(std::size_t count, std::size_t idle, const BufferOptions &options = {}) const {
+        onebuf_buffer_options plain = options.plain();
+        return detail::check(onebuf_pool_prepare(handle(), detail::bytes_of<T>(count), &plain, idle));
+    }
     /// Frees idle buffers until at most this many bytes of them are left; returns the number of bytes freed.
     Result<std::uint64_t> trim(std::uint64_t keep_bytes = 0) const {
         return detail::value<std::uint64_t>(
@@ -1302,6 +1427,21 @@ public:
         onebuf_status status = onebuf_pool_get_statistics(handle(), &found);
         return detail::result(status, [&] { return found; });
     }
+};
+
+class Pipeline;
+
+/// A hub that `onebuf top` can watch, while this lives.
+class Published : public detail::Owner<onebuf_published, onebuf_published_free> {
+public:
+    using Owner::Owner;
+
+    /// The path of the socket.
+    Result<std::string> path() const {
+        return detail::text([&](onebuf_string *to) { return onebuf_published_path(handle(), to); });
+    }
+    /// Also publishes a pipeline.
+    Result<void> pipeline(const char *name, const Pipeline &pipeline) const;
 };
 
 /// This process's view of the machine.
@@ -1343,6 +1483,39 @@ public:
     template <class T>
     Result<Buffer<T>> buffer(const std::vector<T> &contents, const BufferOptions &options = {}) const {
         return make<T>(contents.size(), options, contents.data());
+    }
+    /// Creates a buffer with the elements of any contiguous range: an array, a `std::array`, a `std::span`.
+    template <class T, class Range, class = std::enable_if_t<std::is_convertible_v<
+                                        decltype(std::data(std::declval<const Range &>())), const T *>>>
+    Result<Buffer<T>> buffer(const Range &contents, const BufferOptions &options = {}) const {
+        return make<T>(std::size(contents), options, std::data(contents));
+    }
+    /// Creates a buffer over memory of the caller, which is used in place (`CL_MEM_USE_HOST_PTR`). Do not use the memory until
+    /// `done` was called: once, on any thread, when neither onebuf nor a driver uses it, also if the call fails. `done` must
+    /// not throw.
+    template <class T>
+    Result<Buffer<T>> buffer_over(T *memory, std::size_t count, const BufferOptions &options, std::function<void()> done) const {
+        onebuf_buffer made{0};
+        onebuf_buffer_options plain = options.plain();
+        plain.host_memory = memory;
+        plain.host_memory_user = new std::function<void()>(std::move(done));
+        plain.host_memory_done = [](void *user) {
+            std::unique_ptr<std::function<void()>> end(static_cast<std::function<void()> *>(user));
+            if (*end) (*end)();
+        };
+        onebuf_status status = onebuf_buffer_create(handle(), detail::bytes_of<T>(count), &plain, &made);
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+    /// Plans a buffer without creating it, and explains the plan.
+    template <class T> Result<std::string> plan(std::size_t count, const BufferOptions &options = {}) const {
+        onebuf_buffer_options plain = options.plain();
+        return detail::text([&](onebuf_string *to) { return onebuf_buffer_plan(handle(), detail::bytes_of<T>(count), &plain, to); });
+    }
+    /// Plans a buffer without creating it, and returns the plan as JSON.
+    template <class T> Result<std::string> plan_json(std::size_t count, const BufferOptions &options = {}) const {
+        onebuf_buffer_options plain = options.plain();
+        return detail::text(
+            [&](onebuf_string *to) { return onebuf_buffer_plan_json(handle(), detail::bytes_of<T>(count), &plain, to); });
     }
     /// Imports memory that another program exported, on a device. The descriptor stays the caller's. See
     /// onebuf_buffer_import() for what the caller guarantees: a forged descriptor gives access to any memory of the
@@ -1447,6 +1620,12 @@ public:
         onebuf_status status = onebuf_context_second(handle(), device.handle(), &made);
         return detail::result(status, [&] { return ForeignContext(made); });
     }
+    /// Moves a `cl_program` that the application has built to a CUDA or HIP device.
+    Result<Program> graft_foreign(void *cl_program, const Device &device) const {
+        onebuf_program made{0};
+        onebuf_status status = onebuf_foreign_program_graft(handle(), cl_program, device.handle(), &made);
+        return detail::result(status, [&] { return Program(made); });
+    }
     /// Registers the OpenGL context that is current on this thread.
     Result<ForeignGl> foreign_gl() const {
         onebuf_gl made{0};
@@ -1512,6 +1691,21 @@ public:
     }
     Result<std::string> ledger() const {
         return detail::text([&](onebuf_string *to) { return onebuf_ledger_text(handle(), to); });
+    }
+    /// Writes the trace of a hub with HubOptions::trace_events to a file, in the Trace Event format.
+    Result<void> save_trace(const std::string &path) const { return detail::check(onebuf_trace_save(handle(), path.c_str())); }
+    Result<std::string> trace() const {
+        return detail::text([&](onebuf_string *to) { return onebuf_trace_json(handle(), to); });
+    }
+    Result<std::uint64_t> trace_dropped() const {
+        return detail::value<std::uint64_t>([&](std::uint64_t *to) { return onebuf_trace_dropped(handle(), to); });
+    }
+    Result<void> clear_trace() const { return detail::check(onebuf_trace_clear(handle())); }
+    /// Lets `onebuf top` of the same user watch this hub under a name.
+    Result<Published> publish(const char *name) const {
+        onebuf_published made{0};
+        onebuf_status status = onebuf_publish(handle(), name, &made);
+        return detail::result(status, [&] { return Published(made); });
     }
     Result<std::string> missing() const {
         return detail::text([&](onebuf_string *to) { return onebuf_hub_missing(handle(), to); });
@@ -1879,6 +2073,10 @@ private:
     std::unique_ptr<detail::Functions> functions_;
 };
 
+inline Result<void> Published::pipeline(const char *name, const Pipeline &pipeline) const {
+    return detail::check(onebuf_published_pipeline(handle(), name, pipeline.handle()));
+}
+
 /// Options of a pipeline. Its functions may throw: that stops the pipeline, and run() throws the cause.
 class PipelineOptions {
 public:
@@ -2010,6 +2208,17 @@ Result<Started> copy_async(const Buffer<T> &from, std::size_t from_at, std::size
     onebuf_status status = onebuf_bridge_copy_async(
         from.handle(), bytes_of<T>(from_at), to.handle(), bytes_of<T>(to_at), bytes_of<T>(count), &went, &made);
     return detail::result(status, [&] { return Started{went, Fence(made)}; });
+}
+/// Copies bytes between two `cl_mem` of the application in one call, after its commands on both queues and before those that
+/// follow; see onebuf_bridge_copy_cl(). Takes raw handles, or objects of CL/opencl.hpp.
+template <class FromQueue, class FromMem, class ToQueue, class ToMem>
+Result<Crossing> copy_cl(const Hub &hub, const FromQueue &from_queue, const FromMem &from, std::size_t from_byte,
+                         const ToQueue &to_queue, const ToMem &to, std::size_t to_byte, std::size_t bytes) {
+    Crossing went;
+    onebuf_cl_range source{detail::native_mem(from), detail::native_queue(from_queue), from_byte};
+    onebuf_cl_range target{detail::native_mem(to), detail::native_queue(to_queue), to_byte};
+    onebuf_status status = onebuf_bridge_copy_cl(hub.handle(), &source, &target, bytes, &went);
+    return detail::result(status, [&] { return went; });
 }
 template <class T> Result<Crossing> from_host(const T *data, std::size_t count, const Buffer<T> &to, std::size_t to_at = 0) {
     using detail::bytes_of;

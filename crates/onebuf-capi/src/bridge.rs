@@ -7,15 +7,21 @@
 use crate::{
     buffer::onebuf_buffer,
     entry::entry,
-    fault::Result,
+    fault::{Fault, Result},
     fence::onebuf_fence,
+    foreign::native,
     handle::Noun,
+    hub::onebuf_hub,
     input::{Options, Slot, bytes_mut, give, options, out},
     kept::Buf,
     status::onebuf_status,
     words::{self, onebuf_route},
 };
-use onebuf::bridge::{self, Crossing, Place};
+use onebuf::{
+    Buffer, Hub, Queue,
+    bridge::{self, Crossing, Place},
+    prelude::*,
+};
 use std::ffi::c_void;
 
 /// The report of a copy. Set `size`; the call fills in the rest.
@@ -110,6 +116,60 @@ pub unsafe extern "C" fn onebuf_bridge_copy_async(
         *fence = onebuf_fence::put(done)?;
         report.tell(&went)
     })
+}
+
+/// A range of a `cl_mem` that the application created, and the queue on which the application uses it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_cl_range {
+    /// The `cl_mem`.
+    pub mem: *mut c_void,
+    /// The `cl_command_queue`, of the same context.
+    pub queue: *mut c_void,
+    /// The first byte.
+    pub offset: usize,
+}
+
+/// Copies `bytes` bytes between two `cl_mem` of the application, of any contexts and platforms, in one call: the copy
+/// comes after the commands that the application has enqueued on both queues so far, and commands that it enqueues
+/// afterwards come after the copy. The bytes have arrived when this returns. No object is kept. `crossing` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_bridge_copy_cl(
+    hub: onebuf_hub,
+    from: Option<&onebuf_cl_range>,
+    to: Option<&onebuf_cl_range>,
+    bytes: usize,
+    crossing: *mut onebuf_crossing,
+) -> onebuf_status {
+    entry(|| {
+        // SAFETY: guaranteed by the caller.
+        let report = unsafe { Report::to(crossing)? };
+        let (from, to) = (from.ok_or(Fault::Null("from"))?, to.ok_or(Fault::Null("to"))?);
+        let hub = hub.get()?;
+        // SAFETY: guaranteed by the caller.
+        let ((source, read), (target, written)) =
+            unsafe { (wrapped(&hub.hub, from)?, wrapped(&hub.hub, to)?) };
+        let (source, target) = (Buf::from(source), Buf::from(target));
+        let range = source.range(from.offset, bytes)?;
+        let start = target.range(to.offset, bytes)?.start;
+        let went = bridge::copy(place(&source), range, place(&target), start)?;
+        source.whole().0.hand_to(&read)?;
+        target.whole().0.hand_to(&written)?;
+        report.tell(&went)
+    })
+}
+
+/// The memory and the queue of a range.
+///
+/// # Safety
+/// As for [`onebuf_bridge_copy_cl`].
+unsafe fn wrapped(hub: &Hub, range: &onebuf_cl_range) -> Result<(Buffer<u8>, Queue)> {
+    let (mem, queue) = (native(range.mem, "mem")?, native(range.queue, "queue")?);
+    // SAFETY: guaranteed by the caller.
+    let queue = unsafe { hub.wrap_queue(queue)? };
+    // SAFETY: as above; the fence covers the owner's commands on its queue.
+    let buffer = unsafe { hub.wrap_buffer::<u8>(mem) }.after(&queue.fence()).build()?;
+    Ok((buffer, queue))
 }
 
 /// Copies `bytes` bytes of host memory into a buffer and waits. `crossing` may be NULL.

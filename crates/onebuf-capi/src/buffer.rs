@@ -20,7 +20,7 @@ use crate::{
         onebuf_route, onebuf_sync_method,
     },
 };
-use onebuf::{BufferBuilder, Hub};
+use onebuf::{BufferBuilder, Hub, plan::Plan, topology::Topology};
 use std::{
     ffi::{c_char, c_void},
     ptr::NonNull,
@@ -227,6 +227,54 @@ pub unsafe extern "C" fn onebuf_buffer_create(
     })
 }
 
+/// Plans a buffer without creating it: where it would be allocated, by which route each device would access it, and why no
+/// better route was chosen. `options` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_buffer_plan(
+    hub: onebuf_hub,
+    bytes: usize,
+    options: *const onebuf_buffer_options,
+    text: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    // SAFETY: guaranteed by the caller.
+    unsafe { planned(hub, bytes, options, text, |plan, topology| plan.explain(topology)) }
+}
+
+/// The same as JSON, as `onebuf plan --json` prints it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_buffer_plan_json(
+    hub: onebuf_hub,
+    bytes: usize,
+    options: *const onebuf_buffer_options,
+    text: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        planned(hub, bytes, options, text, |plan, topology| plan.to_json(topology).to_string())
+    }
+}
+
+/// # Safety
+/// As for [`onebuf_buffer_plan`].
+unsafe fn planned(
+    hub: onebuf_hub,
+    bytes: usize,
+    options: *const onebuf_buffer_options,
+    text: Slot<'_, onebuf_string>,
+    tell: fn(&Plan, &Topology) -> String,
+) -> onebuf_status {
+    entry(|| {
+        // SAFETY: guaranteed by the caller, also for what the options point at.
+        let asked = unsafe { Asked::read(options)? };
+        string::give(text, || {
+            let hub = hub.get()?;
+            // SAFETY: as above.
+            let plan = unsafe { asked.shape(hub.hub.buffer::<u8>(bytes))?.plan()? };
+            Ok(tell(&plan, hub.hub.topology()).into_bytes())
+        })
+    })
+}
+
 /// Creates a region: a part of a buffer as a buffer of its own. `access` may not exceed the access of the buffer. The
 /// offset must be a multiple of every device's onebuf_device_region_align(). A region has no regions. Queues of one
 /// device can use regions that do not overlap at the same time.
@@ -296,6 +344,58 @@ pub unsafe extern "C" fn onebuf_buffer_write(
             Buf::Whole(buffer) => Ok(buffer.write_range(range, data)?),
             Buf::Region { region, .. } => Ok(region.write_range(range, data)?),
         }
+    })
+}
+
+/// One write of onebuf_buffer_write_batch().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_write {
+    /// The first byte to write.
+    pub offset: usize,
+    /// The bytes.
+    pub data: *const c_void,
+    /// Number of bytes.
+    pub bytes: usize,
+}
+
+/// Makes several writes in one hand-over; later ones win. If one of them is invalid, nothing is written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_buffer_write_batch(
+    buffer: onebuf_buffer,
+    writes: *const onebuf_write,
+    write_count: usize,
+) -> onebuf_status {
+    entry(|| {
+        let buffer = buffer.get()?;
+        // SAFETY: guaranteed by the caller.
+        let writes = unsafe { array(writes, write_count, "writes")? };
+        let mut all = Vec::with_capacity(writes.len());
+        for write in writes {
+            let (_, range) = buffer.outer(write.offset, write.bytes)?;
+            // SAFETY: guaranteed by the caller.
+            all.push((range.start, unsafe { bytes(write.data, write.bytes, "data")? }));
+        }
+        let mut batch = buffer.whole().0.batch();
+        for (at, data) in all {
+            batch.write(at, data)?;
+        }
+        Ok(batch.flush()?)
+    })
+}
+
+/// Does the first part of a hand-over to a device now: the queues that used the buffer release it, behind their work so
+/// far. For batches on a chip that alternates between two APIs. With ONEBUF_READ other devices may go on reading. For a
+/// region this applies to the whole buffer.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_buffer_release_to(
+    buffer: onebuf_buffer,
+    device: onebuf_device,
+    access: onebuf_access,
+) -> onebuf_status {
+    entry(|| {
+        let access = words::access(access)?;
+        Ok(buffer.get()?.whole().0.release_to(&*device.get()?, access)?)
     })
 }
 

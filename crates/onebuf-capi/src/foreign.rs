@@ -12,6 +12,7 @@ use crate::{
     handle::{Noun, noun},
     hub::{Hub, onebuf_hub},
     input::{Options, Slot, give, out},
+    program::onebuf_program,
     queue::{ONEBUF_QUEUE_IN_ORDER, ONEBUF_QUEUE_OUT_OF_ORDER, onebuf_queue, onebuf_queue_order},
     status::onebuf_status,
     string::{self, onebuf_string},
@@ -300,6 +301,25 @@ pub unsafe extern "C" fn onebuf_foreign_queue_query(
         };
         // SAFETY: as above.
         unsafe { give(told, info, "info") }
+    })
+}
+
+/// Moves a `cl_program` that the application has built to a CUDA or HIP device, as onebuf_program_graft() does. The program
+/// is neither built nor released during the call. ONEBUF_UNSUPPORTED if it cannot be moved.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_foreign_program_graft(
+    hub: onebuf_hub,
+    cl_program: *mut c_void,
+    device: onebuf_device,
+    program: Slot<'_, onebuf_program>,
+) -> onebuf_status {
+    entry(|| {
+        let program = out(program, "program")?;
+        let (hub, device) = (hub.get()?, device.get()?);
+        // SAFETY: guaranteed by the caller.
+        let made = unsafe { hub.hub.graft_foreign(native(cl_program, "cl_program")?, &device)? };
+        *program = onebuf_program::put(made)?;
+        Ok(())
     })
 }
 

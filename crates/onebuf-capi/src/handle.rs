@@ -93,7 +93,7 @@ pub(crate) trait Noun: Copy {
 }
 
 /// Names of kinds for messages, indexed by [`Noun::KIND`].
-const NOUNS: [&str; 23] = [
+const NOUNS: [&str; 25] = [
     "no object",
     "string",
     "hub",
@@ -117,6 +117,8 @@ const NOUNS: [&str; 23] = [
     "sink",
     "OpenGL context",
     "Vulkan device",
+    "queue pool",
+    "published hub",
 ];
 
 fn name_of(kind: u8) -> &'static str {

@@ -14,7 +14,7 @@ use crate::{
     string::{self, onebuf_string},
     words::{self, onebuf_copies},
 };
-use onebuf::{Error, ProgramCache};
+use onebuf::{Error, ProgramCache, prelude::*};
 use std::{ffi::c_char, time::Duration};
 
 /// A hub. Free it with onebuf_hub_free().
@@ -79,6 +79,10 @@ pub struct onebuf_hub_options {
     pub without_vulkan: u32,
     /// The only APIs to use, separated by commas, such as `opencl,gl`; NULL: all. The host is always there.
     pub only: *const c_char,
+    /// Not zero: records events, and keeps the newest of this number: see onebuf_trace_save().
+    pub trace_events: usize,
+    /// Not zero, with a trace: opens queues with profiling, so that launches are also recorded by their device's clock.
+    pub trace_devices: u32,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_hub_options {}
@@ -191,6 +195,12 @@ unsafe fn apis(
     // SAFETY: guaranteed by the caller.
     if let Some(only) = unsafe { text_if_given(given.only, "only")? } {
         builder = builder.only(only.split(',').map(str::trim).filter(|api| !api.is_empty()));
+    }
+    if given.trace_events > 0 {
+        builder = builder.trace(given.trace_events);
+    }
+    if given.trace_devices != 0 {
+        builder = builder.trace_devices();
     }
     Ok(if given.managed_memory == 0 { builder } else { builder.managed_memory(true) })
 }

@@ -4,7 +4,7 @@
 //! Regions and guards borrow from a [`Kept`] inside an `Arc`. Each of them holds that `Arc` and drops it last.
 
 use crate::fault::{Fault, Result};
-use onebuf::{Buffer, Map, MapMut, SubBuffer};
+use onebuf::{Buffer, Map, MapMut, MapWrite, SubBuffer};
 use std::{
     ffi::c_void,
     ops::{Deref, Range},
@@ -138,19 +138,37 @@ impl Buf {
 /// A mapping whose lifetime is extended to `'static`. It must not outlive the buffer.
 pub(crate) enum Guard {
     Read(Map<'static, u8>),
-    Write(MapMut<'static, u8>),
+    ReadWrite(MapMut<'static, u8>),
+    Write(MapWrite<'static, u8>),
+}
+
+/// What the host does with the mapped bytes.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum MapUse {
+    Read,
+    ReadWrite,
+    Write,
+    Overwrite,
 }
 
 impl Guard {
-    pub fn take(buffer: &Arc<Kept>, writes: bool) -> Result<Self> {
+    pub fn take(buffer: &Arc<Kept>, used: MapUse, range: Range<usize>) -> Result<Self> {
         // SAFETY: the buffer does not move until the caller's `Arc` is dropped, and `Mapping` and `Persistent` drop their
         // guards before that.
         let buffer: &'static Kept = unsafe { &*Arc::as_ptr(buffer) };
-        Ok(match (&buffer.buf, writes) {
-            (Buf::Whole(buffer), false) => Guard::Read(buffer.map()?),
-            (Buf::Whole(buffer), true) => Guard::Write(buffer.map_mut()?),
-            (Buf::Region { region, .. }, false) => Guard::Read(region.map()?),
-            (Buf::Region { region, .. }, true) => Guard::Write(region.map_mut()?),
+        Ok(match (&buffer.buf, used) {
+            (Buf::Whole(of), MapUse::Read) => Guard::Read(of.map_range(range)?),
+            (Buf::Whole(of), MapUse::ReadWrite) => Guard::ReadWrite(of.map_range_mut(range)?),
+            (Buf::Whole(of), MapUse::Write) => Guard::Write(of.map_write(range)?),
+            (Buf::Whole(of), MapUse::Overwrite) => Guard::Write(of.map_overwrite(range)?),
+            (Buf::Region { region: of, .. }, MapUse::Read) => Guard::Read(of.map_range(range)?),
+            (Buf::Region { region: of, .. }, MapUse::ReadWrite) => {
+                Guard::ReadWrite(of.map_range_mut(range)?)
+            }
+            (Buf::Region { region: of, .. }, MapUse::Write) => Guard::Write(of.map_write(range)?),
+            (Buf::Region { region: of, .. }, MapUse::Overwrite) => {
+                Guard::Write(of.map_overwrite(range)?)
+            }
         })
     }
 
@@ -158,12 +176,14 @@ impl Guard {
     pub fn pointer(&mut self) -> *mut c_void {
         match self {
             Guard::Read(map) => map.as_ptr().cast_mut().cast(),
+            Guard::ReadWrite(map) => map.as_mut_ptr().cast(),
             Guard::Write(map) => map.as_mut_ptr().cast(),
         }
     }
 
     pub fn close(self) -> Result<()> {
         match self {
+            Guard::ReadWrite(map) => Ok(map.unmap()?),
             Guard::Write(map) => Ok(map.unmap()?),
             Guard::Read(_) => Ok(()),
         }
@@ -197,7 +217,8 @@ unsafe impl Send for Persistent {}
 
 impl Persistent {
     fn open(buffer: &Arc<Kept>, writes: bool) -> Result<Self> {
-        let mut guard = Guard::take(buffer, writes)?;
+        let used = if writes { MapUse::ReadWrite } else { MapUse::Read };
+        let mut guard = Guard::take(buffer, used, 0..buffer.len())?;
         let data = guard.pointer();
         Ok(Self { guard, data, writes })
     }

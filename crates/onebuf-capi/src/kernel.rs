@@ -24,6 +24,7 @@ use std::{
     ffi::{c_char, c_void},
     fmt,
     sync::Arc,
+    time::Instant,
 };
 
 /// A kernel. Free it with onebuf_kernel_free().
@@ -555,6 +556,35 @@ unsafe fn launch(
     let launched = taken.and_then(|()| Ok(start(queue, &kernel.kernel, grid, &all.args, fenced)?));
     all.give_back();
     launched
+}
+
+/// Launches like onebuf_queue_launch(), waits until the work is done, and returns how long that took. Afterwards the work
+/// that a driver defers to the first launch is done. The kernel does run, on the given arguments. `took_ns` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_queue_warm_up(
+    queue: onebuf_queue,
+    kernel: onebuf_kernel,
+    grid: Option<&onebuf_grid>,
+    args: *const onebuf_arg,
+    arg_count: usize,
+    took_ns: Slot<'_, u64>,
+) -> onebuf_status {
+    entry(|| {
+        let took_ns = took_ns.map(|to| out(Some(to), "took_ns")).transpose()?;
+        let (queue, kernel) = (queue.get()?, kernel.get()?);
+        let grid = self::grid(grid.ok_or(Fault::Null("grid"))?)?;
+        // SAFETY: guaranteed by the caller.
+        let given = unsafe { array(args, arg_count, "args")? };
+        let (clock, mut of) = (Instant::now(), vec![Of::Nothing; given.len()]);
+        // SAFETY: guaranteed by the caller.
+        let launched = unsafe { launch(&queue, &kernel, grid, given, &mut of, false) };
+        launched.map_err(|blocked| blocked.fault)?;
+        queue.finish()?;
+        if let Some(took_ns) = took_ns {
+            *took_ns = u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        }
+        Ok(())
+    })
 }
 
 /// Launches like onebuf_queue_launch(), and waits until no view or mapping is held that conflicts with the launch's

@@ -165,7 +165,7 @@ unsafe impl Options for onebuf_pipeline_report {}
 #[doc(hidden)]
 pub struct BuiltPipeline {
     pipeline: Mutex<Pipeline<'static, Ring>>,
-    handle: Handle,
+    pub(crate) handle: Handle,
     said: Arc<Said>,
 }
 

@@ -104,6 +104,24 @@ pub unsafe extern "C" fn onebuf_pool_get(
     })
 }
 
+/// Allocates buffers until `count` of this kind are idle in the pool. `options` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_pool_prepare(
+    pool: onebuf_pool,
+    bytes: usize,
+    options: *const onebuf_buffer_options,
+    count: usize,
+) -> onebuf_status {
+    entry(|| {
+        // SAFETY: guaranteed by the caller, also for what the options point at.
+        let asked = unsafe { Asked::read(options)? };
+        let Pool { pool, hub } = &*pool.get()?;
+        // SAFETY: as above.
+        let builder = unsafe { asked.builder(hub, bytes)? };
+        Ok(pool.prepare(&builder, count)?)
+    })
+}
+
 /// Frees idle buffers until at most `keep_bytes` bytes of them are left. `freed_bytes` may be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_pool_trim(

@@ -328,6 +328,32 @@ pub extern "C" fn onebuf_program_origin(
     })
 }
 
+/// Moves a program that OpenCL compiled to a CUDA or HIP device, so that its kernels run in that device's queues. With
+/// `grafted` NULL the call fails with ONEBUF_UNSUPPORTED if the program cannot be moved. Otherwise the program is moved only
+/// if the doctor has proven this for the two devices; if not, the result is the same program, and `grafted` is false.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_program_graft(
+    program: onebuf_program,
+    device: onebuf_device,
+    grafted: Slot<'_, bool>,
+    result: Slot<'_, onebuf_program>,
+) -> onebuf_status {
+    entry(|| {
+        let result = out(result, "result")?;
+        let (program, device) = (program.get()?, device.get()?);
+        let made = match grafted {
+            None => program.graft(&device)?,
+            Some(grafted) => {
+                let made = program.graft_if_proven(&device);
+                grafted.write(made.device().id() == device.id());
+                made
+            }
+        };
+        *result = onebuf_program::put(made)?;
+        Ok(())
+    })
+}
+
 /// Frees a program. Its kernels stay usable.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_program_free(program: onebuf_program) -> onebuf_status {

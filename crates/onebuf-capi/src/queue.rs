@@ -45,7 +45,7 @@ pub struct onebuf_queue_options {
 // SAFETY: plain numbers, the size first.
 unsafe impl Options for onebuf_queue_options {}
 
-fn spec(options: onebuf_queue_options) -> Result<QueueSpec> {
+pub(crate) fn spec(options: onebuf_queue_options) -> Result<QueueSpec> {
     let spec = match options.order {
         ONEBUF_QUEUE_IN_ORDER => QueueSpec::default(),
         ONEBUF_QUEUE_OUT_OF_ORDER => QueueSpec::out_of_order(),

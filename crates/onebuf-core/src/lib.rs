@@ -42,7 +42,8 @@ mod verdicts;
 mod view;
 
 pub use buffer::{
-    Buffer, BufferBuilder, Exported, ImportBuilder, Map, MapMut, Pending, SubBuffer, WriteBatch,
+    Buffer, BufferBuilder, Exported, ImportBuilder, Map, MapMut, MapWrite, Pending, SubBuffer,
+    WriteBatch,
 };
 pub use builder::HubBuilder;
 pub use device::Device;

@@ -69,11 +69,11 @@ pub use foreign::{
 pub use onebuf_core::{
     Access, ApplicationError, Arg, Borrowed, Buffer, BufferBuilder, Call, Cause, Complex32,
     Complex64, CopyPolicy, Device, Entry, Error, Exported, FdKind, Fence, Grid, Hint, HostAccess,
-    Hub, HubBuilder, ImportBuilder, IntoArg, Kernel, Ledger, Map, MapMut, MemoryKind, NativeArgs,
-    Origin, Pending, Pool, PoolStatistics, Probe, Profile, Program, ProgramCache, Queue,
-    QueueOrder, QueuePool, QueueSpec, ReadView, Result, RouteKind, Signature, Source, SubBuffer,
-    SyncMethod, Unavailable, Verdicts, WrapBuilder, WriteBatch, WriteView, args, bridge, bytemuck,
-    cache, fake, hal, half, num_complex, observe, plan, pool, printable, topology,
+    Hub, HubBuilder, ImportBuilder, IntoArg, Kernel, Ledger, Map, MapMut, MapWrite, MemoryKind,
+    NativeArgs, Origin, Pending, Pool, PoolStatistics, Probe, Profile, Program, ProgramCache,
+    Queue, QueueOrder, QueuePool, QueueSpec, ReadView, Result, RouteKind, Signature, Source,
+    SubBuffer, SyncMethod, Unavailable, Verdicts, WrapBuilder, WriteBatch, WriteView, args, bridge,
+    bytemuck, cache, fake, hal, half, num_complex, observe, plan, pool, printable, topology,
 };
 pub use onebuf_doctor as doctor;
 pub use onebuf_graft as graft;

@@ -173,3 +173,13 @@ fn what_fits_exactly_is_not_rounded_out_of_reach() {
     drop(limited.get(&hub.buffer::<u8>(most as usize)).unwrap());
     limited.get(&hub.buffer::<u8>(most as usize + 1)).unwrap_err();
 }
+
+#[test]
+fn nothing_is_known_about_grafts_onto_another_hub() {
+    let hub = || onebuf::builder().without(["opencl", "vulkan", "gl"]);
+    let small = hub().build().unwrap();
+    let large = hub().fake(FakeConfig::default()).fake(FakeConfig::default()).build().unwrap();
+    let last = large.devices().pop().unwrap();
+    let verdict = small.graft_verdict(&small.host(), &last);
+    assert!(verdict.why.contains("another hub"), "{}", verdict.why);
+}

@@ -1,8 +1,8 @@
 //! What several concurrent guards may and may not do, on a device with separate memory.
 
 use onebuf::{
-    Access, Buffer, CopyPolicy, Error, Hub, Kernel, MemoryKind, Queue, Result, RouteKind,
-    Signature, Source, args,
+    Access, Buffer, CopyPolicy, Error, HostAccess, Hub, Kernel, MemoryKind, Queue, Result,
+    RouteKind, Signature, Source, args,
     doctor::Verdicts,
     fake::{Delay, FakeConfig, Sharing},
     topology::{Verdict, VerdictState},
@@ -233,4 +233,107 @@ fn a_thread_waits_until_the_buffer_is_free() {
     assert!(
         refused.is_err_and(|error| !matches!(error, Error::Busy { .. } | Error::Timeout { .. }))
     );
+}
+
+#[test]
+fn the_host_maps_ranges_and_overwrites() {
+    let hub = hub_of([FakeConfig { shares_host_pages: Sharing::Alias, ..FakeConfig::default() }]);
+    let device = hub.device("fake:0").unwrap();
+    let queue = device.queue().unwrap();
+    let kernel = add_one(&queue);
+    // The host sees the pages, or gets copies.
+    for memory_kind in [MemoryKind::HostPages, MemoryKind::Device] {
+        let in_place = memory_kind == MemoryKind::HostPages;
+        let buffer = hub.buffer::<u32>(1024).shared_with([&device]).memory_kind(memory_kind);
+        let buffer = buffer.trust_declared(true).build().unwrap();
+        launch(&buffer, &queue, &kernel).unwrap();
+        let implied = || hub.ledger().implied_bytes();
+        let before = implied();
+        assert_eq!(*buffer.map_range(10..14).unwrap(), [1; 4], "{memory_kind}");
+        assert_eq!(implied() - before, if in_place { 0 } else { 16 }, "{memory_kind}");
+        buffer.map_range_mut(10..14).unwrap()[1..3].fill(7);
+        launch(&buffer, &queue, &kernel).unwrap();
+        assert_eq!(buffer.to_vec().unwrap()[9..15], [2, 2, 8, 8, 2, 2], "{memory_kind}");
+        // For writing alone: what is not written stays.
+        let mut map = buffer.map_write(100..200).unwrap();
+        assert_eq!(map.len(), 100);
+        map.write(98, &[5, 6]).unwrap();
+        let refused = map.write(99, &[5, 6]).unwrap_err();
+        assert!(refused.to_string().contains("2 elements at 99 of a map of 100"), "{refused}");
+        assert!(map.write(usize::MAX, &[1]).is_err());
+        assert!(buffer.map().is_err(), "it excludes others");
+        map.unmap().unwrap();
+        assert_eq!(buffer.to_vec().unwrap()[196..202], [2, 2, 5, 6, 2, 2], "{memory_kind}");
+        // Everything: no contents are brought to the host.
+        launch(&buffer, &queue, &kernel).unwrap();
+        let before = implied();
+        let mut map = buffer.map_overwrite(..).unwrap();
+        map.fill(3);
+        assert_eq!(implied() - before, 0, "{memory_kind}: nothing is copied to the host");
+        map.unmap().unwrap();
+        launch(&buffer, &queue, &kernel).unwrap();
+        assert_eq!(buffer.to_vec().unwrap(), [4; 1024], "{memory_kind}");
+        let mut map = buffer.map_overwrite(1000..).unwrap();
+        map.fill(9);
+        drop(map);
+        assert_eq!(buffer.to_vec().unwrap()[999..1002], [4, 9, 9], "{memory_kind}");
+        for range in [5..5, 1000..1025, 2000..2001] {
+            assert!(
+                buffer.map_range(range.clone()).is_err_and(|e| e.to_string().contains("inside"))
+            );
+            assert!(buffer.map_overwrite(range).is_err());
+        }
+        let region = buffer.sub_buffer(512..1024, Access::ReadWrite).unwrap();
+        region.map_overwrite(1..2).unwrap().fill(77);
+        region.map_write(2..3).unwrap().fill(78);
+        region.map_range_mut(3..4).unwrap()[0] = 79;
+        assert_eq!(*region.map_range(0..5).unwrap(), [4, 77, 78, 79, 4], "{memory_kind}");
+    }
+}
+
+#[test]
+fn a_buffer_that_the_host_only_writes_is_filled_in_place() {
+    let hub = hub_of([FakeConfig::default()]);
+    let device = hub.device("fake:0").unwrap();
+    let queue = device.queue().unwrap();
+    let kernel = add_one(&queue);
+    for memory_kind in [MemoryKind::MappedDevice, MemoryKind::Device] {
+        let in_place = memory_kind == MemoryKind::MappedDevice;
+        let filled = hub.buffer::<u32>(64).shared_with([&device]).memory_kind(memory_kind);
+        let filled = filled.host_access(HostAccess::Write).trust_declared(true).build().unwrap();
+        assert!(
+            filled.map().is_err() && filled.map_mut().is_err() && filled.map_range(..).is_err()
+        );
+        filled.map_overwrite(..).unwrap().fill(41);
+        match filled.map_write(..1) {
+            Ok(mut map) => map.fill(41),
+            Err(refused) => assert!(!in_place && refused.to_string().contains("map_overwrite")),
+        }
+        launch(&filled, &queue, &kernel).unwrap();
+        let seen = hub.buffer::<u32>(64).shared_with([&device]).build().unwrap();
+        seen.copy_from(0, &filled, ..).unwrap();
+        assert_eq!(seen.to_vec().unwrap(), [42; 64], "{memory_kind}");
+    }
+}
+
+#[test]
+fn a_staged_copy_is_not_brought_to_a_host_that_overwrites_it() {
+    let hub = hub_of([FakeConfig::default()]);
+    let device = hub.device("fake:0").unwrap();
+    let queue = device.queue().unwrap();
+    let kernel = add_one(&queue);
+    let buffer = hub.buffer::<u32>(256).shared_with([&device, &hub.host()]).allocate_on(&device);
+    let buffer = buffer.route(RouteKind::Staged).build().unwrap();
+    for overwrites in [true, false] {
+        launch(&buffer, &queue, &kernel).unwrap();
+        let before = hub.ledger().implied_bytes();
+        match overwrites {
+            true => buffer.map_overwrite(..).unwrap().fill(5),
+            false => buffer.map_mut().unwrap().fill(5), // the control
+        }
+        let copied = hub.ledger().implied_bytes() - before;
+        assert_eq!(copied, if overwrites { 0 } else { 1024 }, "{overwrites}");
+        launch(&buffer, &queue, &kernel).unwrap();
+        assert_eq!(buffer.to_vec().unwrap(), [6; 256]);
+    }
 }

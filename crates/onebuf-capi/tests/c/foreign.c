@@ -508,6 +508,40 @@ static void bridges(const owner *a) {
     OWNER_HOLDS(a, a->mem);
 }
 
+// One call copies between memory of two contexts, in the order of both owners' queues.
+static void one_call(const owner *a) {
+    cl_device_id others[1 + MOST] = {a->device};
+    cl_platform_id platforms[MOST];
+    cl_uint found = 0, count = 1;
+    if (clGetPlatformIDs(MOST, platforms, &found) != CL_SUCCESS) found = 0;
+    for (cl_uint at = 0; at < found && at < MOST; at++)
+        if (clGetDeviceIDs(platforms[at], CL_DEVICE_TYPE_ALL, 1, &others[count], NULL) == CL_SUCCESS) count++;
+    for (cl_uint at = 0; at < count; at++) {
+        owner b = make(others[at]); // another context, perhaps on another platform
+        onebuf_cl_range from = {a->mem, a->queue, 0}, to = {b.other, b.queue, 0};
+        onebuf_crossing went = ONEBUF_OPTIONS(onebuf_crossing);
+        renew(a, 40 + at, 0, NULL, NULL); // not waited for
+        OK(onebuf_bridge_copy_cl(hub, &from, &to, BYTES, &went));
+        TRUE(went.bytes == BYTES);
+        OWNER_HOLDS(&b, b.other);
+        from.offset = 4, to.mem = b.mem, to.offset = 0;
+        OK(onebuf_bridge_copy_cl(hub, &from, &to, BYTES - 4, NULL));
+        CL(clEnqueueReadBuffer(b.queue, b.mem, CL_TRUE, 0, BYTES - 4, read_back, 0, NULL, NULL));
+        TRUE(memcmp(read_back, model + 1, BYTES - 4) == 0);
+
+        onebuf_cl_range wrong = from;
+        ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_bridge_copy_cl(hub, &from, &to, BYTES, NULL)); // beyond the end
+        ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_bridge_copy_cl(hub, &from, &to, 0, NULL));
+        wrong.queue = NULL;
+        ENDS(ONEBUF_NULL_POINTER, onebuf_bridge_copy_cl(hub, &wrong, &to, 4, NULL));
+        ENDS(ONEBUF_NULL_POINTER, onebuf_bridge_copy_cl(hub, NULL, &to, 4, NULL));
+        wrong.queue = b.queue; // of the other context
+        TRUE(onebuf_bridge_copy_cl(hub, &wrong, &to, 4, NULL) != ONEBUF_OK);
+        destroy(b);
+    }
+    OWNER_HOLDS(a, a->mem);
+}
+
 // Ownership of a buffer of onebuf passes to class A.
 static void given_away(const owner *a) {
     onebuf_buffer_options builder = ONEBUF_OPTIONS(onebuf_buffer_options);
@@ -613,7 +647,7 @@ static void try_device(cl_device_id raw) {
 
     OWNER_HOLDS(&a, a.mem);
     refused(&a);
-    void (*const all[])(const owner *) = {both_orders, user_events, parts, owned, bridges, given_away, shared_addresses};
+    void (*const all[])(const owner *) = {both_orders, user_events, parts, owned, bridges, one_call, given_away, shared_addresses};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         counts at_first = rest(&a);
         build();
@@ -638,6 +672,19 @@ static void try_device(cl_device_id raw) {
     CL(clReleaseMemObject(mem));
     ENDS(ONEBUF_UNSUPPORTED, onebuf_device_native(device, "CUcontext", &native));
     TRUE(!native && strstr(onebuf_last_error_message(), "cl_platform_id, cl_device_id, cl_context"));
+
+    // A program of class A: no device here can run it, and a null one is refused first.
+    onebuf_device host;
+    onebuf_program moved;
+    OK(onebuf_hub_device(hub, "host", &host));
+    ENDS(ONEBUF_NULL_POINTER, onebuf_foreign_program_graft(hub, NULL, host, &moved));
+    const char *text = TEXT_OF_ADD;
+    cl_program unbuilt = clCreateProgramWithSource(a.context, 1, &text, NULL, &made);
+    if (made == CL_SUCCESS) {
+        ENDS(ONEBUF_UNSUPPORTED, onebuf_foreign_program_graft(hub, unbuilt, host, &moved));
+        TRUE(moved.id == 0);
+        CL(clReleaseProgram(unbuilt));
+    }
 
     // A second context, created by onebuf, with the same device.
     onebuf_context second;

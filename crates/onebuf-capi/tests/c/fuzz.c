@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { KEPT = 24, KINDS = 22, AREA = 1 << 17, MOST = 1 << 16 };
+enum { KEPT = 24, KINDS = 24, AREA = 1 << 17, MOST = 1 << 16 };
 
 static uint64_t state;
 static uint64_t any(void) { // splitmix64
@@ -36,7 +36,7 @@ static bool note(onebuf_status status, int line) {
 
 // Handles by kind; some of them are freed.
 enum { STRING, HUB, DEVICE, QUEUE, BUFFER, MAPPING, VIEW, TRANSFER, FENCE, PROGRAM, KERNEL, POOL, CONTEXT, EVENT, LU,
-       OFFER, PEER, PIPELINE, SOURCE, SINK, GL, VK };
+       OFFER, PEER, PIPELINE, SOURCE, SINK, GL, VK, QUEUES, PUBLISHED };
 static uint64_t kept[KINDS][KEPT];
 
 static void keep(int kind, uint64_t id) {
@@ -314,15 +314,24 @@ static void guards(void) {
     switch (below(10)) {
     case 0:
         blank();
-        options.map.access = choice(), options.map.wait_ms = below(3);
+        options.map.access = choice(), options.map.wait_ms = below(3), options.map.discard = below(2);
+        if (below(3) == 0) options.map.offset = size(), options.map.bytes = size();
         size_options(sizeof options.map);
+        if (rarely()) {
+            if (TRY(onebuf_buffer_map_async(PICK(onebuf_buffer, BUFFER), given(), rarely() ? NULL : &mapping))) keep(MAPPING, mapping.id);
+            break;
+        }
         if (TRY(below(2) ? onebuf_buffer_map(PICK(onebuf_buffer, BUFFER), choice(), rarely() ? NULL : &pointer, &mapping)
                          : onebuf_buffer_map_with(PICK(onebuf_buffer, BUFFER), given(), rarely() ? NULL : &pointer, &mapping))) {
             memcpy(area, pointer, 1);
             keep(MAPPING, mapping.id);
         }
         break;
-    case 1: case 2: TRY(onebuf_mapping_unmap(PICK(onebuf_mapping, MAPPING))); break;
+    case 1: case 2:
+        TRY(onebuf_mapping_poll(PICK(onebuf_mapping, MAPPING), rarely() ? NULL : &done));
+        TRY(onebuf_mapping_wait(PICK(onebuf_mapping, MAPPING), below(3), rarely() ? NULL : &pointer));
+        TRY(onebuf_mapping_unmap(PICK(onebuf_mapping, MAPPING)));
+        break;
     case 3:
         if (TRY(below(2) ? onebuf_view_take(PICK(onebuf_buffer, BUFFER), PICK(onebuf_queue, QUEUE), choice(), &taken)
                          : onebuf_view_take_within(PICK(onebuf_buffer, BUFFER), PICK(onebuf_queue, QUEUE), choice(), below(3), &taken)))
@@ -495,6 +504,7 @@ static void launches(void) {
                                 rarely() ? NULL : args, rarely() ? below(5) : 2, below(2) ? NULL : &fence)))
         keep(FENCE, fence.id);
     fence.id = 0;
+    if (rarely()) TRY(onebuf_queue_warm_up(PICK(onebuf_queue, QUEUE), PICK(onebuf_kernel, KERNEL), &grid, args, 2, NULL));
     if (TRY(onebuf_queue_launch_within(PICK(onebuf_queue, QUEUE), PICK(onebuf_kernel, KERNEL), rarely() ? NULL : &grid,
                                        rarely() ? NULL : args, rarely() ? below(5) : 2, below(3), below(2) ? NULL : &fence)))
         keep(FENCE, fence.id);
@@ -987,6 +997,57 @@ static void end(void) {
     }
 }
 
+static void extras(void) {
+    onebuf_hub hub = PICK(onebuf_hub, HUB);
+    onebuf_queue_pool pool = PICK(onebuf_queue_pool, QUEUES), made = {0};
+    onebuf_published shown = {0};
+    onebuf_queue queue = {0};
+    onebuf_string string = {0};
+    uint64_t number;
+    size_t bytes = room();
+    onebuf_write writes[2] = {{size(), data(), 4}, {4 * below(64), data(), 4 * below(8)}};
+    onebuf_cl_range from = {rarely() ? NULL : natives.mems[below(MEMS)], rarely() ? NULL : natives.queue, below(2) ? 0 : size()};
+    onebuf_cl_range to = {rarely() ? NULL : natives.mems[below(MEMS)], rarely() ? NULL : natives.queue, below(2) ? 0 : size()};
+    switch (below(12)) {
+    case 0:
+        blank();
+        size_options(sizeof options.queue);
+        if (TRY(onebuf_queue_pool_create(PICK(onebuf_device, DEVICE), below(4), given(), rarely() ? NULL : &made))) keep(QUEUES, made.id);
+        break;
+    case 1: if (TRY(onebuf_queue_pool_next(pool, rarely() ? NULL : &queue))) keep(QUEUE, queue.id); break;
+    case 2: if (TRY(onebuf_queue_pool_least_busy(pool, rarely() ? NULL : &queue))) keep(QUEUE, queue.id); break;
+    case 3: TRY(below(2) ? onebuf_queue_pool_finish(pool) : onebuf_queue_pool_free(pool)); break;
+    case 4: TRY(onebuf_buffer_write_batch(PICK(onebuf_buffer, BUFFER), rarely() ? NULL : writes, below(3))); break;
+    case 5: TRY(onebuf_buffer_release_to(PICK(onebuf_buffer, BUFFER), PICK(onebuf_device, DEVICE), choice())); break;
+    case 6:
+        if (TRY(below(2) ? onebuf_buffer_plan(hub, bytes, buffer_options(bytes), &string) : onebuf_buffer_plan_json(hub, bytes, buffer_options(bytes), &string)))
+            keep(STRING, string.id);
+        break;
+    case 7: TRY(onebuf_pool_prepare(PICK(onebuf_pool, POOL), bytes, buffer_options(bytes), below(3))); break;
+    case 8:
+        if (TRY(onebuf_trace_json(hub, rarely() ? NULL : &string))) keep(STRING, string.id);
+        TRY(below(2) ? onebuf_trace_dropped(hub, &number) : onebuf_trace_clear(hub));
+        TRY(onebuf_trace_save(hub, rarely() ? NULL : "/nowhere/at/all"));
+        break;
+    case 9: {
+        onebuf_program moved = {0};
+        bool grafted;
+        if (rarely()) TRY(onebuf_foreign_program_graft(hub, NULL, PICK(onebuf_device, DEVICE), &moved));
+        if (TRY(onebuf_program_graft(PICK(onebuf_program, PROGRAM), PICK(onebuf_device, DEVICE), below(2) ? NULL : &grafted, &moved))) keep(PROGRAM, moved.id);
+        break;
+    }
+    case 10:
+        TRY(onebuf_bridge_copy_cl(hub, rarely() ? NULL : &from, rarely() ? NULL : &to, size(), NULL));
+        break;
+    default:
+        if (below(4) == 0 && TRY(onebuf_publish(hub, rarely() ? text() : "onebuf-fuzz", &shown))) keep(PUBLISHED, shown.id);
+        shown = PICK(onebuf_published, PUBLISHED);
+        TRY(onebuf_published_pipeline(shown, text(), PICK(onebuf_pipeline, PIPELINE)));
+        if (TRY(onebuf_published_path(shown, &string))) keep(STRING, string.id);
+        TRY(onebuf_published_free(shown));
+    }
+}
+
 // Without a context of OpenGL, and without a device of Vulkan: every call is refused.
 static void graphics(void) {
     onebuf_gl gl = PICK(onebuf_gl, GL), made_gl = {0};
@@ -1030,7 +1091,7 @@ int main(int argc, char **argv) {
     selector = argv[3];
     void (*calls[])(void) = {hubs, devices, strings, queues, buffers, buffers, buffers, buffers, guards,
                              guards, fences, programs, launches, launches, pools, foreigners, foreigners, events, bridges, maths, descriptors,
-                             processes, sources, sinks, pipelines, graphics};
+                             processes, sources, sinks, pipelines, graphics, extras};
     for (unsigned long step = strtoul(argv[2], NULL, 10); step > 0; step--) {
         if (step % 400 == 0) begin(); // replaces objects that were freed
         calls[below(sizeof calls / sizeof *calls)]();

@@ -14,6 +14,7 @@ const SECTIONS: &[&str] = &[
     "hub",
     "fence",
     "queue",
+    "queue_pool",
     "buffer",
     "mapping",
     "view",
@@ -22,6 +23,7 @@ const SECTIONS: &[&str] = &[
     "kernel",
     "pool",
     "ledger",
+    "trace",
     "doctor",
     "foreign",
     "wrap",
@@ -40,6 +42,7 @@ const SECTIONS: &[&str] = &[
     "sink",
     "frame",
     "pipeline",
+    "live",
 ];
 
 fn path(name: &str) -> PathBuf {

@@ -215,6 +215,50 @@ fn launches_take_what_is_declared_and_calls_wait() {
 }
 
 #[test]
+fn maps_have_ranges_and_discard_and_wait() {
+    let Some(program) = compile(&source("c/maps.c"), Build::Shared, &[]) else { return };
+    for device in devices() {
+        let mut run = command(&program);
+        run.arg(device);
+        assert!(said(run).contains(&format!("maps work on {device}")));
+    }
+    let Some(checked) = compile(&source("c/maps.c"), Build::Sanitized, &[]) else { return };
+    assert!(said(command(&checked)).contains("maps work on host"));
+    let Some(cpp) = compile(&source("cpp/maps.cpp"), Build::Shared, &[]) else { return };
+    for device in devices().iter().skip(1) {
+        let mut run = command(&cpp);
+        run.arg(device);
+        assert!(said(run).contains(&format!("maps work in C++ on {device}")));
+    }
+    let Some(run) = under_valgrind(&program) else { return };
+    assert!(said(run).contains("maps work on host"));
+}
+
+#[test]
+fn extras_work_on_every_device() {
+    let folder = tempfile::tempdir().expect("a folder for traces");
+    let Some(program) = compile(&source("c/extras.c"), Build::Shared, &[]) else { return };
+    for device in devices() {
+        let mut run = command(&program);
+        run.arg(folder.path()).arg(device).env("XDG_RUNTIME_DIR", folder.path());
+        assert!(said(run).contains(&format!("extras work on {device}")));
+    }
+    let Some(cpp) = compile(&source("cpp/extras.cpp"), Build::Shared, &[]) else { return };
+    for device in devices().iter().skip(1) {
+        let mut run = command(&cpp);
+        run.arg(device).env("XDG_RUNTIME_DIR", folder.path());
+        assert!(said(run).contains(&format!("extras work in C++ on {device}")));
+    }
+    let Some(checked) = compile(&source("c/extras.c"), Build::Sanitized, &[]) else { return };
+    let mut run = command(&checked);
+    run.arg(folder.path()).env("XDG_RUNTIME_DIR", folder.path());
+    assert!(said(run).contains("extras work on host"));
+    let Some(mut run) = under_valgrind(&program) else { return };
+    run.arg(folder.path()).env("XDG_RUNTIME_DIR", folder.path());
+    assert!(said(run).contains("extras work on host"));
+}
+
+#[test]
 fn everything_works_statically_linked_and_sanitized() {
     for build in [Build::Static, Build::Sanitized] {
         let Some(program) = compile(&source("c/everything.c"), build, &[]) else { return };

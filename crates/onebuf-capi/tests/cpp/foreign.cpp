@@ -103,6 +103,15 @@ void try_device(const cl::Device &raw) {
         TRUE(foreign.device().cl_platform() == raw.getInfo<CL_DEVICE_PLATFORM>() && foreign.device().info().compute_units > 0);
         TRUE(status_of([&] { foreign.device().native("VkDevice"); }) == ONEBUF_UNSUPPORTED);
 
+        {
+            cl::Context second(raw);
+            cl::CommandQueue there(second, raw);
+            cl::Buffer copy(second, CL_MEM_READ_WRITE, 4 * N);
+            auto went = onebuf::bridge::copy_cl(hub, queue, mem, 0, there, copy, 0, 4 * N);
+            TRUE(went.onebuf_crossing::bytes == 4 * N && owners(there, copy) == model);
+            TRUE(status_of([&] { onebuf::bridge::copy_cl(hub, queue, mem, 4, there(), copy(), 0, 4 * N); }) == ONEBUF_INVALID_ARGUMENT);
+        }
+
         // The owner's work comes first: reported by its queue's fence, then by an event.
         Words fresh = words(2);
         queue.enqueueWriteBuffer(mem, CL_FALSE, 0, 4 * N, fresh.data());

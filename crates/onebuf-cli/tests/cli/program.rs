@@ -190,7 +190,9 @@ fn an_unknown_device_is_status_1_with_a_list() {
     for args in
         ["plan --devices nonsuch", "doctor --devices nonsuch", "demo --devices host,nonsuch"]
     {
-        cli.run_bare(args).failed(1, "onebuf: device `nonsuch`").failed(1, "these were found: host (");
+        cli.run_bare(args)
+            .failed(1, "onebuf: device `nonsuch`")
+            .failed(1, "these were found: host (");
         cli.run_bare(&format!("{args} --json")).failed(1, "nonsuch");
     }
 }

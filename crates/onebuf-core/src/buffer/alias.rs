@@ -24,6 +24,8 @@ pub(crate) struct Alias {
     pub copies: bool,
     /// The best sync method that may order it with other aliases.
     pub sync: SyncMethod,
+    /// Whether it serves maps alone, because the host may not both read and write: no view, and no copy of onebuf's, uses it.
+    pub only_maps: bool,
     /// Whether the plan contains this device. The host may have an alias without being in the plan.
     pub planned: bool,
     /// Why the planned route failed when the buffer was built; the alias is a staged copy then.
@@ -85,7 +87,7 @@ impl Alias {
 
     /// Whether transfers on its queues can use the memory.
     pub fn takes_transfers(&self) -> bool {
-        self.memory().is_none_or(|memory| memory.takes_transfers())
+        !self.only_maps && self.memory().is_none_or(|memory| memory.takes_transfers())
     }
 }
 

@@ -199,7 +199,8 @@ impl Core {
     }
 
     pub(crate) fn not_shared(&self, device: DeviceIx) -> Error {
-        let ids: Vec<&str> = self.aliases.iter().map(|s| self.device_id(s.device)).collect();
+        let shared = self.aliases.iter().filter(|alias| !alias.only_maps);
+        let ids: Vec<&str> = shared.map(|alias| self.device_id(alias.device)).collect();
         Error::NotShared { device: self.device_id(device).into(), shared_with: ids.join(", ") }
     }
 

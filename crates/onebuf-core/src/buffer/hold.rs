@@ -12,8 +12,8 @@ use crate::{
     ledger::Cause, observe::Began, queue_state::QueueState, queues::Queue, topology::DeviceIx,
 };
 use onebuf_hal::{
-    self as hal, Access, Error, Event, Memory, RawHandle, Result, RouteKind, SyncMethod,
-    VolatileBytes,
+    self as hal, Access, Error, Event, HostAccess, Memory, RawHandle, Result, RouteKind,
+    SyncMethod, VolatileBytes,
     locks::{Arc, Mutex, lock},
 };
 use std::{fmt, ptr::NonNull};
@@ -111,6 +111,9 @@ impl<'b> Hold<'b> {
     pub(crate) fn on(part: Part<'b>, queue: &'b Queue, access: Access) -> Result<Self> {
         if !part.core.hub.is(&queue.hub) {
             return Err(foreign(queue));
+        }
+        if part.core.host != HostAccess::ReadWrite {
+            part.core.check_view(queue.queue_state.device)?;
         }
         Self::new(part, &queue.queue_state, HeldQueue::Borrowed(&queue.queue_state), access, true)
     }
@@ -394,6 +397,15 @@ impl<'b> Hold<'b> {
         // SAFETY: this guard excludes all other users in this process, and no other process can write the memory (see the
         // module).
         Some(unsafe { std::slice::from_raw_parts_mut(pointer.as_ptr(), self.bytes()) })
+    }
+}
+
+impl Core {
+    /// Refuses views on the host's queues if the host may not both read and write: it gets maps alone.
+    #[cold]
+    fn check_view(&self, device: DeviceIx) -> Result<()> {
+        let only_maps = self.alias_of(device).is_some_and(|alias| self.aliases[alias].only_maps);
+        if only_maps { Err(self.not_shared(device)) } else { Ok(()) }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 use bytemuck::Pod;
 use onebuf_hal::{Access, AccessState, Error, MemoryKind, Result, locks::Arc};
-use std::ops::RangeBounds;
+use std::ops::{Range, RangeBounds};
 
 impl<T: Pod> Buffer<T> {
     /// Writes the whole buffer.
@@ -331,8 +331,7 @@ impl<'b> Part<'b> {
         if from.len() < self.core.bytes {
             return self.write_parts(std::iter::once((offset, from)));
         }
-        let queue_state = self.core.queue_state_at(self.core.overwrite_alias())?;
-        self.write_held(Hold::overwrite(*self, &queue_state)?, std::iter::once((0, from)))
+        self.write_held(self.hold_to_overwrite(true)?, std::iter::once((0, from)))
     }
 
     /// Makes several writes in one hand-over.
@@ -409,11 +408,26 @@ impl<'b> Part<'b> {
         Ok(())
     }
 
-    /// Copies the contents into a vector, and returns it with the guard under which they were read.
-    pub(super) fn copied_hold<T: Pod>(&self, access: Access) -> Result<(Vec<T>, Hold<'b>)> {
+    /// Copies a range of the contents into a vector, and returns it with the guard under which they were read.
+    pub(super) fn copied_hold<T: Pod>(
+        &self,
+        access: Access,
+        range: Range<usize>,
+    ) -> Result<(Vec<T>, Hold<'b>)> {
         let hold = Hold::take(*self, &self.newest_queue_state()?, access)?;
-        let mut data = vec![T::zeroed(); hold.bytes() / size_of::<T>()];
-        self.core.download(&hold, 0, bytemuck::cast_slice_mut(&mut data))?;
+        let mut data = vec![T::zeroed(); range.len() / size_of::<T>()];
+        self.core.download(&hold, range.start, bytemuck::cast_slice_mut(&mut data))?;
         Ok((data, hold))
+    }
+
+    /// Takes a hold at a device for a caller that overwrites a range, or everything.
+    pub(super) fn hold_to_overwrite(&self, everything: bool) -> Result<Hold<'b>> {
+        match everything {
+            true => {
+                let queue_state = self.core.queue_state_at(self.core.overwrite_alias())?;
+                Hold::overwrite(*self, &queue_state)
+            }
+            false => Hold::take(*self, &self.newest_queue_state()?, Access::ReadWrite),
+        }
     }
 }

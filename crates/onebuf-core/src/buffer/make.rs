@@ -236,6 +236,7 @@ fn home_alias() -> Alias {
         in_place: false,
         copies: false,
         sync: SyncMethod::SameQueue,
+        only_maps: false,
         planned: true,
         lost: None,
         spare: OnceLock::new(),
@@ -536,6 +537,7 @@ impl Maker<'_> {
             in_place,
             copies: kind != RouteKind::Staged && hop.zero_copy != Some(true),
             sync: self.shape.sync_method(hop.sync),
+            only_maps: false,
             planned: true,
             lost,
             spare: OnceLock::new(),
@@ -596,7 +598,7 @@ impl Maker<'_> {
         self.came_by.map_or_else(|| home.export_fd(kind), |from| Ok(from.clone()))
     }
 
-    /// Adds the host's alias for host-visible memory even if the caller did not name the host, unless host access is restricted.
+    /// Adds the host's alias for host-visible memory even if the caller did not name the host, unless the host has no access.
     fn add_host(&self, aliases: &mut Vec<Alias>) {
         let (plan, host) = (self.plan, self.hub.host_index());
         let routes = self.hub.topology().between(plan.allocate_on, host);
@@ -608,7 +610,7 @@ impl Maker<'_> {
             plan.memory_kind,
             MemoryKind::Device | MemoryKind::OnChip | MemoryKind::Exportable
         );
-        let kept_away = self.shape.host != HostAccess::ReadWrite;
+        let kept_away = self.shape.host == HostAccess::None;
         let blind = hidden || kept_away || routes.iter().any(refuted);
         if blind || aliases.iter().any(|alias| alias.device == host) {
             return;
@@ -628,6 +630,7 @@ impl Maker<'_> {
             in_place: false,
             copies: !plan.host_sees(),
             sync: self.shape.sync_method(SyncMethod::HostWait),
+            only_maps: self.shape.host != HostAccess::ReadWrite,
             planned: false,
             lost: None,
             spare: OnceLock::new(),

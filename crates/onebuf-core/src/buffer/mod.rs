@@ -45,7 +45,7 @@ pub(crate) use guard_entries::GuardEntry;
 pub use hold::Hold;
 pub use make::Shape;
 pub(crate) use make::{Lent, make, make_around};
-pub use map::{Map, MapMut};
+pub use map::{Map, MapMut, MapWrite};
 use owned::Owned;
 pub(crate) use owner::{Claim, Tag};
 pub(crate) use part::Part;

@@ -197,7 +197,7 @@ fn describe(alias: &Alias) -> AliasState {
         in_place: alias.in_place,
         copies: alias.copies,
         has_memory: alias.memory.is_some(),
-        takes_transfers: alias.memory.as_ref().is_none_or(|memory| memory.takes_transfers()),
+        takes_transfers: alias.takes_transfers(),
         replica: alias.replica,
         access: None,
         own: None,

@@ -1,7 +1,8 @@
 //! Regions of a buffer that are used like buffers.
 
 use super::{
-    Buffer, Map, MapMut, byte_range,
+    Buffer, Map, MapMut, MapWrite, byte_range,
+    map::MapUse,
     part::{Part, Regions},
     span::Span,
 };
@@ -126,6 +127,31 @@ impl<T: Pod> SubBuffer<'_, T> {
     /// Lets the host read and write the region in place; see [`Buffer::map_mut`].
     pub fn map_mut(&self) -> Result<MapMut<'_, T>> {
         MapMut::open(self.part())
+    }
+
+    /// Lets the host read some elements of the region in place; see [`Buffer::map_range`].
+    pub fn map_range(&self, range: impl RangeBounds<usize>) -> Result<Map<'_, T>> {
+        Map::open_range(self.part(), self.bytes_of(range)?)
+    }
+
+    /// Lets the host read and write some elements of the region in place; see [`Buffer::map_range_mut`].
+    pub fn map_range_mut(&self, range: impl RangeBounds<usize>) -> Result<MapMut<'_, T>> {
+        MapMut::open_range(self.part(), self.bytes_of(range)?)
+    }
+
+    /// Lets the host write some elements of the region in place; see [`Buffer::map_write`].
+    pub fn map_write(&self, range: impl RangeBounds<usize>) -> Result<MapWrite<'_, T>> {
+        MapWrite::open(self.part(), MapUse::Write, self.bytes_of(range)?)
+    }
+
+    /// Lets the host overwrite elements of the region in place; see [`Buffer::map_overwrite`].
+    pub fn map_overwrite(&self, range: impl RangeBounds<usize>) -> Result<MapWrite<'_, T>> {
+        MapWrite::open(self.part(), MapUse::Overwrite, self.bytes_of(range)?)
+    }
+
+    fn bytes_of(&self, range: impl RangeBounds<usize>) -> Result<Range<usize>> {
+        let (offset, bytes) = byte_range::<T>(range, self.len())?;
+        Ok(offset..offset + bytes)
     }
 
     /// Reads the region; see [`Buffer::read`].

@@ -32,7 +32,7 @@ impl Core {
         let place = match () {
             () if held.span == wanted.span => "",
             () if held.span.overlaps(wanted.span) => " of overlapping bytes",
-            () => " of other bytes",
+            () => " of other bytes on another device",
         };
         let what = format!("{} is in use: {holder} holds a {access} {what}{place}", self.label);
         Error::Busy { what: what + "; end that first" }

@@ -84,10 +84,13 @@ impl Program {
 
 impl Hub {
     /// The doctor's verdict on grafting programs of one device onto another. [`VerdictState::Proven`] means that it did so, and
-    /// every byte equalled the native result. [`Program::graft`] does not need it; automatic grafting should.
+    /// every byte equalled the native result. Nothing is known about devices of another hub. [`Program::graft`] does not need it; automatic grafting should.
     ///
     /// [`VerdictState::Proven`]: crate::topology::VerdictState::Proven
     pub fn graft_verdict(&self, from: &Device, to: &Device) -> Verdict {
+        if [from, to].iter().any(|device| !device.hub().is(self)) {
+            return Verdict { why: "a device of another hub".into(), ..Verdict::default() };
+        }
         let [from, to] = [from, to].map(|device| self.topology().node(device.index()));
         let untried = to.info.api == HIP && to.info.caps.built_on.is_none();
         let unproven = || Verdict { why: unproven(untried), ..Verdict::default() };

@@ -221,7 +221,7 @@ impl BufferState {
         let able = |alias: &usize| sees(alias) && self.aliases[*alias].transfers_in(replica);
         let direct = |alias: &usize| {
             let seen = &self.aliases[*alias];
-            seen.is_host() && !seen.copies() && sees(alias)
+            seen.is_host() && !seen.copies() && able(alias)
         };
         let host = (0..self.aliases.len()).find(direct);
         let writer = self.replicas[replica].writer.filter(able);
