@@ -163,6 +163,7 @@ pub unsafe extern "C" fn onebuf_buffer_store_many(
         let writes = unsafe { array(writes, count, "writes")? };
         let parts = writes.iter().map(|write| {
             let range = kept.range(write.offset, write.bytes)?;
+            // SAFETY: guaranteed by the caller.
             Ok((range.start, unsafe { bytes(write.data, write.bytes, "data")? }))
         });
         let parts = parts.collect::<Result<Vec<(usize, &[u8])>>>()?;
