@@ -2171,16 +2171,6 @@ onebuf_status onebuf_buffer_wait_ns(onebuf_buffer buffer,
                                     onebuf_access access,
                                     uint64_t timeout_ns);
 
-// One of several writes.
-typedef struct onebuf_write {
-    // Offset in the buffer, in bytes.
-    size_t offset;
-    // The data.
-    const void *data;
-    // Number of bytes.
-    size_t bytes;
-} onebuf_write;
-
 // Makes several writes in one hand-over: through the persistent map, or as one batch if there is none. Later writes
 // win where two overlap. If a range is not inside the buffer nothing is written.
 onebuf_status onebuf_buffer_store_many(onebuf_buffer buffer,

@@ -5,7 +5,7 @@
 //! kernels get the buffer, or when the buffer is freed.
 
 use crate::{
-    buffer::{onebuf_buffer, onebuf_buffer_read, onebuf_buffer_write},
+    buffer::{onebuf_buffer, onebuf_buffer_read, onebuf_buffer_write, onebuf_write},
     entry::entry,
     fault::Result,
     handle::Noun,
@@ -135,18 +135,6 @@ pub extern "C" fn onebuf_buffer_wait_ns(
         };
         Ok(fence.map_or(Ok(()), |fence| fence.wait(Duration::from_nanos(timeout_ns)))?)
     })
-}
-
-/// One of several writes.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct onebuf_write {
-    /// Offset in the buffer, in bytes.
-    pub offset: usize,
-    /// The data.
-    pub data: *const c_void,
-    /// Number of bytes.
-    pub bytes: usize,
 }
 
 /// Makes several writes in one hand-over: through the persistent map, or as one batch if there is none. Later writes
