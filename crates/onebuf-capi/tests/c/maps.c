@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N = 1024, BYTES = N * 4 };
+enum { N = 8192, BYTES = N * 4 };
 
 static onebuf_hub hub;
 static onebuf_device device, host;
