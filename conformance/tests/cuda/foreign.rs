@@ -653,6 +653,41 @@ fn the_applications_memory_is_shared_with_opencl() {
     drop(app);
 }
 
+/// A caching allocator may map several allocations side by side and give out memory that crosses them.
+#[test]
+fn memory_that_is_mapped_in_pieces_is_one_to_its_owner() {
+    everywhere(|hub, device, app| {
+        let (start, handles) = app.call(|table| unsafe {
+            let start = table.reserve_address(2 * UNIT, 0, DevicePtr(0), 0)?;
+            let location = Location { kind: consts::LOCATION_DEVICE, id: app.device };
+            let access = AccessDesc { location, flags: consts::ACCESS_READ_WRITE };
+            let mut handles = Vec::new();
+            for n in 0..2 {
+                let at = DevicePtr(start.0 + (n * UNIT) as u64);
+                let handle = app.create(table, UNIT)?;
+                table.map_allocation(at, UNIT, 0, handle, 0)?;
+                table.set_access(at, UNIT, &access, 1)?;
+                handles.push((at, handle));
+            }
+            Ok((start, handles))
+        });
+        let across = start.0 + (UNIT - N * 2) as u64;
+        let buffer = unsafe { wrap(hub, device, across) }.build().unwrap();
+        assert_eq!(buffer.plan().memory_kind, MemoryKind::Device, "no one descriptor has it all");
+        drop(buffer);
+        let beyond = start.0 + (2 * UNIT - N * 2) as u64;
+        let refused = unsafe { wrap(hub, device, beyond) }.build().map(drop).unwrap_err();
+        assert!(refused.to_string().contains("has only 10000 bytes from there on"), "{refused}");
+        app.call(|table| unsafe {
+            for (at, handle) in handles {
+                table.unmap_allocation(at, UNIT)?;
+                table.release_allocation(handle)?;
+            }
+            table.free_address(start, 2 * UNIT)
+        });
+    });
+}
+
 #[test]
 fn wrong_pointers_and_streams_are_errors_with_the_reason() {
     everywhere(|hub, device, app| {

@@ -253,7 +253,7 @@ impl Device {
         Ok((Arc::new(Memory::mapped(context, vmm, &spec)), spec))
     }
 
-    /// Opens another process's memory by its handle, and returns the range to import.
+    /// Describes another process's memory by its handle, for an import. The import opens the handle.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the bytes are not in the allocation.

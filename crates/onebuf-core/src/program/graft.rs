@@ -84,7 +84,8 @@ impl Program {
 
 impl Hub {
     /// The doctor's verdict on grafting programs of one device onto another. [`VerdictState::Proven`] means that it did so, and
-    /// every byte equalled the native result. Nothing is known about devices of another hub. [`Program::graft`] does not need it; automatic grafting should.
+    /// every byte equalled the native result. Nothing is known about devices of another hub. [`Program::graft`] does not need it;
+    /// automatic grafting should.
     ///
     /// [`VerdictState::Proven`]: crate::topology::VerdictState::Proven
     pub fn graft_verdict(&self, from: &Device, to: &Device) -> Verdict {

@@ -36,11 +36,11 @@ pub struct Kernel(Arc<Shared>);
 impl Program {
     /// Returns a kernel of this program, with the declared use of its parameters.
     ///
-    /// The declaration is compared with the kernel's own parameters where the driver reports them, as OpenCL drivers since 1.2 do
-    /// for programs that are built from text, and for OpenCL programs from SPIR-V: kind (buffer, value or local memory), numbers (size, integer or floating-point; a
-    /// structure is not compared, nor is the sign), `const`, and an element's size for
-    /// [`Signature::each`]. A buffer of `u8` matches a buffer of anything. Elsewhere the declaration is trusted. No driver reports
-    /// bounds.
+    /// The declaration is compared with the kernel's own parameters if they are known: from an OpenCL driver since 1.2, for
+    /// programs that are built from text, and from the module of an OpenCL program in SPIR-V. Compared are the kind (buffer, value
+    /// or local memory), the size of a number and whether it is an integer, `const`, and the size of an element for
+    /// [`Signature::each`]. Structures and signs are not compared, and a buffer of `u8` matches a buffer of anything. If the
+    /// parameters are not known, the declaration is trusted. No driver reports bounds.
     ///
     /// # Safety
     /// For every launch whose arguments match the signature and pass its requirement, the kernel stays
