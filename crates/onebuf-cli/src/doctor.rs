@@ -66,7 +66,8 @@ pub fn run(args: &DoctorArgs, screen: Screen) -> Result<Answer> {
     let seconds = start.elapsed().as_secs_f64();
     warn_of(&hub, [&report.cached, &cached]);
     if let Some(path) = &args.html {
-        html::save(path, &html::doctor_page(&Machine::of(&hub), &report, seconds))?;
+        let nodes = hub.topology().nodes();
+        html::save(path, &html::doctor_page(&Machine::of(&hub), nodes, &report, seconds))?;
     }
     let mut json = devices::json(&hub);
     json["routes"] = report.to_json();

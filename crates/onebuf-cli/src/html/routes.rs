@@ -9,9 +9,13 @@ use crate::units;
 use onebuf::{
     RouteKind,
     doctor::Diagnosis,
-    topology::{DeviceIx, Route, VerdictState},
+    plan::{Request, plan},
+    topology::{DeviceIx, Node, Route, Topology, VerdictState},
 };
 use std::{collections::BTreeSet, fmt::Write};
+
+/// The size of the buffers that the matrix's plans are for.
+const PLANNED_BYTES: u64 = 16 << 20;
 
 /// The corner of the matrix: the meaning of rows and columns.
 const CORNER: &str = "memory of ↓ accessed by →";
@@ -76,8 +80,8 @@ impl Judgement {
     }
 }
 
-/// The page of `onebuf doctor --html`.
-pub fn doctor_page(machine: &Machine, report: &Diagnosis, seconds: f64) -> String {
+/// The page of `onebuf doctor --html`. The nodes are those of the examined hub's topology.
+pub fn doctor_page(machine: &Machine, nodes: &[Node], report: &Diagnosis, seconds: f64) -> String {
     let count = |judgement| report.routes.iter().filter(|r| Judgement::of(r) == judgement).count();
     let found =
         Judgement::ALL.map(|judgement| format!("{} {}", count(judgement), judgement.word()));
@@ -89,7 +93,7 @@ pub fn doctor_page(machine: &Machine, report: &Diagnosis, seconds: f64) -> Strin
         report.experiments,
     );
     let sections =
-        [matrix(report), details(report), machine.section(), machine.paste(&text(report))];
+        [matrix(nodes, report), details(report), machine.section(), machine.paste(&text(report))];
     page("onebuf doctor", about, sections)
 }
 
@@ -98,28 +102,52 @@ fn involved(report: &Diagnosis) -> BTreeSet<DeviceIx> {
     report.routes.iter().flat_map(|route| [route.from, route.to]).collect()
 }
 
-/// The best route for each pair of devices.
-fn matrix(report: &Diagnosis) -> Element {
+/// The route that a plan takes for each pair of devices.
+fn matrix(nodes: &[Node], report: &Diagnosis) -> Element {
     let legend = Judgement::ALL
         .map(|judgement| el("li").child(judgement.badge()).text(format!(" {}", judgement.about())));
     let devices = involved(report);
+    let proven = Topology::new(nodes.to_vec(), report.routes.clone());
     let id = |device: &DeviceIx| report.devices[device.get()].as_str();
     let heads: Vec<&str> = std::iter::once(CORNER).chain(devices.iter().map(id)).collect();
-    let rows =
-        devices.iter().map(|from| row(id(from), devices.iter().map(|to| pair(report, *from, *to))));
-    let caption = "The best route for each pair; the others are in the list below";
-    section("matrix", "Best route per pair")
+    let rows = devices
+        .iter()
+        .map(|from| row(id(from), devices.iter().map(|to| pair(report, &proven, *from, *to))));
+    let caption = format!(
+        "The route that a plan takes for a buffer of {} that both devices use; the others are in the list below",
+        units::bytes(PLANNED_BYTES)
+    );
+    section("matrix", "Route per pair")
         .child(el("ul").class("legend").children(legend))
-        .child(el("div").class("matrix").child(table(caption, &heads, rows)))
+        .child(el("div").class("matrix").child(table(&caption, &heads, rows)))
 }
 
-/// One cell: verdict, kind, latency and bandwidth of the best route; the reason is a tooltip.
-fn pair(report: &Diagnosis, from: DeviceIx, to: DeviceIx) -> Element {
+/// The route by which a planned buffer of the first device is accessed by the second. `None` if no plan allocates there.
+fn planned(proven: &Topology, from: DeviceIx, to: DeviceIx) -> Option<&Route> {
+    let request = Request {
+        devices: vec![from, to],
+        bytes: PLANNED_BYTES,
+        allocate_on: Some(from),
+        ..Request::default()
+    };
+    let found = plan(proven, &request).ok()?;
+    let hop = found.routes.iter().find(|hop| hop.to == to)?;
+    let serves = |route: &&Route| {
+        route.kind == hop.kind && route.memory_kind.is_none_or(|kind| kind == found.memory_kind)
+    };
+    proven.between(from, to).iter().find(serves)
+}
+
+/// One cell: verdict, kind, latency and bandwidth of the planned route, or else of the best one; the reason is a tooltip.
+fn pair(report: &Diagnosis, proven: &Topology, from: DeviceIx, to: DeviceIx) -> Element {
     let ids = [from, to].map(|device| report.devices[device.get()].as_str());
     let td = el("td").attr("data-from", ids[0]).attr("data-to", ids[1]);
-    let routes = report.routes.iter().filter(|route| route.from == from && route.to == to);
-    let best = routes.min_by_key(|route| (Judgement::of(route), route.kind));
-    let Some(best) = best else {
+    let best = || {
+        let routes = proven.between(from, to).iter();
+        routes.min_by_key(|route| (Judgement::of(route), route.kind))
+    };
+    let planned = if from == to { None } else { planned(proven, from, to) };
+    let Some(best) = planned.or_else(best) else {
         let text = if from == to { "itself" } else { "not tried" };
         return td.class("none").text(text);
     };

@@ -2,10 +2,10 @@
 
 use super::*;
 use onebuf::{
-    Hub, RouteKind, SyncMethod,
+    Hub, MemoryKind, RouteKind, SyncMethod,
     doctor::Diagnosis,
     fake::FakeConfig,
-    topology::{DeviceIx, Route, Verdict, VerdictState},
+    topology::{DeviceIx, Envelope, Route, Verdict, VerdictState},
 };
 use onebuf_bench::{Bar, Outcome, Row, Skipped, Unit, abba::Compared, solo::Alone};
 use std::{
@@ -197,7 +197,7 @@ fn the_browser_would_tell() {
 #[test]
 fn what_slipped_through_would_not_run() {
     let hub = hub();
-    let page = doctor_page(&Machine::of(&hub), &report(&hub), 1.5);
+    let page = doctor_page(&Machine::of(&hub), hub.topology().nodes(), &report(&hub), 1.5);
     let Some(seen) = browse(&page.replace("<header>", &format!("<header>{HOSTILE}"))) else {
         return;
     };
@@ -209,7 +209,7 @@ fn what_slipped_through_would_not_run() {
 #[test]
 fn the_doctors_page_has_its_cells() {
     let hub = hub();
-    let page = doctor_page(&Machine::of(&hub), &report(&hub), 1.5);
+    let page = doctor_page(&Machine::of(&hub), hub.topology().nodes(), &report(&hub), 1.5);
     let Some(seen) = browse(&page) else { return };
     assert_quiet(&seen);
     assert!(seen.dom.contains("<title>onebuf doctor</title>"));
@@ -241,6 +241,38 @@ fn the_doctors_page_has_its_cells() {
 }
 
 #[test]
+fn the_matrix_shows_what_a_plan_takes() {
+    let chip = |name: &str| FakeConfig {
+        name: name.into(),
+        unified: false,
+        memory_kinds: vec![MemoryKind::Exportable, MemoryKind::HostPages],
+        ..FakeConfig::default()
+    };
+    let builder = onebuf::builder().only(["host"]).verdicts(Default::default());
+    let hub = builder.fake(chip("a")).fake(chip("b")).build().unwrap();
+    let covered = |kind, memory_kind, gb_per_s| {
+        let envelope = Some(Envelope { min_bytes: 1, max_bytes: 1 << 30, ..Envelope::default() });
+        let mut route = route(1, 2, kind, VerdictState::Proven, Some(true));
+        route.verdict = Verdict { envelope, gb_per_s: Some(gb_per_s), ..route.verdict };
+        Route { memory_kind: Some(memory_kind), ..route }
+    };
+    let mut report = report(&hub);
+    report.routes = vec![
+        covered(RouteKind::HostPointer, MemoryKind::HostPages, 83.0),
+        covered(RouteKind::OpaqueFd, MemoryKind::Exportable, 1100.0),
+    ];
+    let cell = |report: &Diagnosis| {
+        let page = doctor_page(&Machine::of(&hub), hub.topology().nodes(), report, 1.5);
+        part(&page, "data-from=\"fake:0\" data-to=\"fake:1\"", "</td>").to_owned()
+    };
+    // The host pointer is the better kind, but both chips would use it over the bus.
+    let found = cell(&report);
+    assert!(found.contains("opaque_fd") && found.contains("1100.0 GB/s"), "{found}");
+    report.routes.pop();
+    assert!(cell(&report).contains("host_pointer"), "without the descriptor");
+}
+
+#[test]
 fn the_page_of_measurements_has_its_drawings() {
     let Some(seen) = browse(&bench_page(&Machine::of(&hub()), &outcome())) else { return };
     assert_quiet(&seen);
@@ -263,7 +295,10 @@ fn the_page_of_measurements_has_its_drawings() {
 fn pages_need_nothing_else() {
     let hub = hub();
     let machine = Machine::of(&hub);
-    for page in [doctor_page(&machine, &report(&hub), 1.0), bench_page(&machine, &outcome())] {
+    for page in [
+        doctor_page(&machine, hub.topology().nodes(), &report(&hub), 1.0),
+        bench_page(&machine, &outcome()),
+    ] {
         assert!(page.starts_with("<!doctype html>") && page.contains("default-src &#39;none&#39;"));
         for outside in ["src=\"", "href=\"", "url(", "@import", "<script", "<link", "<img"] {
             assert!(!page.contains(outside), "{outside}: {}", part(&page, outside, ">"));
