@@ -6,7 +6,7 @@ use crate::{
     setup::{double, worse},
 };
 use onebuf::{Complex32, Complex64};
-use rustfft::{Fft, FftPlanner};
+use rustfft::{Fft, FftDirection, algorithm::Radix4};
 use std::{sync::Arc, thread};
 
 /// The beams of one frame, and their expected magnitudes.
@@ -29,9 +29,12 @@ struct Sum {
     power: Vec<f64>,
 }
 
-/// The transform of this length in double precision. Not generic, so that the library is compiled with this crate only.
+/// The transform of this length, a power of two, in double precision. One algorithm, named, because a planner has all of them compiled.
+///
+/// # Panics
+/// If the length is not a power of two.
 pub fn transform_of(length: usize) -> Arc<dyn Fft<f64>> {
-    FftPlanner::new().plan_fft_forward(length)
+    Arc::new(Radix4::new(length, FftDirection::Forward))
 }
 
 impl Expected {
