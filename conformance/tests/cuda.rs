@@ -1,6 +1,8 @@
 //! CUDA and HIP through the public API, with the stub library: buffers, hand-overs to other devices, the ledger, the doctor's
 //! verdicts, failures.
 
+#[path = "cuda/application.rs"]
+mod application;
 #[path = "cuda/foreign.rs"]
 mod foreign;
 #[path = "cuda/managed.rs"]
