@@ -7,6 +7,8 @@ mod application;
 mod foreign;
 #[path = "cuda/managed.rs"]
 mod managed;
+#[path = "cuda/reflect.rs"]
+mod reflect;
 
 use onebuf::{
     Access, Buffer, CopyPolicy, Device, Error, Hub, HubBuilder, MemoryKind, Probe, Result,

@@ -334,6 +334,10 @@ impl hal::Kernel for Kernel {
     fn parameters(&self) -> usize {
         self.parameters
     }
+
+    fn parameter_bytes(&self) -> Option<&[usize]> {
+        self.sizes.as_deref().filter(|_| self.packing.is_none())
+    }
 }
 
 /// The argument values of a launch, and a pointer to each for the driver.
