@@ -222,6 +222,9 @@ fn turns_without_copies(machine: &Machine, from: &Side, to: &Side, side: &Side) 
     let what = buffer.explain();
     assert_eq!(machine.hub.ledger().implied_bytes(), before, "{what}");
     assert!(what.contains("no copies"), "{what}");
+    // What it says of the memory afterwards does not take that back.
+    let (_, remarks) = what.split_once("for kernels:").expect("remarks follow the plan");
+    assert!(!remarks.contains("copies") && !remarks.contains("unless"), "{what}");
     // There is one set of pages: the host's address does not change.
     let at = || buffer.map().unwrap().as_ptr();
     let first = at();

@@ -338,7 +338,8 @@ unsafe impl TypedMemory for Memory {
         let align = self.inner.align;
         if !pointer.addr().get().is_multiple_of(align) {
             let what = format!("pinned memory at {pointer:p} aligned to {align}");
-            return Err(Error::unsupported(what, "a driver that aligns it so"));
+            let needs = "a driver that aligns it so, or page-aligned memory of the host's: allocate on the host";
+            return Err(Error::unsupported(what, needs));
         }
         Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner: self.inner.clone() }))
     }
