@@ -338,7 +338,9 @@ fn refused_peers_do_not_prolong_the_wait() {
     thread::sleep(timeout);
     kill_process(pid, Signal::CONT).unwrap();
     owner.until("waiting for a peer to connect");
-    assert_eq!(owner.heard.matches("warning").count(), 2, "{}", owner.heard);
+    // At most one of the crowd was refused: an owner that looks at the clock first, refuses none.
+    let warnings = owner.heard.matches("warning").count();
+    assert!((1..=2).contains(&warnings), "{}", owner.heard);
     owner.end().failed(1, "timed out after 6000 ms");
 }
 
