@@ -30,10 +30,8 @@ fn reflected(param: &Param<'_>, text: &str) -> ReflectedParameter {
     let kind = match space {
         Some(Some(".shared")) => ParameterKind::Local,
         Some(_) => ParameterKind::Buffer,
-        None if param.bytes == ADDRESS_BYTES && !param.is_array => match param.kind.text {
-            ".f64" => ParameterKind::Value,
-            _ => ParameterKind::Word,
-        },
+        // A structure of this size may hold one pointer.
+        None if param.bytes == ADDRESS_BYTES && !param.kind.is(".f64") => ParameterKind::Word,
         None => ParameterKind::Value,
     };
     let number = number(param).filter(|_| param.pointer.is_none());
@@ -74,7 +72,8 @@ mod tests {
     .param .b32 gain_param_4,
     .param .u64 .ptr .shared .align 8 gain_param_5,
     .param .u64 .ptr .const .align 8 gain_param_6,
-    .param .f64 gain_param_7
+    .param .f64 gain_param_7,
+    .param .align 8 .b8 gain_param_8[8]
 )
 .maxntid 256
 { ret; }
@@ -97,6 +96,7 @@ mod tests {
             (Local, Some(8), None),
             (Buffer, Some(8), None),
             (Value, Some(8), Some(true)),
+            (Word, Some(8), None),
         ];
         assert_eq!(facts, expected);
         assert!(found[6].reads_only && !found[0].reads_only);
