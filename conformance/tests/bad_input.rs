@@ -4,7 +4,7 @@ use onebuf::{
     Access, Arg, Buffer, CopyPolicy, Error, Grid, HubBuilder, MemoryKind, RouteKind, Signature,
     Source, args,
 };
-use onebuf_conformance::{Machine, Side, fakes, kernels, machine};
+use onebuf_conformance::{Machine, Side, fakes, kernels, machine, stub};
 use std::{fs, ops::Bound, os::unix::fs::PermissionsExt};
 
 const N: usize = 1000;
@@ -49,6 +49,29 @@ fn sizes() {
         let built = hub.buffer::<u8>(5).align(align).build();
         refused!(built, Error::InvalidArgument(_), "power of two", align.to_string().as_str());
     }
+}
+
+/// A device that does not exist: what there is, then one line for each reason, the requested API first, and what to set.
+#[test]
+fn a_device_that_does_not_exist() {
+    let builder = ["opencl", "cuda", "hip", "vulkan", "gl"]
+        .into_iter()
+        .fold(onebuf::builder(), |builder, api| builder.library(api, "/nonsuch.so"));
+    let hub = builder.verdicts(Default::default()).build().unwrap();
+    for api in ["opencl", "cuda", "hip", "vulkan", "gl"] {
+        let Err(error @ Error::Unavailable { .. }) = hub.device(&format!("{api}:0")) else {
+            panic!("{api} from a library that does not exist")
+        };
+        let text = error.to_string();
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].contains("these were found: host ("), "{text}");
+        assert!(lines[1].starts_with(&format!("  {api}: ")), "{text}");
+        assert!(lines.len() > 5 && lines.iter().all(|line| line.contains(": ")), "{text}");
+    }
+    let Some(stub) = stub() else { return };
+    let builder = onebuf::builder().only(["opencl"]).library("opencl", stub.to_string_lossy());
+    let hub = builder.verdicts(Default::default()).build().unwrap();
+    refused!(hub.device("opencl:99"), Error::Unavailable { .. }, "opencl: ", "RUSTICL_ENABLE=");
 }
 
 #[test]

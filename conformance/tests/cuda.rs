@@ -1,10 +1,14 @@
 //! CUDA and HIP through the public API, with the stub library: buffers, hand-overs to other devices, the ledger, the doctor's
 //! verdicts, failures.
 
+#[path = "cuda/application.rs"]
+mod application;
 #[path = "cuda/foreign.rs"]
 mod foreign;
 #[path = "cuda/managed.rs"]
 mod managed;
+#[path = "cuda/reflect.rs"]
+mod reflect;
 
 use onebuf::{
     Access, Buffer, CopyPolicy, Device, Error, Hub, HubBuilder, MemoryKind, Probe, Result,

@@ -106,6 +106,36 @@ pub fn what_is_overwritten_is_not_copied(t: &Trial<'_>) {
     });
 }
 
+pub fn what_is_discarded_is_not_copied(t: &Trial<'_>) {
+    let implied = || t.machine.hub.ledger().implied_bytes();
+    t.each_pair(|from, to, what| {
+        let buffer = shared(from, to, RouteKind::Staged, SyncMethod::HostWait, N).unwrap();
+        let put = put(to, Access::ReadWrite);
+        from.step(&buffer, Step::nth(1)).unwrap();
+        let before = implied();
+        // Not while it is in use.
+        let view = buffer.read_on(&from.queue).unwrap();
+        assert!(matches!(buffer.discard(), Err(Error::Busy { .. })), "{what}");
+        drop(view);
+        // Neither a reader nor a writer brings the contents.
+        buffer.discard().unwrap();
+        drop(buffer.read_on(&to.queue).unwrap());
+        buffer.discard().unwrap();
+        drop(buffer.write_on(&to.queue).unwrap());
+        assert_eq!(implied() - before, 0, "{what}: discarded");
+        // What is written then goes to the other, also by a queue that had the buffer on a lease before.
+        to.queue.launch(&put, [N], args![buffer.write_on(&to.queue).unwrap(), 7u32]).unwrap();
+        assert_same(&from.look(&buffer).unwrap(), &[7; N], what);
+        assert_eq!(implied() - before, BYTES, "{what}: back");
+        for with in 8..12u32 {
+            buffer.discard().unwrap();
+            to.queue.launch(&put, [N], args![buffer.write_on(&to.queue).unwrap(), with]).unwrap();
+            assert_same(&from.look(&buffer).unwrap(), &vec![with; N], what);
+        }
+        assert_eq!(implied() - before, 5 * BYTES, "{what}: one copy each, back");
+    });
+}
+
 pub fn asked_bytes_are_counted_to_the_byte(t: &Trial<'_>) {
     let machine = t.machine;
     t.each_device(|side| {
@@ -192,6 +222,9 @@ fn turns_without_copies(machine: &Machine, from: &Side, to: &Side, side: &Side) 
     let what = buffer.explain();
     assert_eq!(machine.hub.ledger().implied_bytes(), before, "{what}");
     assert!(what.contains("no copies"), "{what}");
+    // What it says of the memory afterwards does not take that back.
+    let (_, remarks) = what.split_once("for kernels:").expect("remarks follow the plan");
+    assert!(!remarks.contains("copies") && !remarks.contains("unless"), "{what}");
     // There is one set of pages: the host's address does not change.
     let at = || buffer.map().unwrap().as_ptr();
     let first = at();

@@ -117,6 +117,7 @@ macro_rules! __cases {
                 a_staged_route_is_counted_to_the_byte
                 asked_bytes_are_counted_to_the_byte
                 what_is_overwritten_is_not_copied
+                what_is_discarded_is_not_copied
                 a_proven_route_implies_nothing
                 a_proven_route_that_copies_is_counted_and_forbidden
             }

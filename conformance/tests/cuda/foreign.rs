@@ -1,341 +1,22 @@
 //! The application's own CUDA and HIP objects: pointers of every kind, allocation handles, streams and events.
 //!
-//! The application is this test: it makes its objects with raw calls in the primary context, as CUDA's runtime API does, and
-//! checks the memory with raw copies.
+//! The application is `application.rs`, which checks the memory with raw copies.
 //!
 //! # Safety
-//! Every object of the application lives until its `App` is dropped, which happens after the hub that uses it. Raw calls get
-//! handles, addresses and sizes of these objects alone, inside `App::call`, which makes their context current.
+//! That of `application.rs`.
 
 #![allow(clippy::undocumented_unsafe_blocks, reason = "one reason, above, for all raw calls")]
 
-use super::*;
+use super::{
+    application::{App, KINDS, Kind, LEAD, UNIT, everywhere, flavor_of},
+    *,
+};
 use onebuf::{PointerKind, Queue, prelude::*};
-use onebuf_sys::{
-    Refused,
-    cuda_like::{
-        AccessDesc, AllocationHandle, AllocationProp, CuContext, CuEvent, CuStream, DevicePtr,
-        HostPtr, Location, consts,
-    },
-};
-use std::{
-    cell::RefCell,
-    ptr,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use onebuf_sys::cuda_like::{AccessDesc, CuStream, DevicePtr, Location, consts};
+use std::ptr;
 
-/// Bytes before the wrapped ones in each allocation: tensors lie inside larger allocations.
-const LEAD: usize = 512;
-const UNIT: usize = 2 << 20;
 const ADD: &str = "extern \"C\" __global__ void add(unsigned *p, unsigned by) \
     { p[blockIdx.x * blockDim.x + threadIdx.x] += by; }";
-
-/// The raw API, as an application uses it on one device.
-struct App {
-    table: CudaLike,
-    device: i32,
-    context: CuContext,
-    /// `cuMemAllocAsync`, which the stub does not have.
-    alloc_async: Option<AllocAsync>,
-    /// What it must free.
-    made: RefCell<Vec<Made>>,
-}
-
-type AllocAsync = unsafe extern "C" fn(*mut DevicePtr, usize, CuStream) -> i32;
-
-/// The driver's `cuMemAllocAsync`.
-fn alloc_async() -> Option<AllocAsync> {
-    // SAFETY: names without NUL inside; the prototype is that of cuda.h.
-    unsafe {
-        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
-        let found = libc::dlsym(library, c"cuMemAllocAsync".as_ptr());
-        (!library.is_null() && !found.is_null())
-            .then(|| std::mem::transmute::<*mut c_void, AllocAsync>(found))
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Made {
-    Device(DevicePtr),
-    Host(HostPtr),
-    Registered(*mut c_void),
-    Mapped(DevicePtr, usize, AllocationHandle),
-    Stream(CuStream),
-    Event(CuEvent),
-}
-
-impl App {
-    fn new(flavor: Flavor, library: Option<&str>, ordinal: i32) -> App {
-        let table = CudaLike::load(flavor, library, None).unwrap();
-        // SAFETY: no preconditions; then a device of this driver.
-        let (device, context) = unsafe {
-            table.init(0).unwrap();
-            let device = table.device(ordinal).unwrap();
-            let context = match flavor {
-                Flavor::Cuda => table.retain_primary(device).unwrap(),
-                Flavor::Hip => CuContext::NULL,
-            };
-            (device, context)
-        };
-        let alloc_async = library.is_none().then(alloc_async).flatten();
-        App { table, device, context, alloc_async, made: RefCell::default() }
-    }
-
-    /// Makes raw calls in the primary context.
-    fn call<T>(&self, calls: impl FnOnce(&CudaLike) -> Result<T, Refused>) -> T {
-        // SAFETY: a live context, or a device of this driver.
-        unsafe {
-            match self.table.flavor() {
-                Flavor::Cuda => self.table.push_current(self.context).unwrap(),
-                Flavor::Hip => self.table.set_device(self.device).unwrap(),
-            }
-            let called = calls(&self.table);
-            if self.table.flavor() == Flavor::Cuda {
-                self.table.pop_current(&mut CuContext::NULL.clone()).unwrap();
-            }
-            called.unwrap()
-        }
-    }
-
-    fn keep(&self, made: Made) {
-        self.made.borrow_mut().push(made);
-    }
-
-    /// Memory of one kind; returns the address `LEAD` bytes after its start.
-    fn memory(&self, kind: Kind, bytes: usize) -> u64 {
-        let whole = LEAD + bytes;
-        let start = self.call(|table| unsafe {
-            Ok(match kind {
-                Kind::Plain => {
-                    let at = table.alloc(whole)?;
-                    self.keep(Made::Device(at));
-                    at.0
-                }
-                Kind::Async => {
-                    let (mut at, stream) = (DevicePtr(0), self.stream());
-                    let alloc = self.alloc_async.expect("only where it is there");
-                    assert_eq!(alloc(&mut at, whole, stream), 0);
-                    // Other streams may use it when this one has reached the allocation.
-                    while table.stream_query(stream).is_err() {
-                        thread::yield_now();
-                    }
-                    self.keep(Made::Device(at));
-                    at.0
-                }
-                Kind::Managed => {
-                    let at = table.alloc_managed(whole, consts::MEM_ATTACH_GLOBAL)?;
-                    self.keep(Made::Device(at));
-                    at.0
-                }
-                Kind::Pinned => {
-                    let at =
-                        table.host_alloc(whole, consts::HOST_PORTABLE | consts::HOST_DEVICE_MAP)?;
-                    self.keep(Made::Host(at));
-                    at.0 as u64
-                }
-                Kind::Registered => {
-                    let whole = whole.next_multiple_of(4096);
-                    let at: *mut c_void =
-                        Vec::leak(vec![0u64; whole / 8 + 512]).as_mut_ptr().cast();
-                    let at = at.byte_add(at.align_offset(4096));
-                    table.host_register(
-                        at,
-                        whole,
-                        consts::HOST_PORTABLE | consts::HOST_DEVICE_MAP,
-                    )?;
-                    self.keep(Made::Registered(at));
-                    at as u64
-                }
-                Kind::Mapped => {
-                    let whole = whole.next_multiple_of(UNIT);
-                    let handle = self.create(table, whole)?;
-                    let at = self.map(table, handle, whole)?;
-                    self.keep(Made::Mapped(at, whole, handle));
-                    at.0
-                }
-            })
-        });
-        start + LEAD as u64
-    }
-
-    unsafe fn create(&self, table: &CudaLike, bytes: usize) -> Result<AllocationHandle, Refused> {
-        let location = Location { kind: consts::LOCATION_DEVICE, id: self.device };
-        let prop = AllocationProp {
-            kind: consts::ALLOCATION_PINNED,
-            handle_types: consts::HANDLE_POSIX_FD,
-            location,
-            ..AllocationProp::default()
-        };
-        unsafe { table.create_allocation(bytes, &prop, 0) }
-    }
-
-    unsafe fn map(
-        &self,
-        table: &CudaLike,
-        handle: AllocationHandle,
-        bytes: usize,
-    ) -> Result<DevicePtr, Refused> {
-        let location = Location { kind: consts::LOCATION_DEVICE, id: self.device };
-        unsafe {
-            let at = table.reserve_address(bytes, 0, DevicePtr(0), 0)?;
-            table.map_allocation(at, bytes, 0, handle, 0)?;
-            let access = AccessDesc { location, flags: consts::ACCESS_READ_WRITE };
-            table.set_access(at, bytes, &access, 1)?;
-            Ok(at)
-        }
-    }
-
-    fn stream(&self) -> CuStream {
-        let stream = self.call(|table| unsafe { table.create_stream(consts::STREAM_NON_BLOCKING) });
-        self.keep(Made::Stream(stream));
-        stream
-    }
-
-    fn event(&self) -> CuEvent {
-        let event = self.call(|table| unsafe { table.create_event(consts::EVENT_DISABLE_TIMING) });
-        self.keep(Made::Event(event));
-        event
-    }
-
-    fn fill(&self, at: u64, value: u32, words: usize, stream: CuStream) {
-        self.call(|table| unsafe { table.fill_u32_async(DevicePtr(at), value, words, stream) });
-    }
-
-    fn wait(&self, stream: CuStream) {
-        let start = Instant::now();
-        let idle = || self.call(|table| unsafe { Ok(table.stream_query(stream).is_ok()) });
-        while !idle() {
-            assert!(start.elapsed() < Duration::from_secs(20), "the application's stream hangs");
-            thread::yield_now();
-        }
-    }
-
-    /// All words at an address, by a raw copy.
-    fn words(&self, at: u64, words: usize) -> Vec<u32> {
-        let (mut seen, stream) = (vec![0u32; words], self.stream());
-        self.call(|table| unsafe {
-            table.read_async(seen.as_mut_ptr().cast(), DevicePtr(at), words * 4, stream)
-        });
-        self.wait(stream);
-        seen
-    }
-
-    fn put(&self, at: u64, words: &[u32]) {
-        let stream = self.stream();
-        self.call(|table| unsafe {
-            table.write_async(DevicePtr(at), words.as_ptr().cast(), words.len() * 4, stream)
-        });
-        self.wait(stream);
-    }
-
-    /// A word that holds a stream until `release`.
-    fn hold(&self, stream: CuStream) -> Held {
-        let flags = consts::HOST_PORTABLE | consts::HOST_DEVICE_MAP;
-        let word = self.call(|table| unsafe { table.host_alloc(4096, flags) });
-        self.keep(Made::Host(word));
-        // SAFETY: pinned memory that is freed when the application ends, after its last use.
-        let held = Held(unsafe { &*word.0.cast() });
-        held.set(0);
-        self.call(|table| unsafe {
-            let at = table.host_device_pointer(word.0, 0)?;
-            match table.flavor() {
-                Flavor::Cuda => table.cuda_wait_value(stream, at, 1, consts::WAIT_VALUE_GEQ),
-                Flavor::Hip => {
-                    table.hip_wait_value(stream, at, 1, consts::WAIT_VALUE_GEQ, u32::MAX)
-                }
-            }
-        });
-        held
-    }
-}
-
-/// Frees everything: the driver refuses what onebuf has freed already, and the stub what onebuf still uses.
-impl Drop for App {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            return;
-        }
-        for made in self.made.take().into_iter().rev() {
-            self.call(|table| unsafe {
-                match made {
-                    Made::Device(at) => table.free(at),
-                    Made::Host(at) => table.host_free(at),
-                    Made::Registered(at) => table.host_unregister(at),
-                    Made::Mapped(at, bytes, handle) => {
-                        table.unmap_allocation(at, bytes)?;
-                        table.free_address(at, bytes)?;
-                        table.release_allocation(handle)
-                    }
-                    Made::Stream(stream) => table.destroy_stream(stream),
-                    Made::Event(event) => table.destroy_event(event),
-                }
-            });
-        }
-        if self.table.flavor() == Flavor::Cuda {
-            // SAFETY: retained by `new`; its objects are gone.
-            unsafe { self.table.release_primary(self.device) }.unwrap();
-        }
-    }
-}
-
-struct Held(&'static AtomicU32);
-
-impl Held {
-    fn set(&self, value: u32) {
-        self.0.store(value, Ordering::SeqCst);
-    }
-
-    fn release(&self) {
-        self.set(1);
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Plain,
-    Managed,
-    Pinned,
-    Registered,
-    Mapped,
-    /// From the driver's pool, where there is one.
-    Async,
-}
-
-const KINDS: [Kind; 5] = [Kind::Plain, Kind::Managed, Kind::Pinned, Kind::Registered, Kind::Mapped];
-
-impl App {
-    fn kinds(&self) -> Vec<Kind> {
-        KINDS.into_iter().chain(self.alloc_async.map(|_| Kind::Async)).collect()
-    }
-}
-
-fn flavor_of(api: &str) -> Flavor {
-    if api == "cuda" { Flavor::Cuda } else { Flavor::Hip }
-}
-
-/// Runs a test with the stub as both APIs, and with the machine's first CUDA device if there is one.
-fn everywhere(test: impl Fn(&Hub, &Device, &App)) {
-    each(|api, builder| {
-        let library = cuda_stub().unwrap().to_string_lossy().into_owned();
-        let hub = builder.verdicts(Default::default()).build().unwrap();
-        let app = App::new(flavor_of(api), Some(&library), 0);
-        test(&hub, &hub.device(&format!("{api}:0")).unwrap(), &app);
-        drop(hub);
-        drop(app);
-    });
-    let _alone = one_api();
-    let hub = onebuf::builder().without(["opencl", "hip", "vulkan", "gl"]);
-    let hub = hub.verdicts(Default::default()).build().unwrap();
-    match hub.device("cuda:0") {
-        Err(_) => note("skip: no CUDA device: the application's objects were those of the stub"),
-        Ok(device) => {
-            let app = App::new(Flavor::Cuda, None, 0);
-            test(&hub, &device, &app);
-            drop((device, hub));
-            drop(app);
-        }
-    }
-}
 
 fn pointer(at: u64) -> *mut c_void {
     ptr::without_provenance_mut(at as usize)
@@ -378,6 +59,8 @@ fn pointers_of_every_kind_are_used_in_place() {
 
             // SAFETY: the memory lives until `app` is dropped, and only this thread uses it.
             let buffer = unsafe { wrap(hub, device, at) }.build().unwrap();
+            let moves = buffer.explain().contains("its pages move where kernels and copies access");
+            assert_eq!(moves, kind == Kind::Managed, "{}", buffer.explain());
             let before = hub.ledger().implied_bytes();
             for turn in 1..4 {
                 add(&queue, &kernel, &buffer, turn);
@@ -394,6 +77,65 @@ fn pointers_of_every_kind_are_used_in_place() {
             let _writes = again.write_on(&queue).unwrap();
             assert!(matches!(buffer.read_on(&queue), Err(Error::Busy { .. })), "one state");
         }
+    });
+}
+
+/// A wrap that is used once makes no more driver calls than a program without onebuf, except for making the context current.
+#[test]
+fn a_wrap_makes_the_calls_that_it_needs() {
+    each(|api, builder| {
+        let library = cuda_stub().unwrap().to_string_lossy().into_owned();
+        let (app, probe) = (App::new(flavor_of(api), Some(&library), 0), Probe::new());
+        let hub = builder.verdicts(Default::default()).probe(probe.clone()).build().unwrap();
+        let device = hub.device(&format!("{api}:0")).unwrap();
+        let (queue, kernel) = (device.queue().unwrap(), adder(&device));
+        let at = app.memory(Kind::Plain, N * 4);
+        // The context's calls differ: CUDA's are pushed and popped, HIP's device is queried.
+        let calls = |done: &dyn Fn()| -> Vec<&str> {
+            probe.reset();
+            done();
+            let context = ["cuCtxPushCurrent", "cuCtxPopCurrent", "hipGetDevice", "hipSetDevice"];
+            let counts = |call: &&str| !context.iter().any(|name| call.starts_with(name));
+            probe.trace().into_iter().filter(counts).collect()
+        };
+        let [query, launch, idle] = match api {
+            "cuda" => ["cuPointerGetAttributes", "cuLaunchKernel", "cuStreamQuery"],
+            _ => ["hipDrvPointerGetAttributes", "hipModuleLaunchKernel", "hipStreamQuery"],
+        };
+        // SAFETY: the memory lives until `app` is dropped, and only this thread uses it.
+        let alone = calls(&|| drop(unsafe { wrap(&hub, &device, at) }.build().unwrap()));
+        assert_eq!(alone, [query], "{api}");
+        let used = calls(&|| {
+            let buffer = unsafe { wrap(&hub, &device, at) }.build().unwrap();
+            add(&queue, &kernel, &buffer, 1);
+            // Ended before the drop waits for it, however busy this machine is.
+            app.wait(CuStream(ptr::without_provenance_mut(queue.raw())));
+        });
+        assert_eq!(used, [query, launch, idle], "{api}");
+        drop((kernel, queue, device, hub));
+        drop(app);
+        assert_settled(&probe, api);
+    });
+}
+
+/// Work that takes longer than a moment is waited for by an event, and so is work that failed.
+#[test]
+fn a_wrap_of_long_work_is_returned_after_it() {
+    everywhere(|hub, device, app| {
+        let (queue, kernel) = (device.queue().unwrap(), adder(device));
+        let at = app.memory(Kind::Plain, N * 4);
+        app.put(at, &[7; N]);
+        let held = app.hold(CuStream(ptr::without_provenance_mut(queue.raw())));
+        // SAFETY: the memory lives until `app` is dropped, and only this thread uses it.
+        let buffer = unsafe { wrap(hub, device, at) }.build().unwrap();
+        add(&queue, &kernel, &buffer, 1);
+        thread::scope(|scope| {
+            let returned = scope.spawn(|| drop(buffer));
+            thread::sleep(Duration::from_millis(5));
+            assert!(!returned.is_finished(), "the memory is in use");
+            held.release();
+        });
+        assert_same(&app.words(at, N), &[8; N], "after the drop");
     });
 }
 
@@ -731,7 +473,8 @@ fn another_devices_objects_are_refused() {
         assert!(refused.to_string().contains("device 1"), "{refused}");
         if api == "cuda" {
             let refused = unsafe { hub.wrap_stream(&first, stream.0) };
-            assert!(matches!(refused, Err(Error::ForeignContext { .. })), "{refused:?}");
+            let Err(refused @ Error::ForeignContext { .. }) = refused else { panic!("wrapped") };
+            assert!(refused.to_string().contains("an event of their streams"), "{refused}");
         }
         drop((first, hub));
         drop(app);

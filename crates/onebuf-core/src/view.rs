@@ -212,6 +212,34 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
+impl<T: Pod> Buffer<T> {
+    /// Declares that the contents are no longer needed. They are undefined from now on: each device may see other elements, until
+    /// a kernel or a transfer writes them. The next user, reader or writer, copies nothing, where a device has a copy of its own
+    /// (a staged route). Users are ordered as ever.
+    ///
+    /// [`Buffer::overwrite_on`] does the same for one view that only writes. A buffer that wraps a part of foreign memory keeps its
+    /// contents, because the other parts do.
+    ///
+    /// ```
+    /// # let hub = onebuf::discover()?;
+    /// # let scratch = hub.buffer::<u32>(4).build()?;
+    /// scratch.fill(7)?;
+    /// scratch.discard()?;           // the next device that takes it copies nothing in
+    /// scratch.write(&[1, 2, 3, 4])?;
+    /// assert_eq!(scratch.to_vec()?, [1, 2, 3, 4]);
+    /// # Ok::<(), onebuf::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while a guard of the buffer is held.
+    pub fn discard(&self) -> Result<()> {
+        match self.part().is_whole() {
+            true => self.core().discard(),
+            false => Ok(()),
+        }
+    }
+}
+
 impl<T: Pod> SubBuffer<'_, T> {
     /// Lets kernels on `queue` read the region while the view lives.
     ///

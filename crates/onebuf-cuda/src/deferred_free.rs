@@ -31,9 +31,15 @@ struct DeferredFree {
 #[derive(Default)]
 pub(super) struct DeferredFrees(Mutex<Vec<DeferredFree>>);
 
+impl DeferredFrees {
+    fn count(&self) -> usize {
+        lock(&self.0).len()
+    }
+}
+
 impl fmt::Debug for DeferredFrees {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeferredFrees({})", lock(&self.0).len())
+        write!(f, "DeferredFrees({})", self.count())
     }
 }
 
@@ -123,14 +129,32 @@ impl Context {
 
     /// Frees all objects when the context ends. Returns whether it succeeded within `FREE_WAIT`.
     pub fn run_deferred_frees(&self) -> bool {
-        let start = Instant::now();
-        loop {
+        wait_until(|| {
             self.sweep();
-            if lock(&self.deferred_frees.0).is_empty() {
-                return true;
+            self.deferred_frees.count() == 0
+        })
+    }
+
+    /// Repeats a call that lacked memory after each deferred free, until it no longer lacks memory, all objects are free, or
+    /// `FREE_WAIT` is over: an object whose work does not end must not keep the others' memory. `None` if nothing was freed.
+    pub fn free_until<T>(
+        &self,
+        allocate: impl Fn() -> Result<T, Refused>,
+    ) -> Option<Result<T, Refused>> {
+        let lacks = |made: &Result<T, Refused>| {
+            made.as_ref().is_err_and(|refused| refused.status == CuStatus::OUT_OF_MEMORY)
+        };
+        let (start, mut made) = (Instant::now(), None);
+        loop {
+            let waiting = self.deferred_frees.count();
+            self.sweep();
+            let left = self.deferred_frees.count();
+            if left < waiting {
+                made = Some(allocate());
             }
-            if start.elapsed() > FREE_WAIT {
-                return false;
+            let over = left == 0 || start.elapsed() > FREE_WAIT;
+            if over || made.as_ref().is_some_and(|made| !lacks(made)) {
+                return made;
             }
             thread::sleep(PAUSE);
         }

@@ -37,7 +37,7 @@ pub struct PointerFacts {
     pub host: Option<NonNull<u8>>,
     /// Whether a descriptor of the allocation can be exported.
     pub exportable: bool,
-    context: usize,
+    pub(super) context: usize,
 }
 
 /// The kind of memory at an address.
@@ -57,6 +57,8 @@ pub(super) struct ForeignRange {
     pub at: DevicePtr,
     start: DevicePtr,
     allocation_bytes: usize,
+    /// Whether its pages move where they are accessed.
+    pub is_managed: bool,
 }
 
 impl ForeignRange {
@@ -154,7 +156,7 @@ impl Context {
     }
 
     /// Checks that device memory belongs to this device and context.
-    fn check_own(&self, facts: &PointerFacts) -> Result<()> {
+    pub(super) fn check_own(&self, facts: &PointerFacts) -> Result<()> {
         let (driver, own) = (&self.driver, self.raw().0 as usize);
         if facts.kind != PointerKind::Device {
             return Ok(());
@@ -168,7 +170,11 @@ impl Context {
         if driver.flavor() == Flavor::Cuda && facts.context != 0 && facts.context != own {
             return Err(Error::ForeignContext {
                 have: "memory of a context that the application created".to_owned(),
-                want: format!("memory of the primary context of {}", driver.info.name),
+                want: format!(
+                    "memory of the primary context of {} (`cuDevicePrimaryCtxRetain`, and CUDA's runtime API), or of \
+                     `cuMemCreate`, which belongs to no context",
+                    driver.info.name
+                ),
             });
         }
         Ok(())
@@ -211,7 +217,9 @@ impl Device {
         };
         let spec = spec(bytes, memory_kind, access);
         let (start, allocation_bytes) = (DevicePtr(facts.start), facts.bytes);
-        let range = ForeignRange { at: DevicePtr(facts.address), start, allocation_bytes };
+        let is_managed = facts.kind == PointerKind::Managed;
+        let at = DevicePtr(facts.address);
+        let range = ForeignRange { at, start, allocation_bytes, is_managed };
         Ok((Arc::new(Memory::foreign(context, range, host, &spec)), spec))
     }
 
@@ -289,7 +297,10 @@ impl Device {
                     have:
                         "a stream of another device, or of a context that the application created"
                             .to_owned(),
-                    want: format!("a stream of the primary context of {}", driver.info.name),
+                    want: format!(
+                        "a stream of the primary context of {}; for the order with other contexts, an event of their streams",
+                        driver.info.name
+                    ),
                 });
             }
         }

@@ -311,7 +311,8 @@ fn sizes(driver: &Driver, function: CuFunction) -> Option<Vec<usize>> {
 fn chosen(global: [usize; 3], max: [usize; 3], most: usize, warp: usize) -> [usize; 3] {
     let mut left = most.max(1);
     [0, 1, 2].map(|i| {
-        let limit = left.min(max[i]).max(1);
+        // Every launch comes here: larger sizes need no test.
+        let limit = left.min(max[i]).min(global[i]).max(1);
         let divides = |n: &usize| global[i].is_multiple_of(*n);
         let whole = (1..=limit / warp).rev().map(|n| n * warp).find(divides).filter(|_| i == 0);
         let size = whole.or_else(|| (1..=limit).rev().find(divides)).unwrap_or(1);
@@ -333,6 +334,10 @@ impl hal::Kernel for Kernel {
     #[inline]
     fn parameters(&self) -> usize {
         self.parameters
+    }
+
+    fn parameter_bytes(&self) -> Option<&[usize]> {
+        self.sizes.as_deref().filter(|_| self.packing.is_none())
     }
 }
 

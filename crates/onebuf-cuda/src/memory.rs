@@ -273,7 +273,10 @@ impl Memory {
     /// Records that the queue is about to use the memory.
     #[inline]
     pub(super) fn note_use(&self, queue: &Arc<RawQueue>) {
-        self.inner.users.note(queue);
+        // The application frees its own memory.
+        if !self.inner.is_foreign() {
+            self.inner.users.note(queue);
+        }
     }
 }
 
@@ -335,7 +338,8 @@ unsafe impl TypedMemory for Memory {
         let align = self.inner.align;
         if !pointer.addr().get().is_multiple_of(align) {
             let what = format!("pinned memory at {pointer:p} aligned to {align}");
-            return Err(Error::unsupported(what, "a driver that aligns it so"));
+            let needs = "a driver that aligns it so, or page-aligned memory of the host's: allocate on the host";
+            return Err(Error::unsupported(what, needs));
         }
         Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner: self.inner.clone() }))
     }
@@ -411,6 +415,10 @@ unsafe impl TypedMemory for Memory {
             _ if matches!(self.inner.allocation, Some(Allocation::Opened(_))) => {
                 "another process's device memory"
             }
+            MemoryKind::Device if self.inner.is_foreign_managed() => {
+                "the application's managed memory, used like device memory: its pages move where kernels and copies access \
+                 them, which the ledger does not count; the host reaches it by copies"
+            }
             MemoryKind::Device if self.inner.is_foreign() => {
                 "the application's device memory, which the host reaches by copies; it has no descriptor, so no other \
                  API can import it: graft kernels to this device, or allocate it as exportable"
@@ -463,6 +471,11 @@ impl Inner {
 
     fn is_foreign(&self) -> bool {
         matches!(self.allocation, Some(Allocation::Foreign(_)))
+    }
+
+    /// Whether it is managed memory of the application.
+    fn is_foreign_managed(&self) -> bool {
+        matches!(&self.allocation, Some(Allocation::Foreign(range)) if range.is_managed)
     }
 
     /// Returns the managed allocation, if it is one.
@@ -603,16 +616,16 @@ fn spec_of(bytes: usize, memory_kind: MemoryKind) -> AllocSpec {
     AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None }
 }
 
-/// Allocates; if memory is exhausted, runs the deferred frees and tries again.
+/// Allocates; if memory is exhausted, tries again after deferred frees.
 fn with_room<T>(
     context: &Context,
     spec: &AllocSpec,
     allocate: impl Fn() -> Result<T, Refused>,
 ) -> Result<T> {
     let _current = context.enter()?;
-    let made = allocate().or_else(|refused| {
-        let freed = refused.status == CuStatus::OUT_OF_MEMORY && context.run_deferred_frees();
-        if freed { allocate() } else { Err(refused) }
+    let made = allocate().or_else(|refused| match refused.status {
+        CuStatus::OUT_OF_MEMORY => context.free_until(allocate).unwrap_or(Err(refused)),
+        _ => Err(refused),
     });
     made.map_err(|refused| failed(context, refused, spec.bytes))
 }
@@ -623,7 +636,8 @@ fn failed(context: &Context, refused: Refused, bytes: usize) -> Error {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(allocation) = self.allocation.take() {
+        let Some(allocation) = self.allocation.take() else { return };
+        if !matches!(allocation, Allocation::Foreign(_)) {
             self.context.free_later(&self.users.take(), |context| allocation.free(context));
         }
     }

@@ -171,6 +171,11 @@ impl hal::Program for Program {
         Ok(self.image.clone())
     }
 
+    fn image(&self) -> Option<&[u8]> {
+        // Kernels with a packing take more parameters than their callers declare.
+        self.packing.is_none().then_some(&self.image)
+    }
+
     fn is_of_binary(&self) -> bool {
         self.of_binary
     }

@@ -16,13 +16,17 @@ use onebuf_hal::{
     self as hal, AccessState, DeviceInfo, Domain, Error, Grid, Result,
     host_signals::HostSignals,
     locks::{Arc, AtomicBool, Ordering},
+    patience,
     typed::{Args, Events, PeerSource, TypedQueue},
 };
 use onebuf_sys::{
     Refused,
     cuda_like::{CuEvent, CuStatus, CuStream, consts},
 };
-use std::{thread::ThreadId, time::Duration};
+use std::{
+    thread::ThreadId,
+    time::{Duration, Instant},
+};
 
 /// A stream. Events and memories that it uses keep it alive.
 #[derive(Debug)]
@@ -362,6 +366,26 @@ unsafe impl TypedQueue for Queue {
 
     fn has_host_signals(&self) -> bool {
         self.raw.host_signals.any()
+    }
+
+    fn events_take_calls(&self) -> bool {
+        true
+    }
+
+    /// Not for a runtime that is layered on another API, which may need these cores for the work.
+    fn drains_soon(&self) -> bool {
+        if self.raw.below.is_some() || self.raw.host_signals.any() {
+            return false;
+        }
+        let (start, Ok(_current)) = (Instant::now(), self.raw.enter()) else { return false };
+        loop {
+            match self.raw.query() {
+                Err(refused) if is_pending(&refused) && start.elapsed() < patience::AT_ONCE => {
+                    std::hint::spin_loop();
+                }
+                answer => return answer.is_ok(),
+            }
+        }
     }
 
     fn note_use(&self, memory: &Memory) {

@@ -316,7 +316,8 @@ unsafe impl TypedMemory for Memory {
         if !pointer.addr().get().is_multiple_of(align) {
             let what =
                 format!("a host view aligned to {align} of memory mapped by OpenGL at {pointer:p}");
-            return Err(Error::unsupported(what, "a driver that maps with this alignment"));
+            let needs = "a driver that maps with this alignment, or page-aligned memory of the host's: allocate on the host";
+            return Err(Error::unsupported(what, needs));
         }
         Ok(Export::Host(HostRange { pointer, bytes: self.bytes, owner: self.inner.clone() }))
     }

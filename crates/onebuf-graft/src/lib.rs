@@ -29,6 +29,7 @@ mod constants;
 mod edits;
 mod lex;
 mod parse;
+mod reflect;
 mod registers;
 mod rewrite;
 #[doc(hidden)]
@@ -42,6 +43,8 @@ use std::fmt;
 
 #[doc(hidden)]
 pub use onebuf_experimental::{NEVER_RUN, code_object};
+#[doc(hidden)]
+pub use reflect::ptx_parameters;
 
 /// Why a text is refused, and at which line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -31,6 +31,12 @@ pub(super) struct Function<'t> {
 /// A parameter of a function.
 pub(super) struct Param<'t> {
     pub name: Token<'t>,
+    /// The first and the last token of its declaration.
+    pub first: Token<'t>,
+    pub last: Token<'t>,
+    /// The type, such as `.u64`.
+    pub kind: Token<'t>,
+    pub is_array: bool,
     pub bytes: usize,
     pub pointer: Option<Pointer<'t>>,
 }
@@ -64,6 +70,11 @@ pub(super) fn parse<'t>(tokens: &'t [Token<'t>]) -> Result<PtxModule<'t>, Refusa
         parser.item(token, &mut module)?;
     }
     Ok(module)
+}
+
+/// Parses a list of parameters in parentheses, with which the tokens begin.
+pub(super) fn params<'t>(tokens: &'t [Token<'t>]) -> Result<Vec<Param<'t>>, Refusal> {
+    Parser { tokens, next: 0 }.params().map(|(params, _)| params)
 }
 
 struct Parser<'t> {
@@ -262,7 +273,7 @@ impl<'t> Parser<'t> {
 
     /// `.param [.align N] .type [.ptr …] name [\[N\]]`.
     fn param(&mut self) -> Result<Param<'t>, Refusal> {
-        self.expect(".param")?;
+        let first = self.expect(".param")?;
         if self.take_if(".align").is_some() {
             self.number()?;
         }
@@ -273,13 +284,13 @@ impl<'t> Parser<'t> {
             false => None,
         };
         let name = self.name()?;
-        let mut bytes = element;
-        if self.take_if("[").is_some() {
+        let (mut bytes, mut last, is_array) = (element, name, self.take_if("[").is_some());
+        if is_array {
             let count = self.number()?;
             bytes = element.checked_mul(count).ok_or_else(|| Refusal::at(&name, "too large"))?;
-            self.expect("]")?;
+            last = self.expect("]")?;
         }
-        Ok(Param { name, bytes, pointer })
+        Ok(Param { name, first, last, kind, is_array, bytes, pointer })
     }
 
     /// `.ptr [.space] [.align N]`.

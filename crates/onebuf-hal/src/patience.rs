@@ -3,9 +3,9 @@
 use crate::locks::thread;
 use std::{hint, time::Duration};
 
-/// How long the driver is polled without yielding. Yielding the core takes as long as two polls, and most waits for work that a
+/// How long a waiting thread polls the driver without yielding. Yielding the core takes as long as two polls, and most waits for work that a
 /// GPU just received end within this time.
-const AT_ONCE: Duration = Duration::from_micros(50);
+pub const AT_ONCE: Duration = Duration::from_micros(50);
 /// A sleep is at most this fraction of the time waited so far, which bounds the added latency.
 const LATE_SHARE: u32 = 16;
 /// Minimum sleep: by default the kernel's timers fire 50 µs late.

@@ -43,6 +43,11 @@ pub trait Program: Send + Sync + fmt::Debug {
         Err(Error::unsupported("a program's binary", "a device whose driver compiles programs"))
     }
 
+    /// The image that the driver loaded, if its kernels' parameters can be read there.
+    fn image(&self) -> Option<&[u8]> {
+        None
+    }
+
     /// Whether it was built from a binary, without compiling.
     fn is_of_binary(&self) -> bool {
         false
@@ -68,6 +73,11 @@ pub trait Kernel: Any + Send + Sync + fmt::Debug {
     /// A parameter, as the program declares it; `None` if the driver does not report it.
     fn parameter(&self, index: usize) -> Option<ReflectedParameter> {
         let _ = index;
+        None
+    }
+
+    /// Bytes of each parameter, if the driver reports these, and group-local memory is no parameter.
+    fn parameter_bytes(&self) -> Option<&[usize]> {
         None
     }
 }

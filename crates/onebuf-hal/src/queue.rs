@@ -114,6 +114,14 @@ pub unsafe trait Queue: Any + Send + Sync + fmt::Debug {
     /// Whether enqueued work may wait for a host signal, or be behind one that failed. Only an event reports such a failure.
     fn has_host_signals(&self) -> bool;
 
+    /// Whether a launch's own event takes a driver call of its own, so that it is not requested without need.
+    fn events_take_calls(&self) -> bool;
+
+    /// Polls for a moment whether all work enqueued so far has completed, for a thread that waits. It costs less than an event
+    /// where the driver reports an idle queue. False if the work still runs, has failed, or waits for other queues: then an
+    /// event reports how it ends.
+    fn drains_soon(&self) -> bool;
+
     /// Records that other code is about to enqueue work that uses the memory, so that it is not freed before that work ends.
     fn note_use(&self, memory: &dyn Memory) -> Result<()>;
 

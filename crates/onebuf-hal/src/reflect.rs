@@ -9,6 +9,8 @@ pub struct ReflectedParameter {
     pub kind: ParameterKind,
     /// Its type, or the type that it points to, if that is a number or a vector of numbers.
     pub number: Option<NumberType>,
+    /// Bytes of the parameter itself, if they are known and `number` may not tell.
+    pub bytes: Option<usize>,
     /// Whether the kernel cannot write through it.
     pub reads_only: bool,
 }
@@ -22,6 +24,8 @@ pub enum ParameterKind {
     Value,
     /// Group-local memory.
     Local,
+    /// An address or a value: the program does not tell.
+    Word,
     /// Something else, such as an image.
     Other,
 }

@@ -264,7 +264,8 @@ impl Memory {
         };
         if !pointer.addr().get().is_multiple_of(self.inner.align) {
             let (at, align) = (pointer.as_ptr(), self.inner.align);
-            let needs = "a driver that maps with this alignment";
+            let needs = "a driver that maps with this alignment, or page-aligned memory of the host's under \
+                         CL_MEM_USE_HOST_PTR: allocate on the host";
             return Err(Error::unsupported(format!("a map at {at:p} aligned to {align}"), needs));
         }
         state.must_be_at(Address(pointer));

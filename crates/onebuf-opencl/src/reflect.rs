@@ -70,7 +70,7 @@ fn reflected(
     let (constant, star) =
         (if is_const { "const " } else { "" }, if is_pointer { " *" } else { " " });
     let written = format!("{before}{constant}{pointee}{star}{name}").trim_end().to_owned();
-    Some(ReflectedParameter { written, kind, number: number(pointee), reads_only })
+    Some(ReflectedParameter { written, kind, number: number(pointee), bytes: None, reads_only })
 }
 
 /// A number or vector type by its name; `None` for structures and names of the program's own.

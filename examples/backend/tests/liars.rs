@@ -118,6 +118,8 @@ unsafe impl Queue for LyingQueue {
         fn takes(&self, event: &dyn Event) -> bool;
         fn host_signal(&self) -> Result<Box<dyn HostSignal>>;
         fn has_host_signals(&self) -> bool;
+        fn events_take_calls(&self) -> bool;
+        fn drains_soon(&self) -> bool;
         fn note_use(&self, memory: &dyn Memory) -> Result<()>;
         fn wait_value(&self, memory: &dyn Memory, offset: usize, value: u32) -> Result<()>;
         fn signal(&self, semaphore: &dyn Semaphore) -> Result<()>;

@@ -14,7 +14,11 @@ use std::{
     cell::Cell,
     ffi::{CString, c_void},
     ptr::null_mut,
+    time::{Duration, Instant},
 };
+
+/// How long a benchmark waits for its stream.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The kernel of `TOUCH_PTX` on foreign memory.
 pub struct RawCuda {
@@ -154,13 +158,19 @@ impl RawCuda {
     /// Waits until the stream is empty.
     pub(super) fn drain(&self) -> Result<()> {
         let Self { cu, stream, .. } = self;
-        loop {
+        let start = Instant::now();
+        // The clock is read seldom: reading it takes a part of the time that is measured.
+        for polls in 1u64.. {
             // SAFETY: the stream is live.
             match unsafe { cu.stream_query(*stream) } {
                 Err(refused) if refused.status == CuStatus::NOT_READY => std::hint::spin_loop(),
                 done => return done.map_err(|refused| driver(cu, refused)),
             }
+            if polls.is_multiple_of(1 << 16) && start.elapsed() > LIMIT {
+                break;
+            }
         }
+        Err(Error::timeout("the raw stream", LIMIT))
     }
 
     /// The sum of all launches so far.

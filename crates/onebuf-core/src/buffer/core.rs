@@ -2,8 +2,8 @@
 //!
 //! An *alias* is one device's view of the buffer. Aliases that see the same bytes form a *replica*: the home
 //! allocation and its aliases are one, each staged copy is another. [`transition`](super::transition) decides the steps of a
-//! hand-over, and [`hand_over`](super::hand_over) performs them; [`take`](super::take) is the way in. [`Owner`] is in this file because
-//! it takes cores back.
+//! hand-over, and [`hand_over`](super::hand_over) performs them; [`take`](super::take) is the way in. [`CorePool`] is in this file
+//! because it takes cores back.
 
 use super::{
     alias::{Alias, HOME, Seen},
@@ -30,18 +30,10 @@ use onebuf_hal::{
 };
 use std::{any::Any, fmt, ptr::NonNull, time::Duration};
 
-/// A lender of memory to buffers.
-pub(crate) trait Owner: Send + Sync {
+/// A pool that lends whole cores.
+pub(crate) trait CorePool: Send + Sync {
     /// Takes the core back after its buffer was dropped. No other code has the core.
-    fn take_back(&self, core: Box<Core>, tag: Tag) {
-        let _ = tag;
-        drop(core);
-    }
-
-    /// Forgets memory that a core no longer uses. All work on it has ended.
-    fn forget(&self, tag: Tag) {
-        let _ = tag;
-    }
+    fn take_back(&self, core: Box<Core>, tag: Tag);
 }
 
 /// The lender of a core's memory.
@@ -54,10 +46,10 @@ pub(crate) struct Loan {
 #[derive(Clone)]
 pub(crate) enum Lender {
     /// A pool: gets the whole core back, and reuses it.
-    Pool(Arc<dyn Owner>),
-    /// Foreign memory: its owner gets it back as it was lent, with the newest contents. The function finds the record of it in
-    /// the hub; a reference of its own would cost every wrap two atomic operations.
-    Foreign(fn(&Hub) -> &dyn Owner),
+    Pool(Arc<dyn CorePool>),
+    /// Foreign memory: its owner gets it back as it was lent, with the newest contents. The function then removes the hub's record
+    /// of it; a reference to that record would cost every wrap two atomic operations.
+    Foreign(fn(&Hub, Tag)),
 }
 
 /// The untyped part of a buffer.
@@ -403,9 +395,8 @@ impl Drop for Core {
             return;
         }
         match &self.loan {
-            Some(Loan { lender: Lender::Pool(pool), tag }) => pool.forget(*tag),
-            Some(Loan { lender: Lender::Foreign(of_hub), tag }) => of_hub(&self.hub).forget(*tag),
-            None => {}
+            Some(Loan { lender: Lender::Foreign(forget), tag }) => forget(&self.hub, *tag),
+            Some(Loan { lender: Lender::Pool(_), .. }) | None => {}
         }
     }
 }

@@ -96,9 +96,11 @@ impl<'b> How<'b> {
         let Taken { alias, memory, sync_method, after, overwrites, exposed } =
             part.core.take(&part, queue_state, access.writes(), keep)?;
         // Returning foreign memory waits for onebuf's work on it. A launch's own event shows the completion, and saves
-        // enqueueing a marker. A queue whose handle was given away needs the marker anyway.
-        let watched =
-            part.core.is_foreign() && !queue_state.is_foreign && !queue_state.was_given_away();
+        // enqueueing a marker, unless it costs as much. A queue whose handle was given away needs the marker anyway.
+        let watched = part.core.is_foreign()
+            && !queue_state.is_foreign
+            && !queue_state.was_given_away()
+            && !queue_state.hal.events_take_calls();
         let links = (watched || !queue_state.is_in_order())
             .then(|| Box::new(Mutex::new(Links { after, ..Links::default() })));
         Ok(Self { memory, alias, sync_method, leased: false, overwrites, exposed, links })

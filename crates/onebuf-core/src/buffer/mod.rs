@@ -38,7 +38,7 @@ pub use batch::WriteBatch;
 pub use builder::BufferBuilder;
 pub(crate) use builder::stricter;
 pub use core::Core;
-pub(crate) use core::{Lender, Loan, Owner};
+pub(crate) use core::{CorePool, Lender, Loan};
 pub use export::{Exported, ImportBuilder};
 pub(crate) use few::Few;
 pub(crate) use guard_entries::GuardEntry;

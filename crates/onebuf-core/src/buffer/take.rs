@@ -100,6 +100,17 @@ impl Core {
         self.lock_state().written_at(alias);
     }
 
+    /// Records that the contents are no longer needed: every replica has some contents, and none is copied into another.
+    pub(crate) fn discard(&self) -> Result<()> {
+        let mut state = self.lock_state();
+        let entry = GuardEntry { span: self.whole(), alias: HOME, write: true };
+        state.guard_entries.check(&entry).map_err(|refused| self.refused(&entry, refused))?;
+        // A write on a lease that is granted again would outdate no replica.
+        state.settled = None;
+        state.discard();
+        Ok(())
+    }
+
     /// Removes a guard entry, and records the work on its bytes that the queue may have received. `ends` are the events of the
     /// guard's launches; `None` if only a marker behind all work shows their completion. On an out-of-order queue, no events mean
     /// that there was no work: the next user waits for the earlier uses.

@@ -1,6 +1,6 @@
 //! The currently wrapped memory objects, so that two wraps of one object share one state.
 
-use crate::buffer::{Core, Owner, Tag};
+use crate::buffer::Core;
 use onebuf_hal::{
     Error, Result,
     locks::{Arc, Condvar, Mutex, lock},
@@ -101,18 +101,17 @@ impl Wrapped {
         Ok(core)
     }
 
+    /// Removes memory that its core no longer uses. All work on it has ended.
+    pub fn forget(&self, key: usize) {
+        self.change(|cores| drop(cores.remove(&key)));
+    }
+
     fn change(&self, change: impl FnOnce(&mut ByHandle<WrapEntry>)) {
         let mut all = lock(&self.all);
         change(&mut all.cores);
         if all.waiting > 0 {
             self.changed.notify_all();
         }
-    }
-}
-
-impl Owner for Wrapped {
-    fn forget(&self, tag: Tag) {
-        self.change(|cores| drop(cores.remove(&(tag.number as usize))));
     }
 }
 
@@ -124,6 +123,6 @@ struct Unmade<'a> {
 
 impl Drop for Unmade<'_> {
     fn drop(&mut self) {
-        self.wrapped.change(|cores| drop(cores.remove(&self.key)));
+        self.wrapped.forget(self.key);
     }
 }

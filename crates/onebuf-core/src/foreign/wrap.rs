@@ -2,9 +2,7 @@
 
 use super::{Borrowed, Whose, context::ForeignDevices, owner::Claim};
 use crate::{
-    buffer::{
-        Buffer, Core, Few, Lender, Lent, Loan, Owner, Shape, Tag, Window, make_around, stricter,
-    },
+    buffer::{Buffer, Core, Few, Lender, Lent, Loan, Shape, Tag, Window, make_around, stricter},
     device::Device,
     fence::Fence,
     hub::Hub,
@@ -103,7 +101,7 @@ impl Asked<'_> {
             let devices: Few<DeviceIx> = whose.devices().iter().copied().collect();
             let registration = whose.registration().map(|registration| registration as _);
             let tag = Tag { place: 0, number: key as u64 };
-            let loan = Loan { lender: Lender::Foreign(wrapped_of), tag };
+            let loan = Loan { lender: Lender::Foreign(forget), tag };
             let plan = &|beside: &Request| foreign_devices.plan(hub.topology(), beside);
             let lent = Lent { memory, spec, pages, after, registration, loan, plan };
             around(hub, &devices, lent, shape)
@@ -268,9 +266,9 @@ fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()>
     }
 }
 
-/// The record of a hub's wrapped memory.
-fn wrapped_of(hub: &Hub) -> &dyn Owner {
-    &hub.foreign_devices().wrapped
+/// Removes the hub's record of wrapped memory.
+fn forget(hub: &Hub, tag: Tag) {
+    hub.foreign_devices().wrapped.forget(tag.number as usize);
 }
 
 /// Creates the core around foreign memory.

@@ -46,7 +46,7 @@ pub use statistics::{Outstanding, PoolStatistics};
 
 use crate::{
     Buffer, BufferBuilder, Hub,
-    buffer::{Core, Lender, Loan, Owner, Tag},
+    buffer::{Core, CorePool, Lender, Loan, Tag},
 };
 use bytemuck::Pod;
 use onebuf_hal::{
@@ -237,7 +237,7 @@ impl PoolShared {
     }
 }
 
-impl Owner for PoolShared {
+impl CorePool for PoolShared {
     fn take_back(&self, core: Box<Core>, Tag { place: shelf, number }: Tag) {
         self.give(Block { core, shelf, number });
     }

@@ -37,7 +37,8 @@ impl Program {
     /// Returns a kernel of this program, with the declared use of its parameters.
     ///
     /// The declaration is compared with the kernel's own parameters if they are known: from an OpenCL driver since 1.2, for
-    /// programs that are built from text, and from the module of an OpenCL program in SPIR-V. Compared are the kind (buffer, value
+    /// programs that are built from text; from the module of an OpenCL program in SPIR-V; from the text of a CUDA program in
+    /// PTX; and their number and sizes from CUDA's driver since 12.4. Compared are the kind (buffer, value
     /// or local memory), the size of a number and whether it is an integer, `const`, and the size of an element for
     /// [`Signature::each`]. Structures and signs are not compared, and a buffer of `u8` matches a buffer of anything. If the
     /// parameters are not known, the declaration is trusted. No driver reports bounds.
@@ -52,7 +53,7 @@ impl Program {
     /// parameter, if the kernel declares it otherwise.
     pub unsafe fn kernel(&self, name: &str, signature: Signature) -> Result<Kernel> {
         let hal = self.hal().kernel(name, signature.params.len())?;
-        reflect::check(&signature, &*hal, self.spirv())?;
+        reflect::check(&signature, self, &*hal)?;
         Ok(Kernel::new(name, self, hal, signature))
     }
 }

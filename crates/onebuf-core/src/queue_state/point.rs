@@ -5,6 +5,7 @@ use crate::observe::What;
 use onebuf_hal::{
     self as hal, Error, Result,
     locks::{Arc, Ordering},
+    patience,
 };
 use std::{sync::OnceLock, time::Duration};
 
@@ -98,12 +99,33 @@ impl QueuePoint {
 
     /// Waits on the calling thread.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
-        let Some(event) = self.event()? else { return Ok(()) };
+        if self.is_known() {
+            return Ok(());
+        }
         let began = self.queue_state.tracer.begin(What::Wait);
-        let waited = self.queue_state.wait_watching(&**event, timeout);
+        let waited = match self.drains_soon(timeout) {
+            true => Ok(()),
+            false => self.wait_by_event(timeout),
+        };
         began.end(&self.queue_state, |event| event.thread_waited(&waited));
         waited?;
         self.settle()
+    }
+
+    /// Whether the queue is idle within a moment. No event is made then: most waits for a short kernel end here. A queue that
+    /// other threads keep busy, or whose work failed, needs the event.
+    fn drains_soon(&self, timeout: Duration) -> bool {
+        let queue_state = &self.queue_state;
+        timeout > patience::AT_ONCE
+            && !self.is_marked()
+            && !queue_state.is_foreign
+            && !queue_state.waits_for_others()
+            && queue_state.hal.drains_soon()
+    }
+
+    fn wait_by_event(&self, timeout: Duration) -> Result<()> {
+        let Some(event) = self.event()? else { return Ok(()) };
+        self.queue_state.wait_watching(&**event, timeout)
     }
 
     /// Waits by its event, which the caller already has; not traced.

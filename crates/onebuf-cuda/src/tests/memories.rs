@@ -1,6 +1,7 @@
 //! Memory of every kind, copies, fills, regions, and exports.
 
 use super::*;
+use crate::foreign::{PointerFacts, PointerKind};
 use onebuf_hal::{AccessState, RawHandle};
 
 const MEMORY_KINDS: [MemoryKind; 3] =
@@ -233,5 +234,57 @@ fn memory_that_waits_to_be_freed_is_not_lacking() {
             });
             rig.memory(MemoryKind::Device, most).unwrap();
         });
+    });
+}
+
+/// Memory whose work does not end keeps its own bytes, and not those of others.
+#[test]
+fn one_busy_memory_does_not_keep_the_others() {
+    each(|rig| {
+        let most = 700 << 20;
+        let (stuck, queue) = (rig.queue(), rig.queue());
+        let [small, large] =
+            [4096, most].map(|bytes| rig.memory(MemoryKind::Device, bytes).unwrap());
+        let [(never, _), (hold, _)] = [&stuck, &queue].map(|queue| Hold::new(rig, &**queue, false));
+        stuck.fill(&*small, 0, 4, &[1]).unwrap();
+        queue.fill(&*large, 0, 4, &[1]).unwrap();
+        drop((small, large));
+        assert_eq!(rig.probe.live()["mem"], 2, "work still uses them");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(5));
+                hold.let_go();
+            });
+            rig.memory(MemoryKind::Device, most).unwrap();
+        });
+        never.let_go();
+    });
+}
+
+/// Kernels of the primary context cannot use plain memory of a context that the application created.
+#[test]
+fn memory_of_another_context_is_refused_with_what_works() {
+    each(|rig| {
+        let context = rig.device.context().unwrap();
+        let memory = rig.memory(MemoryKind::Device, 4096).unwrap();
+        let RawHandle::Address(at) = memory.raw() else { panic!("an address") };
+        let own = rig.device.pointer(at as u64).unwrap();
+        context.check_own(&own).unwrap();
+        let others = PointerFacts { context: 0x1000, ..own };
+        let checked = context.check_own(&others);
+        match rig.flavor {
+            Flavor::Hip => checked.expect("HIP has no contexts"),
+            Flavor::Cuda => {
+                let said = checked.unwrap_err().to_string();
+                let both =
+                    said.contains("cuDevicePrimaryCtxRetain") && said.contains("cuMemCreate");
+                assert!(both, "{said}");
+            }
+        }
+        // What belongs to no context, or to all of them.
+        context.check_own(&PointerFacts { context: 0, ..own }).unwrap();
+        for kind in [PointerKind::Managed, PointerKind::Host] {
+            context.check_own(&PointerFacts { kind, ..others }).unwrap();
+        }
     });
 }

@@ -241,3 +241,22 @@ fn nothing_is_freed_while_a_stream_waits_for_the_host() {
         assert!(rig.probe.live().get("mem").copied() < live, "it is freed when somebody passes by");
     });
 }
+
+/// A thread that waits for a short kernel needs no event. Work that is running, or behind a host signal, does.
+#[test]
+fn an_idle_queue_needs_no_event() {
+    each(|rig| {
+        let queue = rig.queue();
+        assert!(queue.drains_soon(), "new");
+        let (hold, _) = Hold::new(rig, &*queue, false);
+        assert!(!queue.drains_soon(), "busy");
+        hold.let_go();
+        queue.mark().unwrap().wait(SECONDS).unwrap();
+        rig.probe.reset();
+        assert!(queue.drains_soon(), "idle again");
+        assert!(!rig.probe.trace().iter().any(|call| call.contains("Event")), "an event");
+        drop(queue.host_signal().unwrap());
+        assert!(!queue.drains_soon(), "only an event reports a failed host signal");
+        queue.mark().unwrap().wait(SECONDS).unwrap_err();
+    });
+}

@@ -33,7 +33,7 @@ fn parameter(module: &SpirvModule, kind: u32, id: u32) -> Option<ReflectedParame
     let number = number(module, of).filter(is_known);
     let written = format!("{before}{}{star}", number.map_or("other".into(), |n| name(&n)));
     let reads_only = before == "constant ";
-    Some(ReflectedParameter { written, kind, number, reads_only })
+    Some(ReflectedParameter { written, kind, number, bytes: None, reads_only })
 }
 
 fn number(module: &SpirvModule, id: u32) -> Option<NumberType> {

@@ -62,6 +62,14 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
         TypedQueue::has_host_signals(self)
     }
 
+    fn events_take_calls(&self) -> bool {
+        TypedQueue::events_take_calls(self)
+    }
+
+    fn drains_soon(&self) -> bool {
+        TypedQueue::drains_soon(self)
+    }
+
     fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
         TypedQueue::note_use(self, own_memory(self, memory)?);
         Ok(())

@@ -141,6 +141,16 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
         false
     }
 
+    /// Whether a launch's own event takes a driver call of its own.
+    fn events_take_calls(&self) -> bool {
+        false
+    }
+
+    /// Polls for a moment whether all work enqueued so far has completed successfully, without an event.
+    fn drains_soon(&self) -> bool {
+        false
+    }
+
     /// Records that other code is about to enqueue work that uses the memory, so that it is not freed before that work ends.
     fn note_use(&self, memory: &MemoryOf<Self>) {
         let _ = memory;

@@ -246,6 +246,11 @@ impl BufferState {
         (written.writer, written.published) = (Some(alias), false);
     }
 
+    /// Records that the contents are no longer needed: those of any replica will do.
+    pub fn discard(&mut self) {
+        self.replicas.iter_mut().for_each(|replica| replica.current = true);
+    }
+
     /// Records what a step has changed, once its call has succeeded.
     pub fn apply(&mut self, step: &Step) {
         match *step {
