@@ -15,6 +15,7 @@ module gpu_programs
   public :: kernel_value, kernel_argument, local_memory
   public :: ARG_INT32, ARG_INT64, ARG_REAL32, ARG_REAL64, ARG_LOCAL
   public :: MAX_BINDINGS, MAX_ARGUMENTS
+  public :: dispatch_on
 
   integer, parameter :: MAX_BINDINGS = 16
   integer, parameter :: MAX_ARGUMENTS = 64
@@ -29,7 +30,7 @@ module gpu_programs
   ! Assigned variables share the program; it is freed with the last of them.
   type :: compute_program
     private
-    type(onebuf_handle) :: handle
+    type(onebuf_kernel) :: handle
     ! The number of the device that it was compiled for.
     integer :: device = 1
     ! The arguments in order: BUFFER_ and ARG_ constants.
@@ -160,7 +161,7 @@ contains
     type(onebuf_program_options) :: options
     type(onebuf_native), target :: natives(1)
     type(onebuf_shader), target :: shaders(1)
-    type(onebuf_handle) :: built
+    type(onebuf_program) :: built
     character(kind=c_char, len=:), allocatable, target :: name, text, shader, cuda, hip
 
     name = kernel//c_null_char
@@ -196,7 +197,7 @@ contains
 
   function declare(program, built, name) result(status)
     type(compute_program), intent(inout) :: program
-    type(onebuf_handle), intent(in) :: built
+    type(onebuf_program), intent(in) :: built
     character(kind=c_char, len=*), intent(in) :: name
     integer(c_int32_t) :: status
     type(onebuf_param) :: params(program%argument_count)
@@ -272,7 +273,7 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'bind_buffer_to_shader: '
-    type(onebuf_handle) :: before, now
+    type(onebuf_buffer) :: before, now
 
     if (binding < 0 .or. binding >= MAX_BINDINGS) then
       call refuse(ONEBUF_INVALID_ARGUMENT, me//'binding points are 0 to 15', stat, errmsg)
@@ -434,19 +435,61 @@ contains
 
     ! A blank first character of `wrong` means that nothing is wrong.
     wrong(1:1) = ' '
-    call check_program(program, wrong)
-    if (wrong(1:1) == ' ') call check_sizes(work_items, group, wrong)
-    if (wrong(1:1) == ' ') call gather(values, given, integers, reals, arguments, wrong)
-    if (wrong(1:1) == ' ') call check_values(program, values(:given), wrong)
+    call prepare(program, work_items, group, values, given, integers, reals, arguments, wrong)
     if (wrong(1:1) == ' ') call check_bound(program, wrong)
     if (wrong(1:1) /= ' ') then
       call refuse(ONEBUF_INVALID_ARGUMENT, me//': '//trim(wrong), stat, errmsg)
       return
     end if
-    status = launch(program, grid_of(work_items, group), values(:given), fence)
+    status = launch(program, session%queues(program%device), grid_of(work_items, group), values(:given), fence)
     ! On the host the kernel has run already.
     if (status == ONEBUF_OK .and. session%device_count > 1) status = onebuf_queue_flush(session%queues(program%device))
     call report(status, me, stat, errmsg)
+  end subroutine
+
+  ! Launches a program on these buffers, from binding point 0 on, and on that queue: for other modules. `me` names the caller.
+  subroutine dispatch_on(me, program, queue, buffers, work_items, group, integers, reals, stat, errmsg, arguments)
+    character(*), intent(in) :: me
+    type(compute_program), intent(in) :: program
+    type(onebuf_queue), intent(in) :: queue
+    type(onebuf_buffer), intent(in) :: buffers(:)
+    integer(int64), intent(in) :: work_items(:), group(:)
+    integer(int32), intent(in), optional :: integers(:)
+    real(real32), intent(in), optional :: reals(:)
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    type(kernel_value), intent(in), optional :: arguments(:)
+    type(kernel_value), target :: values(MAX_ARGUMENTS)
+    character(120) :: wrong
+    integer :: given
+
+    wrong(1:1) = ' '
+    call prepare(program, work_items, group, values, given, integers, reals, arguments, wrong)
+    if (wrong(1:1) == ' ' .and. count(is_buffer(program%arguments)) /= size(buffers)) &
+      write (wrong, '(i0, a, i0)') size(buffers), ' buffers for a program with ', count(is_buffer(program%arguments))
+    if (wrong(1:1) /= ' ') then
+      call refuse(ONEBUF_INVALID_ARGUMENT, me//': '//trim(wrong), stat, errmsg)
+    else
+      call report(launch(program, queue, grid_of(work_items, group), values(:given), buffers=buffers), me, stat, errmsg)
+    end if
+  end subroutine
+
+  ! Checks everything but the buffers, and collects the values.
+  subroutine prepare(program, work_items, group, values, given, integers, reals, arguments, wrong)
+    type(compute_program), intent(in) :: program
+    integer(int64), intent(in) :: work_items(:), group(:)
+    type(kernel_value), intent(inout) :: values(:)
+    integer, intent(out) :: given
+    integer(int32), intent(in), optional :: integers(:)
+    real(real32), intent(in), optional :: reals(:)
+    type(kernel_value), intent(in), optional :: arguments(:)
+    character(*), intent(inout) :: wrong
+
+    given = 0
+    call check_program(program, wrong)
+    if (wrong(1:1) == ' ') call check_sizes(work_items, group, wrong)
+    if (wrong(1:1) == ' ') call gather(values, given, integers, reals, arguments, wrong)
+    if (wrong(1:1) == ' ') call check_values(program, values(:given), wrong)
   end subroutine
 
   subroutine check_program(program, wrong)
@@ -538,7 +581,7 @@ contains
   subroutine check_bound(program, wrong)
     type(compute_program), intent(in) :: program
     character(*), intent(inout) :: wrong
-    type(onebuf_handle) :: handle
+    type(onebuf_buffer) :: handle
     integer :: i, point
 
     point = -1
@@ -556,14 +599,17 @@ contains
     end do
   end subroutine
 
-  function launch(program, grid, values, fence) result(status)
+  ! Without `buffers` the bound ones are used.
+  function launch(program, queue, grid, values, fence, buffers) result(status)
     type(compute_program), intent(in) :: program
+    type(onebuf_queue), intent(in) :: queue
     type(onebuf_grid), intent(in) :: grid
     type(kernel_value), intent(in), target :: values(:)
     type(gpu_fence), intent(inout), optional, target :: fence
+    type(onebuf_buffer), intent(in), optional :: buffers(0:)
     integer(c_int32_t) :: status
     type(onebuf_arg) :: args(program%argument_count)
-    type(onebuf_handle), target :: reached
+    type(onebuf_fence), target :: reached
     type(c_ptr) :: wanted
     integer :: i, point, at
 
@@ -575,7 +621,11 @@ contains
         ! Ends the CPU's access.
         args(i)%kind = ONEBUF_ARG_TURN
         args(i)%access = kernel_access(program%arguments(i))
-        args(i)%buffer = buffer_handle(bound(point))
+        if (present(buffers)) then
+          args(i)%buffer = buffers(point)
+        else
+          args(i)%buffer = buffer_handle(bound(point))
+        end if
         cycle
       end if
       at = at + 1
@@ -589,8 +639,7 @@ contains
     end do
     wanted = c_null_ptr
     if (present(fence)) wanted = c_loc(reached)
-    status = onebuf_queue_launch(session%queues(program%device), program%handle, grid, args, int(size(args), c_size_t), &
-      wanted)
+    status = onebuf_queue_launch(queue, program%handle, grid, args, int(size(args), c_size_t), wanted)
     if (status == ONEBUF_OK .and. present(fence)) status = adopt_fence(fence, reached)
   end function
 
@@ -599,6 +648,7 @@ contains
     type(onebuf_grid) :: grid
 
     grid%dims = int(size(work_items), c_size_t)
+    grid%global = 1
     grid%global(:size(work_items)) = int(work_items, c_size_t)
     grid%local(:size(group)) = int(group, c_size_t)
   end function

@@ -2139,10 +2139,10 @@ onebuf_status onebuf_lu_free(onebuf_lu lu);
 // at most one persistent map, however many callers ask for it, and asking again costs no driver call. It ends when
 // kernels get the buffer, or when the buffer is freed.
 
-// Gives the buffer to the host: maps it, for reading with ONEBUF_READ, otherwise for reading and writing, unless it is
-// already mapped that way. Waits for earlier work. `data` is valid, for the size of the buffer, until
-// onebuf_buffer_to_device() or until the buffer is freed; kernels that would use the buffer fail with ONEBUF_BUSY
-// meanwhile.
+// Gives the buffer to the host: maps it for reading, for writing, or for both, unless it is already mapped for that. With
+// ONEBUF_WRITE the host must not read; bytes that it does not write keep their values. Waits for earlier work. `data` is
+// valid, for the size of the buffer, until onebuf_buffer_to_device(), until a map for other access replaces it, or until
+// the buffer is freed; kernels that would use the buffer fail with ONEBUF_BUSY meanwhile.
 onebuf_status onebuf_buffer_to_host(onebuf_buffer buffer,
                                     onebuf_access access,
                                     void **data);

@@ -32,7 +32,7 @@ const FLANGS: [&str; 5] = ["flang-new-19", "flang-19", "flang-20", "flang-new", 
 
 /// How programs are built.
 #[derive(Clone, Copy, PartialEq)]
-enum How {
+pub enum How {
     /// Without checks, as users build them.
     Plain,
     /// With run-time checks and sanitizers.
@@ -40,6 +40,9 @@ enum How {
     /// By LLVM's compiler.
     Flang,
 }
+
+/// One way for each compiler.
+pub const BOTH: [How; 2] = [How::Plain, How::Flang];
 
 /// A program, built as users build it.
 pub fn plain(source: &str) -> Option<PathBuf> {
@@ -108,7 +111,7 @@ impl How {
         Some(object)
     }
 
-    fn program(self, source: &str) -> Option<PathBuf> {
+    pub fn program(self, source: &str) -> Option<PathBuf> {
         self.program_with(source, &[])
     }
 
@@ -432,30 +435,61 @@ fn statements(text: &str) -> Vec<String> {
     joined.lines().map(str::to_owned).collect()
 }
 
+/// The text of a module.
+fn module(name: &str) -> String {
+    let path = sources().join(format!("{name}.f90"));
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"))
+}
+
+/// The names that programs get from `gpu_unified_buffers` and the modules of fences.
+fn public_names() -> BTreeSet<String> {
+    let whole = module("gpu_unified_buffers");
+    let (mut names, mut hidden) = (BTreeSet::new(), BTreeSet::new());
+    let mut modules = vec!["gpu_fence_primitives".to_owned(), "gpu_fence_calls".to_owned()];
+    for line in statements(&whole) {
+        if let Some(list) = line.strip_prefix("private ::") {
+            hidden.extend(words(list));
+        } else if let Some((_, list)) = line.split_once(", only:") {
+            names.extend(words(list));
+        } else if let Some(name) = line.strip_prefix("use ") {
+            modules.push(name.to_owned());
+        }
+    }
+    let read =
+        modules.iter().filter(|name| !name.starts_with("gpu_typed")).map(|name| module(name));
+    let generics = fs::read_to_string(sources().join("generics.inc")).expect("the generics");
+    for text in read.chain([generics]) {
+        let lists = statements(&text);
+        names
+            .extend(lists.iter().filter_map(|line| line.strip_prefix("public ::")).flat_map(words));
+    }
+    names.retain(|name| !name.is_empty() && !hidden.contains(name));
+    names
+}
+
 #[test]
 fn every_public_procedure_takes_stat_and_errmsg() {
-    // Constructors of values, pure functions (which have a twin with stat=), and what only the other modules call.
+    // Constructors of values, and pure functions, which have a twin with stat=.
     let excused = |name: &str| {
-        let inner = ["set_fence", "adopt_fence", "fence_handle", "native_kernel"];
+        // Callbacks of the program, and what only the other modules call.
+        let inner = [
+            "set_fence",
+            "adopt_fence",
+            "fence_handle",
+            "native_kernel",
+            "fill_procedure",
+            "frame_procedure",
+        ];
         inner.contains(&name)
             || name.ends_with("_only")
             || name.starts_with("value_")
             || name.starts_with("local_")
     };
-    let read = |name: &str| {
-        let path = sources().join(format!("{name}.f90"));
-        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"))
-    };
-    let mut public = words(&read("gpu_unified_buffers"));
-    let whole = ["gpu_programs", "gpu_pools", "gpu_rings", "gpu_libraries", "gpu_foreign"];
-    for name in whole.iter().chain(&["gpu_fence_primitives", "gpu_fence_calls"]) {
-        let lists =
-            statements(&read(name)).into_iter().filter(|line| line.starts_with("public ::"));
-        public.extend(lists.flat_map(|line| words(&line)));
-    }
+    let mut public = public_names();
     let (mut checked, mut generic) = (0, None);
-    for name in order().iter().filter(|name| *name != "onebuf_c" && *name != "gpu_typed") {
-        let lines = statements(&read(name));
+    for name in order().iter().filter(|name| !name.starts_with("onebuf_c") && *name != "gpu_typed")
+    {
+        let lines = statements(&module(name));
         for line in &lines {
             match line.strip_prefix("interface ") {
                 Some(name) => generic = Some(public.contains(name)),

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, process::Command};
 
 /// The sections of the header, in order: each uses only earlier ones.
-const SECTIONS: &[&str] = &[
+pub const SECTIONS: &[&str] = &[
     "status",
     "message",
     "version",
@@ -59,9 +59,15 @@ fn head(source: &str) -> String {
     format!("// {title} {rule}\n{}\n", text.collect::<String>())
 }
 
-fn section(name: &str) -> String {
+fn source(name: &str) -> (PathBuf, String) {
     let file = path(&format!("src/{name}.rs"));
-    let source = fs::read_to_string(&file).expect("the source");
+    let text = fs::read_to_string(&file).expect("the source");
+    (file, text)
+}
+
+/// The declarations of a section, in the order of their source.
+pub fn items(name: &str) -> Vec<Item> {
+    let (file, source) = source(name);
     let config = cbindgen::Config::from_file(path("cbindgen.toml")).expect("cbindgen.toml");
     let made = cbindgen::Builder::new().with_config(config).with_src(&file).generate();
     let mut body = Vec::new();
@@ -69,14 +75,18 @@ fn section(name: &str) -> String {
     let body = String::from_utf8(body).expect("text");
     let mut items: Vec<Item> = body.trim().split("\n\n").map(Item::new).collect();
     items.sort_by_key(|item| item.place(&source));
-    let items = items.iter().map(Item::text).collect::<String>();
-    head(&source) + items.trim_start()
+    items
+}
+
+fn section(name: &str) -> String {
+    let items = items(name).iter().map(Item::text).collect::<String>();
+    head(&source(name).1) + items.trim_start()
 }
 
 /// The text between two empty lines: one declaration with its comment.
-struct Item {
-    text: String,
-    name: String,
+pub struct Item {
+    pub text: String,
+    pub name: String,
 }
 
 impl Item {

@@ -1,6 +1,9 @@
 //! The C ABI from outside: its header, and programs in C, C++ and Fortran that use it.
 
+mod declarations;
 mod fortran;
+mod fortran_header;
+mod fortran_layout;
 mod header;
 mod programs;
 mod support;
