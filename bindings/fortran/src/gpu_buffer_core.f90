@@ -174,7 +174,8 @@ contains
     options%align = int(alignment, c_size_t)
     ! What the CPU does not do is not asked for: the driver may choose write-combined or cached memory. Where the library
     ! needs both kinds of access itself, because the CPU reaches the memory by copies, it is asked for both.
-    if (session%open_count == 1) options%host_access = host_access(access_mode)
+    ! Pools keep buffers of full access.
+    if (session%open_count == 1 .and. pool%id == 0) options%host_access = host_access(access_mode)
     status = obtain(size, options, pool, timeout_ms, buffer)
     if (status == ONEBUF_UNSUPPORTED .and. options%host_access /= ONEBUF_HOST_READ_WRITE) then
       options%host_access = ONEBUF_HOST_READ_WRITE

@@ -4,6 +4,7 @@ module gpu_frames
   use onebuf_c
   use gpu_errors, only: refuse, succeed
   use gpu_buffer_core, only: unified_buffer, destroy_unified_buffer, set_buffer
+  use gpu_extents, only: extents, extents_of
   use gpu_programs, only: compute_program, kernel_value, dispatch_on
   implicit none
   private
@@ -109,13 +110,8 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    if (present(group)) then
-      call dispatch(frame, program, buffers, int(work_items, int64), int(group, int64), integers, reals, stat, errmsg, &
-        arguments)
-    else
-      call dispatch(frame, program, buffers, int(work_items, int64), [integer(int64) ::], integers, reals, stat, errmsg, &
-        arguments)
-    end if
+    call dispatch(frame, program, buffers, extents_of(work_items), extents_of(group), integers, reals, stat, errmsg, &
+      arguments)
   end subroutine
 
   subroutine dispatch_int64(frame, program, buffers, work_items, integers, reals, group, stat, errmsg, arguments)
@@ -130,11 +126,8 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    if (present(group)) then
-      call dispatch(frame, program, buffers, work_items, int(group, int64), integers, reals, stat, errmsg, arguments)
-    else
-      call dispatch(frame, program, buffers, work_items, [integer(int64) ::], integers, reals, stat, errmsg, arguments)
-    end if
+    call dispatch(frame, program, buffers, extents_of(work_items), extents_of(group), integers, reals, stat, errmsg, &
+      arguments)
   end subroutine
 
   subroutine dispatch_int32_int64(frame, program, buffers, work_items, integers, reals, group, stat, errmsg, arguments)
@@ -149,7 +142,8 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(frame, program, buffers, int(work_items, int64), group, integers, reals, stat, errmsg, arguments)
+    call dispatch(frame, program, buffers, extents_of(work_items), extents_of(group), integers, reals, stat, errmsg, &
+      arguments)
   end subroutine
 
   subroutine dispatch_int64_int64(frame, program, buffers, work_items, integers, reals, group, stat, errmsg, arguments)
@@ -164,14 +158,15 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(frame, program, buffers, work_items, group, integers, reals, stat, errmsg, arguments)
+    call dispatch(frame, program, buffers, extents_of(work_items), extents_of(group), integers, reals, stat, errmsg, &
+      arguments)
   end subroutine
 
   subroutine dispatch(frame, program, buffers, work_items, group, integers, reals, stat, errmsg, arguments)
     type(pipeline_frame), intent(in) :: frame
     type(compute_program), intent(in) :: program
     integer, intent(in) :: buffers(:)
-    integer(int64), intent(in) :: work_items(:), group(:)
+    type(extents), intent(in) :: work_items, group
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
     integer, intent(out), optional :: stat

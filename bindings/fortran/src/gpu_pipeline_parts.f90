@@ -93,7 +93,7 @@ contains
       buffers(i)%options = c_loc(shapes(i))
     end do
     do i = 1, from%stage_count
-      names(:, i) = transfer(trim(from%steps(i)%name)//repeat(c_null_char, 65), names(:, i))
+      names(:, i) = transfer(trim(from%steps(i)%name)//repeat(c_null_char, 65), names(:, i), size(names, 1))
       stages(i)%name = c_loc(names(1, i))
       stages(i)%device = session%devices(from%steps(i)%device)
       stages(i)%run = c_funloc(run_callback)

@@ -7,6 +7,7 @@ module gpu_programs
   use gpu_session, only: session, need_device
   use gpu_fence_primitives, only: gpu_fence, adopt_fence
   use gpu_buffer_core
+  use gpu_extents, only: extents, extents_of, check_sizes, grid_of
   implicit none
   private
   public :: compute_program, native_kernel, onebuf_native_call, native_argument, native_arg
@@ -364,11 +365,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    if (present(group)) then
-      call dispatch(program, int(work_items, int64), int(group, int64), integers, reals, fence, stat, errmsg, arguments)
-    else
-      call dispatch(program, int(work_items, int64), [integer(int64) ::], integers, reals, fence, stat, errmsg, arguments)
-    end if
+    call dispatch(program, extents_of(work_items), extents_of(group), integers, reals, fence, stat, errmsg, arguments)
   end subroutine
 
   subroutine dispatch_int64(program, work_items, integers, reals, group, fence, stat, errmsg, arguments)
@@ -382,11 +379,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    if (present(group)) then
-      call dispatch(program, work_items, int(group, int64), integers, reals, fence, stat, errmsg, arguments)
-    else
-      call dispatch(program, work_items, [integer(int64) ::], integers, reals, fence, stat, errmsg, arguments)
-    end if
+    call dispatch(program, extents_of(work_items), extents_of(group), integers, reals, fence, stat, errmsg, arguments)
   end subroutine
 
   subroutine dispatch_int32_int64(program, work_items, integers, reals, group, fence, stat, errmsg, arguments)
@@ -400,7 +393,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(program, int(work_items, int64), group, integers, reals, fence, stat, errmsg, arguments)
+    call dispatch(program, extents_of(work_items), extents_of(group), integers, reals, fence, stat, errmsg, arguments)
   end subroutine
 
   subroutine dispatch_int64_int64(program, work_items, integers, reals, group, fence, stat, errmsg, arguments)
@@ -414,13 +407,12 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(program, work_items, group, integers, reals, fence, stat, errmsg, arguments)
+    call dispatch(program, extents_of(work_items), extents_of(group), integers, reals, fence, stat, errmsg, arguments)
   end subroutine
 
-  ! An empty `group` lets the driver choose.
   subroutine dispatch(program, work_items, group, integers, reals, fence, stat, errmsg, arguments)
     type(compute_program), intent(in) :: program
-    integer(int64), intent(in) :: work_items(:), group(:)
+    type(extents), intent(in) :: work_items, group
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
     type(gpu_fence), intent(inout), optional, target :: fence
@@ -428,7 +420,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
     character(*), parameter :: me = 'dispatch_compute'
-    type(kernel_value), target :: values(MAX_ARGUMENTS)
+    type(kernel_value), target :: values(program%argument_count)
     character(120) :: wrong
     integer(c_int32_t) :: status
     integer :: given
@@ -453,13 +445,13 @@ contains
     type(compute_program), intent(in) :: program
     type(onebuf_queue), intent(in) :: queue
     type(onebuf_buffer), intent(in) :: buffers(:)
-    integer(int64), intent(in) :: work_items(:), group(:)
+    type(extents), intent(in) :: work_items, group
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
-    type(kernel_value), target :: values(MAX_ARGUMENTS)
+    type(kernel_value), target :: values(program%argument_count)
     character(120) :: wrong
     integer :: given
 
@@ -477,7 +469,7 @@ contains
   ! Checks everything but the buffers, and collects the values.
   subroutine prepare(program, work_items, group, values, given, integers, reals, arguments, wrong)
     type(compute_program), intent(in) :: program
-    integer(int64), intent(in) :: work_items(:), group(:)
+    type(extents), intent(in) :: work_items, group
     type(kernel_value), intent(inout) :: values(:)
     integer, intent(out) :: given
     integer(int32), intent(in), optional :: integers(:)
@@ -503,17 +495,6 @@ contains
     end if
   end subroutine
 
-  subroutine check_sizes(work_items, group, wrong)
-    integer(int64), intent(in) :: work_items(:), group(:)
-    character(*), intent(inout) :: wrong
-
-    if (size(work_items) < 1 .or. size(work_items) > 3) wrong = 'work-items have one to three dimensions'
-    if (any(work_items < 1)) wrong = 'at least one work-item in each dimension'
-    if (size(group) == 0) return
-    if (size(group) /= size(work_items)) wrong = 'groups have as many dimensions as the work-items'
-    if (any(group < 1)) wrong = 'at least one work-item in each dimension of a group'
-  end subroutine
-
   ! All values in order.
   subroutine gather(values, given, integers, reals, arguments, wrong)
     type(kernel_value), intent(inout) :: values(:)
@@ -530,7 +511,7 @@ contains
     if (present(reals)) counts(3) = size(reals)
     given = sum(counts)
     if (given > size(values)) then
-      wrong = 'more than 64 values'
+      write (wrong, '(2(i0, a))') given, ' values for a program with ', size(values), ' arguments'
       return
     end if
     if (counts(1) > 0) values(:counts(1)) = arguments
@@ -641,16 +622,6 @@ contains
     if (present(fence)) wanted = c_loc(reached)
     status = onebuf_queue_launch(queue, program%handle, grid, args, int(size(args), c_size_t), wanted)
     if (status == ONEBUF_OK .and. present(fence)) status = adopt_fence(fence, reached)
-  end function
-
-  pure function grid_of(work_items, group) result(grid)
-    integer(int64), intent(in) :: work_items(:), group(:)
-    type(onebuf_grid) :: grid
-
-    grid%dims = int(size(work_items), c_size_t)
-    grid%global = 1
-    grid%global(:size(work_items)) = int(work_items, c_size_t)
-    grid%local(:size(group)) = int(group, c_size_t)
   end function
 
   ! An argument of a kernel in Fortran, counted from 1, in the order of `bindings`, integers and reals. Without data if there is none.

@@ -73,7 +73,7 @@ contains
       length = len(extensions) + 1
       allocate (letters(length, size(extensions)), names(size(extensions)))
       do i = 1, size(extensions)
-        letters(:, i) = transfer(trim(extensions(i))//repeat(c_null_char, length), letters(:, i))
+        letters(:, i) = transfer(trim(extensions(i))//repeat(c_null_char, length), letters(:, i), length)
         names(i) = c_loc(letters(1, i))
       end do
       handles%extensions = c_loc(names)

@@ -4,6 +4,8 @@ mod declarations;
 mod fortran;
 mod fortran_header;
 mod fortran_layout;
+mod fortran_names;
+mod fortran_objects;
 mod header;
 mod programs;
 mod support;
