@@ -498,11 +498,14 @@ public:
         return detail::result(status, [&] { return std::chrono::nanoseconds(took); });
     }
     /// Launches a kernel, and waits until no view or mapping conflicts with its arguments. ONEBUF_TIMEOUT if that takes
-    /// longer: nothing was launched then.
+    /// longer: nothing was launched then. Returns a fence that the launch will reach.
     template <class... Args>
-    Result<void> launch_within(Timeout timeout, const Kernel &kernel, const Grid &grid, const Args &...args) const {
+    Result<Fence> launch_within(Timeout timeout, const Kernel &kernel, const Grid &grid, const Args &...args) const {
         const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
-        return detail::check(onebuf_queue_launch_within(handle(), kernel.handle(), &grid, list, sizeof...(args), timeout.ms(), nullptr));
+        onebuf_fence made{0};
+        onebuf_status status =
+            onebuf_queue_launch_within(handle(), kernel.handle(), &grid, list, sizeof...(args), timeout.ms(), &made);
+        return detail::result(status, [&] { return Fence(made); });
     }
     Result<Fence> fence() const {
         onebuf_fence made{0};
@@ -789,8 +792,8 @@ public:
     Result<void> write(const T *data, std::size_t count, std::size_t at = 0) const {
         return detail::check(onebuf_buffer_write(this->handle(), bytes(at), data, bytes(count)));
     }
-    /// Writes a vector, array or similar range to the beginning of the buffer.
-    template <class Range> Result<void> write(const Range &from) const { return write(from.data(), from.size()); }
+    /// Writes a vector, array or other contiguous range to the beginning of the buffer.
+    template <class Range> Result<void> write(const Range &from) const { return write(std::data(from), std::size(from)); }
     /// One write of a batch: elements, and the index of the first.
     struct Write {
         std::size_t at;

@@ -150,6 +150,27 @@ fn every_method_of_cpp_is_called_for_what_it_does() {
     assert!(left.is_empty(), "called by no program in tests/cpp or examples/cpp: {left:#?}");
 }
 
+/// The second column of the tables in `docs/coming-from.md`: the counterparts of older calls.
+#[test]
+fn every_counterpart_of_an_older_call_is_compiled() {
+    let page = text(&crate_folder().join("../../docs/coming-from.md"));
+    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    let cells = rows.filter_map(|row| row.split(" | ").nth(1)).map(str::to_owned);
+    let headers = ["onebuf.hpp", "onebuf_types.hpp"]
+        .map(|name| text(&crate_folder().join("include").join(name)));
+    let of_cpp: BTreeSet<String> =
+        headers.iter().flat_map(|header| methods(header)).flat_map(|(_, names)| names).collect();
+    let shown = called(&cells.collect::<Vec<_>>());
+    let program = called(&[text(&crate_folder().join("tests/cpp/coming_from.cpp"))]);
+    let shown: Vec<&String> = shown.intersection(&of_cpp).collect();
+    assert!(shown.len() > 20, "{shown:?}");
+    // Rust's own, under the same name.
+    let of_rust = ["build", "info", "launch", "local"];
+    let left = shown.into_iter().filter(|name| !program.contains(*name));
+    let left: Vec<&String> = left.filter(|name| !of_rust.contains(&name.as_str())).collect();
+    assert!(left.is_empty(), "not in tests/cpp/coming_from.cpp: {left:?}");
+}
+
 #[test]
 fn methods_are_found() {
     let text = "\

@@ -288,6 +288,20 @@ fn the_rest_of_cpp_works_on_every_device() {
     }
 }
 
+/// The times depend on the machine: the program is also a benchmark, which is run by hand.
+#[test]
+fn launches_of_c_and_cpp_do_the_same() {
+    let Some(program) = compile(&source("cpp/launch_cost.cpp"), Build::Shared, &["-O2"]) else {
+        return;
+    };
+    for device in devices() {
+        let mut run = command(&program);
+        run.args([device, "2"]);
+        let said = said(run);
+        assert!(said.contains("ratio"), "{said}");
+    }
+}
+
 #[test]
 fn processes_and_the_doctor_in_cpp() {
     let (Some(driver), Some(program)) =

@@ -34,6 +34,10 @@ void profiles(const onebuf::Hub &hub, const onebuf::Device &device, const onebuf
         timed.launch(add, N, x, 1u);
     }
     TRUE(x.to_vector()[N - 1] == 2);
+    const unsigned plain[] = {7, 8};
+    x.write(plain); // an array, like any contiguous range
+    device.queue().launch_within(1s, add, 1, x, 1u).wait();
+    TRUE(x.load(0) == 8 && x.load(1) == 8);
 }
 
 void programs(const onebuf::Hub &hub, const onebuf::Device &device) {
