@@ -27,6 +27,12 @@ module onebuf_c_core
       integer(c_int32_t) :: onebuf_set_error_message
     end function
 
+    function onebuf_last_error(info) bind(c)
+      import
+      type(onebuf_error_info), intent(inout) :: info
+      integer(c_int32_t) :: onebuf_last_error
+    end function
+
     ! version.rs
 
     function onebuf_version() bind(c)
@@ -202,11 +208,86 @@ module onebuf_c_core
       integer(c_int32_t) :: onebuf_hub_device
     end function
 
+    function onebuf_hub_select(hub, selector, devices, capacity, count) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      character(kind=c_char), intent(in) :: selector(*)
+      type(onebuf_device), intent(inout) :: devices(*)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: onebuf_hub_select
+    end function
+
+    function onebuf_hub_query(hub, info) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      type(onebuf_hub_info), intent(inout) :: info
+      integer(c_int32_t) :: onebuf_hub_query
+    end function
+
     function onebuf_hub_missing(hub, text) bind(c)
       import
       type(onebuf_hub), value :: hub
       type(onebuf_string), intent(out) :: text
       integer(c_int32_t) :: onebuf_hub_missing
+    end function
+
+    function onebuf_hub_missing_json(hub, text) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      type(onebuf_string), intent(out) :: text
+      integer(c_int32_t) :: onebuf_hub_missing_json
+    end function
+
+    ! cache.rs
+
+    function onebuf_cache_folder(text) bind(c)
+      import
+      type(onebuf_string), intent(out) :: text
+      integer(c_int32_t) :: onebuf_cache_folder
+    end function
+
+    function onebuf_cache_query(folder, info) bind(c)
+      import
+      character(kind=c_char), intent(in) :: folder(*)
+      type(onebuf_cache_info), intent(inout) :: info
+      integer(c_int32_t) :: onebuf_cache_query
+    end function
+
+    function onebuf_cache_clear(folder, info) bind(c)
+      import
+      character(kind=c_char), intent(in) :: folder(*)
+      type(onebuf_cache_info), intent(inout) :: info
+      integer(c_int32_t) :: onebuf_cache_clear
+    end function
+
+    ! verdict.rs
+
+    function onebuf_route_query(from, to, route, verdict, why) bind(c)
+      import
+      type(onebuf_device), value :: from
+      type(onebuf_device), value :: to
+      integer(c_int32_t), value :: route
+      type(onebuf_verdict), intent(inout) :: verdict
+      type(c_ptr), value :: why
+      integer(c_int32_t) :: onebuf_route_query
+    end function
+
+    function onebuf_graft_query(from, to, verdict, why, possible) bind(c)
+      import
+      type(onebuf_device), value :: from
+      type(onebuf_device), value :: to
+      type(onebuf_verdict), intent(inout) :: verdict
+      type(c_ptr), value :: why
+      logical(c_bool), intent(out) :: possible
+      integer(c_int32_t) :: onebuf_graft_query
+    end function
+
+    function onebuf_hub_topology_json(hub, text) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      type(onebuf_string), intent(out) :: text
+      integer(c_int32_t) :: onebuf_hub_topology_json
     end function
 
     ! fence.rs
@@ -260,6 +341,28 @@ module onebuf_c_core
       type(onebuf_queue_options), intent(in) :: options
       type(onebuf_queue), intent(out) :: queue
       integer(c_int32_t) :: onebuf_queue_create
+    end function
+
+    function onebuf_device_default_queue(device, queue) bind(c)
+      import
+      type(onebuf_device), value :: device
+      type(onebuf_queue), intent(out) :: queue
+      integer(c_int32_t) :: onebuf_device_default_queue
+    end function
+
+    function onebuf_queue_query(queue, info) bind(c)
+      import
+      type(onebuf_queue), value :: queue
+      type(onebuf_queue_info), intent(inout) :: info
+      integer(c_int32_t) :: onebuf_queue_query
+    end function
+
+    function onebuf_hub_device_of(hub, queue, device) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      type(onebuf_queue), value :: queue
+      type(onebuf_device), intent(out) :: device
+      integer(c_int32_t) :: onebuf_hub_device_of
     end function
 
     function onebuf_queue_free(queue) bind(c)
@@ -326,6 +429,21 @@ module onebuf_c_core
       type(onebuf_queue_pool), value :: pool
       type(onebuf_queue), intent(out) :: queue
       integer(c_int32_t) :: onebuf_queue_pool_least_busy
+    end function
+
+    function onebuf_queue_pool_size(pool, count) bind(c)
+      import
+      type(onebuf_queue_pool), value :: pool
+      integer(c_size_t), intent(out) :: count
+      integer(c_int32_t) :: onebuf_queue_pool_size
+    end function
+
+    function onebuf_queue_pool_at(pool, index, queue) bind(c)
+      import
+      type(onebuf_queue_pool), value :: pool
+      integer(c_size_t), value :: index
+      type(onebuf_queue), intent(out) :: queue
+      integer(c_int32_t) :: onebuf_queue_pool_at
     end function
 
     function onebuf_queue_pool_finish(pool) bind(c)
@@ -397,6 +515,19 @@ module onebuf_c_core
       type(onebuf_buffer), value :: buffer
       type(onebuf_string), intent(out) :: text
       integer(c_int32_t) :: onebuf_buffer_explain
+    end function
+
+    function onebuf_buffer_explain_json(buffer, text) bind(c)
+      import
+      type(onebuf_buffer), value :: buffer
+      type(onebuf_string), intent(out) :: text
+      integer(c_int32_t) :: onebuf_buffer_explain_json
+    end function
+
+    function onebuf_buffer_detach(buffer) bind(c)
+      import
+      type(onebuf_buffer), value :: buffer
+      integer(c_int32_t) :: onebuf_buffer_detach
     end function
 
     function onebuf_buffer_write(buffer, offset, data, bytes) bind(c)
@@ -535,6 +666,14 @@ module onebuf_c_core
       integer(c_int64_t), value :: timeout_ms
       type(onebuf_view), intent(out) :: view
       integer(c_int32_t) :: onebuf_view_take_within
+    end function
+
+    function onebuf_view_overwrite(buffer, queue, view) bind(c)
+      import
+      type(onebuf_buffer), value :: buffer
+      type(onebuf_queue), value :: queue
+      type(onebuf_view), intent(out) :: view
+      integer(c_int32_t) :: onebuf_view_overwrite
     end function
 
     function onebuf_view_cl_mem(view, cl_mem) bind(c)
@@ -682,6 +821,20 @@ module onebuf_c_core
       integer(c_int32_t) :: onebuf_program_graft
     end function
 
+    function onebuf_program_build_time_ns(program, time_ns) bind(c)
+      import
+      type(onebuf_program), value :: program
+      integer(c_int64_t), intent(out) :: time_ns
+      integer(c_int32_t) :: onebuf_program_build_time_ns
+    end function
+
+    function onebuf_program_warm_up(program, kernel_count) bind(c)
+      import
+      type(onebuf_program), value :: program
+      integer(c_size_t), intent(out) :: kernel_count
+      integer(c_int32_t) :: onebuf_program_warm_up
+    end function
+
     function onebuf_program_free(program) bind(c)
       import
       type(onebuf_program), value :: program
@@ -701,11 +854,37 @@ module onebuf_c_core
       integer(c_int32_t) :: onebuf_kernel_create
     end function
 
+    function onebuf_kernel_create_with(program, name, options, kernel) bind(c)
+      import
+      type(onebuf_program), value :: program
+      character(kind=c_char), intent(in) :: name(*)
+      type(onebuf_kernel_options), intent(in) :: options
+      type(onebuf_kernel), intent(out) :: kernel
+      integer(c_int32_t) :: onebuf_kernel_create_with
+    end function
+
+    function onebuf_kernel_name(kernel, text) bind(c)
+      import
+      type(onebuf_kernel), value :: kernel
+      type(onebuf_string), intent(out) :: text
+      integer(c_int32_t) :: onebuf_kernel_name
+    end function
+
+    function onebuf_kernel_graft(kernel, device, grafted) bind(c)
+      import
+      type(onebuf_kernel), value :: kernel
+      type(onebuf_device), value :: device
+      type(c_ptr), value :: grafted
+      integer(c_int32_t) :: onebuf_kernel_graft
+    end function
+
     function onebuf_kernel_free(kernel) bind(c)
       import
       type(onebuf_kernel), value :: kernel
       integer(c_int32_t) :: onebuf_kernel_free
     end function
+
+    ! launch.rs
 
     function onebuf_queue_launch(queue, kernel, grid, args, arg_count, fence) bind(c)
       import
@@ -741,6 +920,31 @@ module onebuf_c_core
       integer(c_int32_t) :: onebuf_queue_launch_within
     end function
 
+    ! graft.rs
+
+    function onebuf_graft_ptx(ptx, result) bind(c)
+      import
+      character(kind=c_char), intent(in) :: ptx(*)
+      type(onebuf_string), intent(out) :: result
+      integer(c_int32_t) :: onebuf_graft_ptx
+    end function
+
+    function onebuf_graft_code_object(object, object_bytes, result) bind(c)
+      import
+      type(c_ptr), value :: object
+      integer(c_size_t), value :: object_bytes
+      type(onebuf_string), intent(out) :: result
+      integer(c_int32_t) :: onebuf_graft_code_object
+    end function
+
+    function onebuf_graft_spirv(module, module_bytes, result) bind(c)
+      import
+      type(c_ptr), value :: module
+      integer(c_size_t), value :: module_bytes
+      type(onebuf_string), intent(out) :: result
+      integer(c_int32_t) :: onebuf_graft_spirv
+    end function
+
     ! pool.rs
 
     function onebuf_pool_create(hub, limit_bytes, pool) bind(c)
@@ -751,6 +955,14 @@ module onebuf_c_core
       integer(c_int32_t) :: onebuf_pool_create
     end function
 
+    function onebuf_pool_create_with(hub, options, pool) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      type(onebuf_pool_options), intent(in) :: options
+      type(onebuf_pool), intent(out) :: pool
+      integer(c_int32_t) :: onebuf_pool_create_with
+    end function
+
     function onebuf_pool_get(pool, bytes, options, timeout_ms, buffer) bind(c)
       import
       type(onebuf_pool), value :: pool
@@ -759,6 +971,16 @@ module onebuf_c_core
       integer(c_int64_t), value :: timeout_ms
       type(onebuf_buffer), intent(out) :: buffer
       integer(c_int32_t) :: onebuf_pool_get
+    end function
+
+    function onebuf_pool_get_cleared(pool, bytes, options, timeout_ms, buffer) bind(c)
+      import
+      type(onebuf_pool), value :: pool
+      integer(c_size_t), value :: bytes
+      type(onebuf_buffer_options), intent(in) :: options
+      integer(c_int64_t), value :: timeout_ms
+      type(onebuf_buffer), intent(out) :: buffer
+      integer(c_int32_t) :: onebuf_pool_get_cleared
     end function
 
     function onebuf_pool_prepare(pool, bytes, options, count) bind(c)
@@ -812,6 +1034,15 @@ module onebuf_c_core
       type(onebuf_hub), value :: hub
       type(onebuf_string), intent(out) :: text
       integer(c_int32_t) :: onebuf_ledger_text
+    end function
+
+    function onebuf_ledger_query(hub, from, to, traffic) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      type(onebuf_device), value :: from
+      type(onebuf_device), value :: to
+      type(onebuf_traffic), intent(inout) :: traffic
+      integer(c_int32_t) :: onebuf_ledger_query
     end function
 
     ! persistent.rs
@@ -892,6 +1123,68 @@ module onebuf_c_core
       import
       type(c_ptr), value :: owner
       integer(c_int32_t) :: onebuf_disown
+    end function
+
+    ! progress.rs
+
+    function onebuf_pipeline_explain(pipeline, text) bind(c)
+      import
+      type(onebuf_pipeline), value :: pipeline
+      type(onebuf_string), intent(out) :: text
+      integer(c_int32_t) :: onebuf_pipeline_explain
+    end function
+
+    function onebuf_pipeline_get_pulse(pipeline, pulse) bind(c)
+      import
+      type(onebuf_pipeline), value :: pipeline
+      type(onebuf_pulse), intent(inout) :: pulse
+      integer(c_int32_t) :: onebuf_pipeline_get_pulse
+    end function
+
+    function onebuf_pipeline_get_stage(pipeline, index, report) bind(c)
+      import
+      type(onebuf_pipeline), value :: pipeline
+      integer(c_size_t), value :: index
+      type(onebuf_stage_report), intent(inout) :: report
+      integer(c_int32_t) :: onebuf_pipeline_get_stage
+    end function
+
+    function onebuf_pipeline_failure(pipeline, at, frame) bind(c)
+      import
+      type(onebuf_pipeline), value :: pipeline
+      type(onebuf_string), intent(out) :: at
+      type(c_ptr), value :: frame
+      integer(c_int32_t) :: onebuf_pipeline_failure
+    end function
+
+    ! viewer.rs
+
+    function onebuf_viewer_names(text) bind(c)
+      import
+      type(onebuf_string), intent(out) :: text
+      integer(c_int32_t) :: onebuf_viewer_names
+    end function
+
+    function onebuf_viewer_attach(name, timeout_ms, viewer) bind(c)
+      import
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int64_t), value :: timeout_ms
+      type(onebuf_viewer), intent(out) :: viewer
+      integer(c_int32_t) :: onebuf_viewer_attach
+    end function
+
+    function onebuf_viewer_next(viewer, timeout_ms, json) bind(c)
+      import
+      type(onebuf_viewer), value :: viewer
+      integer(c_int64_t), value :: timeout_ms
+      type(onebuf_string), intent(out) :: json
+      integer(c_int32_t) :: onebuf_viewer_next
+    end function
+
+    function onebuf_viewer_free(viewer) bind(c)
+      import
+      type(onebuf_viewer), value :: viewer
+      integer(c_int32_t) :: onebuf_viewer_free
     end function
   end interface
 end module

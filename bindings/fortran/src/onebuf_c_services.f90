@@ -35,6 +35,28 @@ module onebuf_c_services
       integer(c_int32_t) :: onebuf_trace_clear
     end function
 
+    function onebuf_trace_now_ns(hub, now_ns) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      integer(c_int64_t), intent(out) :: now_ns
+      integer(c_int32_t) :: onebuf_trace_now_ns
+    end function
+
+    function onebuf_trace_catch_up(hub) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      integer(c_int32_t) :: onebuf_trace_catch_up
+    end function
+
+    function onebuf_trace_account(hub, from_ns, to_ns, text) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      integer(c_int64_t), value :: from_ns
+      integer(c_int64_t), value :: to_ns
+      type(onebuf_string), intent(out) :: text
+      integer(c_int32_t) :: onebuf_trace_account
+    end function
+
     ! doctor.rs
 
     function onebuf_doctor_run(hub, options, json) bind(c)
@@ -51,6 +73,13 @@ module onebuf_c_services
     end function
 
     ! libs.rs
+
+    function onebuf_library_open(queue, library) bind(c)
+      import
+      type(onebuf_queue), value :: queue
+      integer(c_int32_t), value :: library
+      integer(c_int32_t) :: onebuf_library_open
+    end function
 
     function onebuf_gemm(queue, options, a, b, c) bind(c)
       import
@@ -219,6 +248,15 @@ module onebuf_c_services
       integer(c_int32_t) :: onebuf_source_synthetic
     end function
 
+    function onebuf_synthetic_frame(options, number, data, bytes) bind(c)
+      import
+      type(onebuf_synthetic_options), intent(in) :: options
+      integer(c_int64_t), value :: number
+      real(c_float), intent(out) :: data(*)
+      integer(c_size_t), value :: bytes
+      integer(c_int32_t) :: onebuf_synthetic_frame
+    end function
+
     function onebuf_source_udp(options, source) bind(c)
       import
       type(onebuf_udp_source_options), intent(in) :: options
@@ -238,6 +276,15 @@ module onebuf_c_services
       type(onebuf_source), value :: source
       type(onebuf_string), intent(out) :: text
       integer(c_int32_t) :: onebuf_source_address
+    end function
+
+    function onebuf_source_shape(source, shape, capacity, axis_count) bind(c)
+      import
+      type(onebuf_source), value :: source
+      integer(c_size_t), intent(out) :: shape(*)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: axis_count
+      integer(c_int32_t) :: onebuf_source_shape
     end function
 
     function onebuf_source_udp_counts(source, counts) bind(c)

@@ -27,6 +27,20 @@ module onebuf_c_types
   integer(c_int32_t), parameter :: ONEBUF_PANIC = 102
   integer(c_int32_t), parameter :: ONEBUF_OTHER = 103
 
+  ! message.rs
+
+  type, bind(c) :: onebuf_error_info
+    integer(c_size_t) :: size = 0
+    integer(c_int32_t) :: status = 0
+    integer(c_int32_t) :: driver_code = 0
+    integer(c_int64_t) :: asked_bytes = 0
+    integer(c_int64_t) :: limit_bytes = 0
+    integer(c_int64_t) :: timeout_ms = 0
+    type(c_ptr) :: subject = c_null_ptr
+    type(c_ptr) :: reason = c_null_ptr
+    type(c_ptr) :: driver_call = c_null_ptr
+  end type
+
   ! version.rs
   integer(c_int32_t), parameter :: ONEBUF_VERSION_MAJOR = 0
   integer(c_int32_t), parameter :: ONEBUF_VERSION_MINOR = 2
@@ -119,6 +133,63 @@ module onebuf_c_types
     integer(c_int64_t) :: max_loop_iterations = 0
   end type
 
+  ! observer.rs
+  integer(c_int32_t), parameter :: ONEBUF_NO_DEVICE = -1
+  integer(c_int64_t), parameter :: ONEBUF_NO_NUMBER = -1
+  integer(c_int32_t), parameter :: ONEBUF_EVENT_LAUNCH = 0
+  integer(c_int32_t), parameter :: ONEBUF_EVENT_HAND_OVER = 1
+  integer(c_int32_t), parameter :: ONEBUF_EVENT_WAIT = 2
+  integer(c_int32_t), parameter :: ONEBUF_EVENT_COPY = 3
+  integer(c_int32_t), parameter :: ONEBUF_EVENT_STAGE = 4
+  integer(c_int32_t), parameter :: ONEBUF_EVENT_GRAFT = 5
+
+  type, bind(c) :: onebuf_event
+    integer(c_int32_t) :: kind = 0
+    integer(c_int32_t) :: device = 0
+    integer(c_int32_t) :: from = 0
+    integer(c_int32_t) :: to = 0
+    integer(c_int64_t) :: queue = 0
+    integer(c_int64_t) :: from_queue = 0
+    integer(c_int64_t) :: start_ns = 0
+    integer(c_int64_t) :: end_ns = 0
+    integer(c_int64_t) :: bytes = 0
+    integer(c_int64_t) :: frame = 0
+    type(c_ptr) :: name = c_null_ptr
+    type(c_ptr) :: buffer = c_null_ptr
+    type(c_ptr) :: part = c_null_ptr
+    type(c_ptr) :: why = c_null_ptr
+    integer(c_int32_t) :: route = 0
+    integer(c_int32_t) :: sync = 0
+    integer(c_int32_t) :: implied = 0
+    integer(c_int32_t) :: failed = 0
+    integer(c_int32_t) :: device_clock = 0
+  end type
+
+  type, bind(c) :: onebuf_observed_route
+    integer(c_int32_t) :: device = 0
+    integer(c_int32_t) :: route = 0
+  end type
+
+  type, bind(c) :: onebuf_new_buffer
+    integer(c_int64_t) :: number = 0
+    type(c_ptr) :: name = c_null_ptr
+    integer(c_int64_t) :: bytes = 0
+    type(c_ptr) :: routes = c_null_ptr
+    integer(c_size_t) :: route_count = 0
+    integer(c_int32_t) :: home = 0
+  end type
+
+  type, bind(c) :: onebuf_observer
+    integer(c_size_t) :: size = 0
+    type(c_ptr) :: user = c_null_ptr
+    type(c_funptr) :: event = c_null_funptr
+    type(c_funptr) :: buffer_made = c_null_funptr
+    type(c_funptr) :: handed_over = c_null_funptr
+    type(c_funptr) :: copied_implicitly = c_null_funptr
+    type(c_funptr) :: route_failed = c_null_funptr
+    type(c_funptr) :: done = c_null_funptr
+  end type
+
   ! hub.rs
   integer(c_int32_t), parameter :: ONEBUF_PROGRAM_CACHE_DISK = 0
   integer(c_int32_t), parameter :: ONEBUF_PROGRAM_CACHE_MEMORY = 1
@@ -151,6 +222,50 @@ module onebuf_c_types
     type(c_ptr) :: only = c_null_ptr
     integer(c_size_t) :: trace_events = 0
     integer(c_int32_t) :: trace_devices = 0
+    integer(c_int32_t) :: fake_devices = 0
+    type(c_ptr) :: observer = c_null_ptr
+    integer(c_int64_t) :: program_cache_bytes = 0
+    type(c_ptr) :: cublas_library = c_null_ptr
+    type(c_ptr) :: cufft_library = c_null_ptr
+    type(c_ptr) :: cusolver_library = c_null_ptr
+    type(c_ptr) :: rocblas_library = c_null_ptr
+    type(c_ptr) :: rocfft_library = c_null_ptr
+    type(c_ptr) :: rocsolver_library = c_null_ptr
+  end type
+
+  type, bind(c) :: onebuf_hub_info
+    integer(c_size_t) :: size = 0
+    integer(c_size_t) :: device_count = 0
+    integer(c_size_t) :: verdict_count = 0
+    integer(c_int64_t) :: timeout_ms = 0
+    integer(c_int32_t) :: copies = 0
+  end type
+
+  ! cache.rs
+
+  type, bind(c) :: onebuf_cache_info
+    integer(c_size_t) :: size = 0
+    integer(c_int64_t) :: verdicts = 0
+    integer(c_int64_t) :: programs = 0
+    integer(c_int64_t) :: bytes = 0
+    integer(c_int32_t) :: verdicts_unusable = 0
+  end type
+
+  ! verdict.rs
+  integer(c_int32_t), parameter :: ONEBUF_VERDICT_DECLARED = 0
+  integer(c_int32_t), parameter :: ONEBUF_VERDICT_PROVEN = 1
+  integer(c_int32_t), parameter :: ONEBUF_VERDICT_REFUTED = 2
+
+  type, bind(c) :: onebuf_verdict
+    integer(c_size_t) :: size = 0
+    integer(c_int32_t) :: state = 0
+    integer(c_int32_t) :: zero_copy = 0
+    integer(c_int32_t) :: sync = 0
+    integer(c_int32_t) :: guaranteed = 0
+    real(c_double) :: handoff_us = 0
+    real(c_double) :: gb_per_s = 0
+    integer(c_int64_t) :: min_bytes = 0
+    integer(c_int64_t) :: max_bytes = 0
   end type
 
   ! fence.rs
@@ -175,6 +290,12 @@ module onebuf_c_types
   end type
 
   type, bind(c) :: onebuf_queue_options
+    integer(c_size_t) :: size = 0
+    integer(c_int32_t) :: order = 0
+    integer(c_int32_t) :: profiling = 0
+  end type
+
+  type, bind(c) :: onebuf_queue_info
     integer(c_size_t) :: size = 0
     integer(c_int32_t) :: order = 0
     integer(c_int32_t) :: profiling = 0
@@ -308,6 +429,7 @@ module onebuf_c_types
   integer(c_int32_t), parameter :: ONEBUF_ARG_TURN = 5
   integer(c_int32_t), parameter :: ONEBUF_ARG_INTEGER = 6
   integer(c_int32_t), parameter :: ONEBUF_ARG_FLOAT = 7
+  integer(c_int32_t), parameter :: ONEBUF_ARG_OVERWRITE = 8
   integer(c_int32_t), parameter :: ONEBUF_KERNEL_OFFSETS = 1
   integer(c_int32_t), parameter :: ONEBUF_KERNEL_ELEMENTWISE = 2
 
@@ -321,6 +443,17 @@ module onebuf_c_types
     integer(c_size_t) :: bytes = 0
     integer(c_size_t) :: bytes_per_item = 0
   end type
+
+  type, bind(c) :: onebuf_kernel_options
+    integer(c_size_t) :: size = 0
+    type(c_ptr) :: params = c_null_ptr
+    integer(c_size_t) :: param_count = 0
+    type(c_funptr) :: check = c_null_funptr
+    type(c_ptr) :: check_user = c_null_ptr
+    integer(c_int32_t) :: flags = 0
+  end type
+
+  ! launch.rs
 
   type, bind(c) :: onebuf_arg
     integer(c_int32_t) :: kind = 0
@@ -356,6 +489,25 @@ module onebuf_c_types
     integer(c_int64_t) :: idle_bytes = 0
     integer(c_int64_t) :: peak_live_bytes = 0
     integer(c_int64_t) :: peak_held_bytes = 0
+    integer(c_int64_t) :: made = 0
+    integer(c_int64_t) :: limit_bytes = 0
+  end type
+
+  type, bind(c) :: onebuf_pool_options
+    integer(c_size_t) :: size = 0
+    integer(c_int64_t) :: limit_bytes = 0
+    integer(c_int32_t) :: exact_sizes = 0
+    integer(c_int32_t) :: log = 0
+  end type
+
+  ! ledger.rs
+
+  type, bind(c) :: onebuf_traffic
+    integer(c_size_t) :: size = 0
+    integer(c_int64_t) :: asked_bytes = 0
+    integer(c_int64_t) :: asked_operations = 0
+    integer(c_int64_t) :: implied_bytes = 0
+    integer(c_int64_t) :: implied_operations = 0
   end type
 
   ! doctor.rs
@@ -367,6 +519,11 @@ module onebuf_c_types
     integer(c_int64_t) :: silence_ms = 0
     integer(c_int64_t) :: reach_bytes = 0
     integer(c_int32_t) :: fresh = 0
+    integer(c_int32_t) :: grafts = 0
+    type(c_ptr) :: devices = c_null_ptr
+    integer(c_size_t) :: device_count = 0
+    type(c_funptr) :: progress = c_null_funptr
+    type(c_ptr) :: progress_user = c_null_ptr
   end type
 
   ! foreign.rs
@@ -435,6 +592,7 @@ module onebuf_c_types
     type(c_funptr) :: release = c_null_funptr
     type(c_ptr) :: release_user = c_null_ptr
     integer(c_int32_t) :: raw_addresses = 0
+    type(c_ptr) :: name = c_null_ptr
   end type
 
   ! pointer.rs
@@ -554,6 +712,9 @@ module onebuf_c_types
   integer(c_int32_t), parameter :: ONEBUF_OP_NONE = 0
   integer(c_int32_t), parameter :: ONEBUF_OP_TRANSPOSE = 1
   integer(c_int32_t), parameter :: ONEBUF_OP_ADJOINT = 2
+  integer(c_int32_t), parameter :: ONEBUF_LIBRARY_BLAS = 0
+  integer(c_int32_t), parameter :: ONEBUF_LIBRARY_FFT = 1
+  integer(c_int32_t), parameter :: ONEBUF_LIBRARY_SOLVER = 2
 
   type, bind(c) :: onebuf_gemm_options
     integer(c_size_t) :: size = 0
@@ -657,6 +818,8 @@ module onebuf_c_types
     real(c_double) :: noise = 0
     integer(c_int64_t) :: seed = 0
     integer(c_int64_t) :: frames = 0
+    type(c_ptr) :: late = c_null_ptr
+    integer(c_size_t) :: late_count = 0
   end type
 
   type, bind(c) :: onebuf_udp_source_options
@@ -668,6 +831,8 @@ module onebuf_c_types
     integer(c_int64_t) :: timeout_ms = 0
     integer(c_size_t) :: receive_buffer_bytes = 0
     integer(c_int64_t) :: takeover_ms = 0
+    integer(c_int32_t) :: has_socket = 0
+    integer(c_int32_t) :: socket = 0
   end type
 
   type, bind(c) :: onebuf_tcp_source_options
@@ -676,6 +841,8 @@ module onebuf_c_types
     integer(c_int32_t) :: listen = 0
     integer(c_int64_t) :: timeout_ms = 0
     integer(c_int64_t) :: frame_limit_ms = 0
+    integer(c_int32_t) :: has_socket = 0
+    integer(c_int32_t) :: socket = 0
   end type
 
   type, bind(c) :: onebuf_udp_counts
@@ -794,9 +961,40 @@ module onebuf_c_types
     integer(c_int32_t) :: one_thread = 0
   end type
 
+  ! progress.rs
+  integer(c_int32_t), parameter :: ONEBUF_RUN_READY = 0
+  integer(c_int32_t), parameter :: ONEBUF_RUN_RUNNING = 1
+  integer(c_int32_t), parameter :: ONEBUF_RUN_FINISHED = 2
+  integer(c_int32_t), parameter :: ONEBUF_RUN_FAILED = 3
+
+  type, bind(c) :: onebuf_pulse
+    integer(c_size_t) :: size = 0
+    integer(c_int32_t) :: state = 0
+    integer(c_int32_t) :: stalled = 0
+    real(c_double) :: frames_per_second = 0
+    integer(c_int64_t) :: since_last_ns = 0
+    integer(c_size_t) :: batch = 0
+    integer(c_size_t) :: stage_count = 0
+  end type
+
+  type, bind(c) :: onebuf_stage_report
+    integer(c_size_t) :: size = 0
+    integer(c_int64_t) :: frames = 0
+    integer(c_int64_t) :: latency_p50_ns = 0
+    integer(c_int64_t) :: latency_p99_ns = 0
+    integer(c_int64_t) :: busy_ns = 0
+    integer(c_int32_t) :: grafted = 0
+  end type
+
   ! live.rs
 
   type, bind(c) :: onebuf_published
+    integer(c_int64_t) :: id = 0
+  end type
+
+  ! viewer.rs
+
+  type, bind(c) :: onebuf_viewer
     integer(c_int64_t) :: id = 0
   end type
 
@@ -807,6 +1005,46 @@ module onebuf_c_types
       integer(c_int32_t), value :: level
       character(kind=c_char), intent(in) :: target(*)
       character(kind=c_char), intent(in) :: message(*)
+    end subroutine
+
+    subroutine onebuf_observer_event(user, event) bind(c)
+      import
+      type(c_ptr), value :: user
+      type(onebuf_event), intent(in) :: event
+    end subroutine
+
+    subroutine onebuf_observer_buffer_made(user, buffer) bind(c)
+      import
+      type(c_ptr), value :: user
+      type(onebuf_new_buffer), intent(in) :: buffer
+    end subroutine
+
+    subroutine onebuf_observer_handed_over(user, buffer, from, to, sync) bind(c)
+      import
+      type(c_ptr), value :: user
+      integer(c_int64_t), value :: buffer
+      integer(c_int32_t), value :: from
+      integer(c_int32_t), value :: to
+      integer(c_int32_t), value :: sync
+    end subroutine
+
+    subroutine onebuf_observer_copied_implicitly(user, buffer, bytes) bind(c)
+      import
+      type(c_ptr), value :: user
+      integer(c_int64_t), value :: buffer
+      integer(c_int64_t), value :: bytes
+    end subroutine
+
+    subroutine onebuf_observer_route_failed(user, buffer, route) bind(c)
+      import
+      type(c_ptr), value :: user
+      integer(c_int64_t), value :: buffer
+      integer(c_size_t), value :: route
+    end subroutine
+
+    subroutine onebuf_observer_done(user) bind(c)
+      import
+      type(c_ptr), value :: user
     end subroutine
 
     subroutine onebuf_buffer_options_host_memory_done(user) bind(c)
@@ -820,6 +1058,21 @@ module onebuf_c_types
       type(onebuf_native_call), intent(in) :: call
       integer(c_int32_t) :: onebuf_native_function
     end function
+
+    function onebuf_launch_check(user, call) bind(c)
+      import
+      type(c_ptr), value :: user
+      type(onebuf_native_call), intent(in) :: call
+      integer(c_int32_t) :: onebuf_launch_check
+    end function
+
+    subroutine onebuf_doctor_options_progress(user, route, done, total) bind(c)
+      import
+      type(c_ptr), value :: user
+      character(kind=c_char), intent(in) :: route(*)
+      integer(c_size_t), value :: done
+      integer(c_size_t), value :: total
+    end subroutine
 
     subroutine onebuf_wrap_options_release(native, user) bind(c)
       import

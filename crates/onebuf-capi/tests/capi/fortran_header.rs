@@ -93,6 +93,7 @@ impl Interface {
             "uint8_t" => "c_int8_t",
             "size_t" => "c_size_t",
             "double" => return ("real(c_double)".into(), " = 0"),
+            "float" => return ("real(c_float)".into(), " = 0"),
             "bool" => return ("logical(c_bool)".into(), " = .false."),
             _ if self.callbacks.iter().any(|callback| callback == name) => {
                 return ("type(c_funptr)".into(), " = c_null_funptr");
@@ -141,8 +142,13 @@ impl Interface {
             (_, false) => {
                 // A structure with a size is read as well as written; a callback's result has a default.
                 let has_value = has_size == Some(true) || self.callbacks.contains(&of.name);
-                let intent = if has_value { "inout" } else { "out" };
-                format!("{}, intent({intent}) :: {name}", self.value(to).0)
+                // The parameter behind it says how many fit. An array of structures, whose components have defaults, cannot be
+                // `intent(out)`.
+                let fits = next.is_some_and(|next| ["bytes", "capacity"].contains(&&*next.name));
+                let shape = if fits && has_size != Some(true) { "(*)" } else { "" };
+                let is_kept = has_value || (fits && has_size.is_some());
+                let intent = if is_kept { "inout" } else { "out" };
+                format!("{}, intent({intent}) :: {name}{shape}", self.value(to).0)
             }
         }
     }
@@ -173,6 +179,7 @@ impl Interface {
         let (kind, value) = match value {
             // Fortran has no unsigned integers.
             "18446744073709551615ull" | "UINT64_MAX" => ("c_int64_t", "-1"),
+            "4294967295" | "UINT32_MAX" => ("c_int32_t", "-1"),
             _ => ("c_int32_t", value),
         };
         assert!(value.parse::<i32>().is_ok(), "{name} is {value}");

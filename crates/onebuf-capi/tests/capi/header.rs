@@ -1,5 +1,7 @@
 //! `include/onebuf.h` matches the sources. `./dev header` generates it.
 
+mod cpp;
+
 use std::{fs, path::PathBuf, process::Command};
 
 /// The sections of the header, in order: each uses only earlier ones.
@@ -11,7 +13,10 @@ pub const SECTIONS: &[&str] = &[
     "words",
     "string",
     "device",
+    "observer",
     "hub",
+    "cache",
+    "verdict",
     "fence",
     "queue",
     "queue_pool",
@@ -21,6 +26,8 @@ pub const SECTIONS: &[&str] = &[
     "transfer",
     "program",
     "kernel",
+    "launch",
+    "graft",
     "pool",
     "ledger",
     "trace",
@@ -42,7 +49,9 @@ pub const SECTIONS: &[&str] = &[
     "sink",
     "frame",
     "pipeline",
+    "progress",
     "live",
+    "viewer",
 ];
 
 fn path(name: &str) -> PathBuf {
@@ -156,11 +165,15 @@ fn the_header_is_what_the_sources_say() {
     if std::env::var_os("ONEBUF_WRITE_HEADER").is_some() {
         return fs::write(file, wanted).expect("the header");
     }
-    let found = fs::read_to_string(&file).unwrap_or_default();
+    differs("include/onebuf.h", &fs::read_to_string(&file).unwrap_or_default(), &wanted);
+}
+
+/// Fails if a generated file is not as it should be.
+fn differs(name: &str, found: &str, wanted: &str) {
     let differs = found.lines().zip(wanted.lines()).position(|(found, wanted)| found != wanted);
     assert!(
         found == wanted,
-        "include/onebuf.h differs from the sources, first in line {}: run `./dev header`",
+        "{name} differs from the sources, first in line {}: run `./dev header`",
         differs.unwrap_or(found.lines().count().min(wanted.lines().count())) + 1
     );
 }
@@ -168,7 +181,17 @@ fn the_header_is_what_the_sources_say() {
 #[test]
 fn every_noun_has_its_section() {
     let inner = [
-        "lib", "callback", "claim", "entry", "fault", "handle", "input", "kept", "typed", "visit",
+        "lib",
+        "callback",
+        "claim",
+        "entry",
+        "fault",
+        "handle",
+        "input",
+        "kept",
+        "registered",
+        "typed",
+        "visit",
         "wait",
     ];
     for entry in fs::read_dir(path("src")).expect("the sources") {
@@ -195,7 +218,9 @@ fn every_noun_has_its_number() {
 /// Every C function is used in the C++ header, except those that C++ replaces by other means.
 #[test]
 fn every_function_is_there_in_cpp() {
-    let cpp = fs::read_to_string(path("include/onebuf.hpp")).expect("the header for C++");
+    let cpp = ["include/onebuf.hpp", "include/onebuf_types.hpp"]
+        .map(|name| fs::read_to_string(path(name)).expect("a header for C++"))
+        .concat();
     let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
     let used: std::collections::BTreeSet<&str> = cpp.split(|c| !is_word(c)).collect();
     let header = header();

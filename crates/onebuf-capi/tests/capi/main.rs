@@ -1,5 +1,6 @@
 //! The C ABI from outside: its header, and programs in C, C++ and Fortran that use it.
 
+mod coverage;
 mod declarations;
 mod fortran;
 mod fortran_header;
