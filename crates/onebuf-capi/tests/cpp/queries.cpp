@@ -35,6 +35,19 @@ void words() {
     TRUE(std::string(to_string(onebuf::Route::OpaqueFd)) == "opaque_fd");
     TRUE(std::string(to_string(onebuf::Access::ReadWrite)) == "read_write");
     TRUE(std::string(to_string(static_cast<onebuf::Hint>(99))) == "unknown");
+    using namespace onebuf;
+    const std::pair<const char *, const char *> all[] = {
+        {to_string(LogLevel::Trace), "trace"}, {to_string(HostAccess::None), "none"}, {to_string(Copies::Forbid), "forbid"},
+        {to_string(MemoryKind::FineSvm), "fine_svm"}, {to_string(SyncMethod::HostWait), "host_wait"},
+        {to_string(DeviceKind::Gpu), "gpu"}, {to_string(EventKind::HandOver), "hand_over"},
+        {to_string(ProgramCache::Off), "off"}, {to_string(VerdictState::Refuted), "refuted"},
+        {to_string(QueueOrder::OutOfOrder), "out_of_order"}, {to_string(Origin::Disk), "disk"}, {to_string(ArgKind::Turn), "turn"},
+        {to_string(Placement::OnChip), "on_chip"}, {to_string(PointerKind::Managed), "managed"}, {to_string(FdKind::DmaBuf), "dma_buf"},
+        {to_string(Number::C64), "c64"}, {to_string(Op::Adjoint), "adjoint"}, {to_string(Library::Solver), "solver"},
+        {to_string(Filled::Incomplete), "incomplete"}, {to_string(WhenFull::DropOldest), "drop_oldest"},
+        {to_string(RunState::Finished), "finished"},
+    };
+    for (const auto &[said, wanted] : all) TRUE(std::string(said) == wanted);
     TRUE(onebuf::Timeout(1500us).ms() == 2 && onebuf::Timeout().ms() == ONEBUF_DEFAULT_TIMEOUT);
 }
 
@@ -188,6 +201,10 @@ void files(const onebuf::Hub &hub, const std::string &folder) {
     std::vector<float> taken(3);
     onebuf::Sink::memory(taken).take(three, sizeof three, 0);
     TRUE(taken[2] == 1.0f);
+    const std::string raw = folder + "/frame.raw";
+    onebuf::Sink::file(raw).take(three, sizeof three, 0);
+    float back[3] = {};
+    TRUE(onebuf::Source::file(raw).fill(back, sizeof back) == onebuf::Filled::Frame && back[2] == 1.0f);
     auto shape = onebuf::Source::npy(path, "<f4").shape();
     TRUE(shape.size() == 2 && shape[0] == 2 && shape[1] == 3);
     TRUE(status_of([&] { onebuf::Source::memory(six).shape(); }) == ONEBUF_UNSUPPORTED);
