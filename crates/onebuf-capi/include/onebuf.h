@@ -518,17 +518,15 @@ typedef struct onebuf_observer {
     void (*event)(void *user, const onebuf_event *event);
     // Called when a buffer was created.
     void (*buffer_made)(void *user, const onebuf_new_buffer *buffer);
-    // Called when the buffer of this number was handed over from a queue of one device to another queue.
-    void (*handed_over)(void *user,
-                        uint64_t buffer,
-                        uint32_t from,
-                        uint32_t to,
-                        onebuf_sync_method sync);
+    // Called when the buffer of this number was handed over from a queue of one device to another queue. `sync` is a
+    // onebuf_sync_method.
+    void (*handed_over)(void *user, uint64_t buffer, uint32_t from, uint32_t to, uint32_t sync);
     // Called when an implied copy of the buffer's bytes was made.
     void (*copied_implicitly)(void *user, uint64_t buffer, uint64_t bytes);
     // Called when a route of the buffer failed, by its index in `onebuf_new_buffer.routes`: the device gets copies from now on.
     void (*route_failed)(void *user, uint64_t buffer, size_t route);
-    // Called once, on any thread, when no function is called any more.
+    // Called once, on any thread, when no function is called any more. It is also called if the hub could not be discovered,
+    // unless a `size` was wrong.
     void (*done)(void *user);
 } onebuf_observer;
 
@@ -2838,6 +2836,17 @@ onebuf_status onebuf_offer_accept(onebuf_offer offer,
 // Frees an offer: no peer can attach any more. An attached peer stays until its handle is freed.
 onebuf_status onebuf_offer_free(onebuf_offer offer);
 
+// The path of the socket of a name: in `$XDG_RUNTIME_DIR/onebuf`, or in a folder of the user's among the temporary files.
+// ONEBUF_INVALID_ARGUMENT for a name that no socket can have.
+onebuf_status onebuf_socket_path(const char *name,
+                                 onebuf_string *text);
+
+// Removes every socket that this process has created, for programs that exit without freeing their offers and publications.
+onebuf_status onebuf_sockets_remove(void);
+
+// Does so when SIGINT, SIGTERM or SIGHUP ends the process. Only for programs that leave these signals to the library.
+onebuf_status onebuf_sockets_remove_on_signals(void);
+
 // Sources =========================================================================================
 //
 // Sources of the library, instead of callbacks: memory, files, a computed signal, the network. A pipeline claims the
@@ -3149,6 +3158,20 @@ typedef onebuf_status (*onebuf_source_function)(void *user,
 // The callback of a stage or a sink. A stage enqueues the work of one frame on its queue, without waiting; a sink consumes a
 // result.
 typedef onebuf_status (*onebuf_frame_function)(void *user, const onebuf_frame *frame);
+
+// Fills one frame of `bytes` bytes by a source of the library, without a pipeline: inside a source callback, for example. A
+// network source waits for a frame up to its timeout, and also fills in what came of an incomplete one. ONEBUF_BUSY while a
+// pipeline has the source.
+onebuf_status onebuf_source_fill(onebuf_source source,
+                                 void *data,
+                                 size_t bytes,
+                                 onebuf_filled *filled);
+
+// Gives one frame of `bytes` bytes to a sink of the library, without a pipeline. ONEBUF_BUSY while a pipeline has the sink.
+onebuf_status onebuf_sink_take(onebuf_sink sink,
+                               const void *data,
+                               size_t bytes,
+                               uint64_t number);
 
 // Pipelines =======================================================================================
 //

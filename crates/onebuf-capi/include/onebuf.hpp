@@ -1193,6 +1193,15 @@ public:
     }
 };
 
+/// The path of the socket of a name.
+inline Result<std::string> socket_path(const char *name) {
+    return detail::text([&](onebuf_string *to) { return onebuf_socket_path(name, to); });
+}
+/// Removes every socket that this process has created.
+inline Result<void> remove_sockets() { return detail::check(onebuf_sockets_remove()); }
+/// Does so when SIGINT, SIGTERM or SIGHUP ends the process.
+inline Result<void> remove_sockets_on_signals() { return detail::check(onebuf_sockets_remove_on_signals()); }
+
 /// A buffer of another process, and the connection to it.
 template <class T> struct Attached {
     Peer peer;
@@ -1313,6 +1322,7 @@ public:
     }
     /// Discovers a hub that calls an observer while it works. The hub and its objects keep the observer alive.
     static Result<Hub> discover(HubOptions options, std::shared_ptr<Observer> observer) {
+        if (!observer) return discover(options);
         onebuf_observer plain = detail::functions_of(std::move(observer));
         options.observer = &plain;
         return discover(options);
@@ -1838,6 +1848,12 @@ public:
         return made([&](onebuf_source *to) { return onebuf_source_tcp(&options, to); });
     }
 
+    /// Fills one frame without a pipeline; see onebuf_source_fill().
+    Result<Filled> fill(void *data, std::size_t bytes) const {
+        onebuf_filled found = 0;
+        onebuf_status status = onebuf_source_fill(handle(), data, bytes, &found);
+        return detail::result(status, [&] { return static_cast<Filled>(found); });
+    }
     /// The shape of a NumPy source's array.
     Result<std::vector<std::size_t>> shape() const {
         std::size_t count = 0;
@@ -1878,6 +1894,10 @@ public:
     }
     static Result<Sink> udp(const UdpSinkOptions &options) {
         return made([&](onebuf_sink *to) { return onebuf_sink_udp(&options, to); });
+    }
+    /// Takes one frame without a pipeline.
+    Result<void> take(const void *data, std::size_t bytes, std::uint64_t number) const {
+        return detail::check(onebuf_sink_take(handle(), data, bytes, number));
     }
 
 

@@ -603,6 +603,10 @@ struct ProgramOptions : onebuf_program_options {
 /// Counters of a pool.
 struct PoolStatistics : onebuf_pool_statistics {
     PoolStatistics() : onebuf_pool_statistics{} { size = sizeof(onebuf_pool_statistics); }
+    /// How much the peak held exceeds the peak in use, as a fraction of the latter.
+    double fragmentation() const noexcept {
+        return peak_live_bytes > 0 ? static_cast<double>(peak_held_bytes) / static_cast<double>(peak_live_bytes) - 1.0 : 0.0;
+    }
 };
 
 /// Options of a pool. Zero in every field means the default.

@@ -165,13 +165,19 @@ pub unsafe extern "C" fn onebuf_hub_discover(
 /// # Safety
 /// As for [`onebuf_hub_discover`].
 unsafe fn builder(given: *const onebuf_hub_options) -> Result<onebuf::HubBuilder> {
+    // SAFETY: guaranteed by the caller.
+    let given = unsafe { options(given)? };
+    let mut builder = onebuf::builder();
+    // First, because from here on the program is told when its observer is no longer used.
+    // SAFETY: guaranteed by the caller.
+    if let Some(observer) = unsafe { Functions::read(given.observer)? } {
+        builder = builder.observer(Arc::new(observer));
+    }
     // SAFETY: guaranteed by the caller, for all of these.
-    let (given, folder, library) = unsafe {
-        let given = options(given)?;
-        let library = text_if_given(given.opencl_library, "opencl_library")?;
-        (given, path_if_given(given.cache_folder), library)
+    let (folder, library) = unsafe {
+        (path_if_given(given.cache_folder), text_if_given(given.opencl_library, "opencl_library")?)
     };
-    let mut builder = onebuf::builder().copies(words::copies(given.copies)?);
+    builder = builder.copies(words::copies(given.copies)?);
     builder = builder.program_cache(program_cache(given.program_cache)?);
     if given.timeout_ms > 0 {
         builder = builder.timeout(crate::input::timeout(given.timeout_ms).unwrap_or(Duration::MAX));
@@ -245,10 +251,6 @@ unsafe fn apis(
     }
     if given.trace_devices != 0 {
         builder = builder.trace_devices();
-    }
-    // SAFETY: guaranteed by the caller.
-    if let Some(observer) = unsafe { Functions::read(given.observer)? } {
-        builder = builder.observer(Arc::new(observer));
     }
     if given.program_cache_bytes > 0 {
         builder = builder.program_cache_limit(given.program_cache_bytes);

@@ -126,21 +126,16 @@ pub struct onebuf_observer {
     /// Called when a buffer was created.
     pub buffer_made:
         Option<unsafe extern "C" fn(user: *mut c_void, buffer: *const onebuf_new_buffer)>,
-    /// Called when the buffer of this number was handed over from a queue of one device to another queue.
-    pub handed_over: Option<
-        unsafe extern "C" fn(
-            user: *mut c_void,
-            buffer: u64,
-            from: u32,
-            to: u32,
-            sync: onebuf_sync_method,
-        ),
-    >,
+    /// Called when the buffer of this number was handed over from a queue of one device to another queue. `sync` is a
+    /// onebuf_sync_method.
+    pub handed_over:
+        Option<unsafe extern "C" fn(user: *mut c_void, buffer: u64, from: u32, to: u32, sync: u32)>,
     /// Called when an implied copy of the buffer's bytes was made.
     pub copied_implicitly: Option<unsafe extern "C" fn(user: *mut c_void, buffer: u64, bytes: u64)>,
     /// Called when a route of the buffer failed, by its index in `onebuf_new_buffer.routes`: the device gets copies from now on.
     pub route_failed: Option<unsafe extern "C" fn(user: *mut c_void, buffer: u64, route: usize)>,
-    /// Called once, on any thread, when no function is called any more.
+    /// Called once, on any thread, when no function is called any more. It is also called if the hub could not be discovered,
+    /// unless a `size` was wrong.
     pub done: Option<unsafe extern "C" fn(user: *mut c_void)>,
 }
 // SAFETY: plain pointers, the size first; functions may be null.

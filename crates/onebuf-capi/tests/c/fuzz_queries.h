@@ -145,7 +145,16 @@ static void about_nothing(void) {
         if (TRY(onebuf_viewer_next(viewer, below(2), rarely() ? NULL : &string))) keep(STRING, string.id);
         TRY(onebuf_viewer_free(viewer));
         break;
-    case 6: TRY(onebuf_source_shape(PICK(onebuf_source, SOURCE), rarely() ? NULL : shape, below(4), rarely() ? NULL : &count)); break;
+    case 6:
+        if (below(2)) {
+            onebuf_filled filled;
+            TRY(below(2) ? onebuf_source_fill(PICK(onebuf_source, SOURCE), data(), below(512), rarely() ? NULL : &filled)
+                         : onebuf_sink_take(PICK(onebuf_sink, SINK), data(), below(512), any()));
+            TRY(onebuf_socket_path(text(), rarely() ? NULL : &string));
+            TRY(onebuf_sockets_remove());
+            break;
+        }
+        TRY(onebuf_source_shape(PICK(onebuf_source, SOURCE), rarely() ? NULL : shape, below(4), rarely() ? NULL : &count)); break;
     default:
         options.synthetic.channels = below(4), options.synthetic.samples = below(9);
         size_options(sizeof options.synthetic);

@@ -44,7 +44,7 @@ static void on_buffer(void *user, const onebuf_new_buffer *buffer) {
     made++;
 }
 
-static void on_hand_over(void *user, uint64_t buffer, uint32_t from, uint32_t to, onebuf_sync_method sync) {
+static void on_hand_over(void *user, uint64_t buffer, uint32_t from, uint32_t to, uint32_t sync) {
     TRUE(user == &launches && from < 3 && to < 3 && sync != ONEBUF_SYNC_ANY);
     (void)buffer;
     hand_overs++;
@@ -85,9 +85,11 @@ static void discover(void) {
     observer.user = &launches, observer.event = on_event, observer.buffer_made = on_buffer, observer.handed_over = on_hand_over;
     observer.copied_implicitly = on_copy, observer.route_failed = on_failed_route, observer.done = on_done;
     onebuf_hub_options options = ONEBUF_OPTIONS(onebuf_hub_options);
-    options.fake_devices = 17, options.only = "fake";
+    options.fake_devices = 17, options.only = "fake", options.observer = &observer;
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_hub_discover(&options, &hub));
-    options.fake_devices = 2, options.observer = &observer;
+    TRUE(observer_done); // although there is no hub
+    observer_done = false;
+    options.fake_devices = 2;
     options.timeout_ms = 12345, options.copies = ONEBUF_COPIES_WARN;
     options.cache_folder = folder, options.program_cache_bytes = 1 << 20;
     options.trace_events = 4096, options.trace_devices = 1;
@@ -407,6 +409,10 @@ static void viewers(void) {
     onebuf_published shown;
     OK(onebuf_publish(hub, "queries", &shown));
     onebuf_string text;
+    onebuf_string path;
+    OK(onebuf_socket_path("queries", &path));
+    TRUE(has(path, "/onebuf"));
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_socket_path(".hidden", &path));
     OK(onebuf_viewer_names(&text));
     TRUE(has(text, "queries\n"));
     onebuf_viewer viewer;
@@ -416,6 +422,11 @@ static void viewers(void) {
     OK(onebuf_viewer_free(viewer));
     OK(onebuf_published_free(shown));
     ENDS(ONEBUF_UNAVAILABLE, onebuf_viewer_attach("queries", 10, &viewer));
+    OK(onebuf_publish(hub, "queries", &shown));
+    OK(onebuf_sockets_remove()); // as a program does that exits without freeing
+    ENDS(ONEBUF_UNAVAILABLE, onebuf_viewer_attach("queries", 10, &viewer));
+    OK(onebuf_sockets_remove_on_signals());
+    OK(onebuf_published_free(shown));
 }
 
 static void signals(void) {
@@ -455,6 +466,20 @@ static void shapes(void) {
     OK(onebuf_source_free(source));
     OK(onebuf_source_memory(rows, sizeof rows, 1, &source));
     ENDS(ONEBUF_UNSUPPORTED, onebuf_source_shape(source, shape, 2, &axes));
+    // Frames without a pipeline.
+    float frame[3], taken[6] = {0};
+    onebuf_filled filled;
+    onebuf_sink sink;
+    OK(onebuf_sink_memory(taken, sizeof taken, &sink));
+    for (uint64_t number = 0; number < 2; number++) {
+        OK(onebuf_source_fill(source, frame, sizeof frame, &filled));
+        TRUE(filled == ONEBUF_FILLED_FRAME);
+        OK(onebuf_sink_take(sink, frame, sizeof frame, number));
+    }
+    OK(onebuf_source_fill(source, frame, sizeof frame, &filled));
+    TRUE(filled == ONEBUF_FILLED_END && memcmp(taken, rows, sizeof rows) == 0);
+    ENDS(ONEBUF_NULL_POINTER, onebuf_source_fill(source, NULL, 4, &filled));
+    OK(onebuf_sink_free(sink));
     OK(onebuf_source_free(source));
 }
 

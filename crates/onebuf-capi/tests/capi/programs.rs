@@ -357,6 +357,9 @@ fn libraries_compute_on_the_host_and_on_gpus() {
             run.arg(device).env(format!("ONEBUF_{api}_LIB"), &library);
             run.envs(MATHS.map(|name| (name, &library)));
             assert!(said(run).contains(&format!("libraries work on {device}")));
+            let mut by_path = command(&program);
+            by_path.arg(device).arg(&library).env(format!("ONEBUF_{api}_LIB"), &library);
+            assert!(said(by_path).contains(&format!("libraries work on {device}")));
         }
     }
     let Some(run) = under_valgrind(&program_without_sanitizers("c/libs.c")) else { return };
@@ -514,6 +517,19 @@ fn programs_of_vulkan_share_their_buffers() {
     works(command(&program), "foreign Vulkan works in C++");
 }
 
+#[test]
+fn grafted_programs_compute() {
+    if !has_header("CL/cl.h") {
+        return;
+    }
+    let Some(program) = compile(&source("c/graft.c"), Build::Shared, &OPENCL) else { return };
+    let said = said(command(&program));
+    match said.lines().find_map(|line| line.strip_prefix("skip: ")) {
+        Some(why) => note(&format!("skip: grafted programs in C: {why}")),
+        None => assert!(said.contains("grafted programs compute"), "{said}"),
+    }
+}
+
 /// Uses a driver whose memory sanitizers and Valgrind can observe completely.
 #[test]
 fn foreign_objects_are_neither_lost_nor_misread() {
@@ -585,8 +601,10 @@ fn random_calls_are_answered() {
 }
 
 /// Functions that the fuzzer does not call, and why.
-const NOT_AT_RANDOM: [(&str, &str); 1] =
-    [("onebuf_doctor_helper_main", "it is the `main` of another process: c/doctor.c runs it")];
+const NOT_AT_RANDOM: [(&str, &str); 2] = [
+    ("onebuf_doctor_helper_main", "it is the `main` of another process: c/doctor.c runs it"),
+    ("onebuf_sockets_remove_on_signals", "it changes the process's signals: c/queries.c calls it"),
+];
 
 #[test]
 fn every_function_is_called_at_random() {

@@ -54,6 +54,8 @@ inline onebuf::Program add_for(const onebuf::Device &device) {
     onebuf_native native{"add", native_add, nullptr};
     onebuf::ProgramOptions source;
     source.opencl_c = "kernel void add(global uint *x, uint n) { x[get_global_id(0)] += n; }";
+    source.cuda_c = source.hip_c =
+        "extern \"C\" __global__ void add(unsigned *x, unsigned n) { x[blockIdx.x * blockDim.x + threadIdx.x] += n; }";
     source.natives = &native, source.native_count = 1;
     return device.program(source);
 }

@@ -51,6 +51,10 @@ void turns() {
     TRUE(buffer.to_vector()[7] == 2);
     int status = 0;
     TRUE(waitpid(child, &status, 0) == child && status == 0);
+    TRUE(onebuf::socket_path(mine.c_str()) == offer.path() && access(offer.path().c_str(), F_OK) == 0);
+    onebuf::remove_sockets();
+    TRUE(access(offer.path().c_str(), F_OK) != 0);
+    onebuf::remove_sockets_on_signals();
 }
 
 void is_its_own_helper(const char *folder) {

@@ -35,6 +35,19 @@ void words() {
     TRUE(std::string(to_string(onebuf::Route::OpaqueFd)) == "opaque_fd");
     TRUE(std::string(to_string(onebuf::Access::ReadWrite)) == "read_write");
     TRUE(std::string(to_string(static_cast<onebuf::Hint>(99))) == "unknown");
+    using namespace onebuf;
+    const std::pair<const char *, const char *> all[] = {
+        {to_string(LogLevel::Trace), "trace"}, {to_string(HostAccess::None), "none"}, {to_string(Copies::Forbid), "forbid"},
+        {to_string(MemoryKind::FineSvm), "fine_svm"}, {to_string(SyncMethod::HostWait), "host_wait"},
+        {to_string(DeviceKind::Gpu), "gpu"}, {to_string(EventKind::HandOver), "hand_over"},
+        {to_string(ProgramCache::Off), "off"}, {to_string(VerdictState::Refuted), "refuted"},
+        {to_string(QueueOrder::OutOfOrder), "out_of_order"}, {to_string(Origin::Disk), "disk"}, {to_string(ArgKind::Turn), "turn"},
+        {to_string(Placement::OnChip), "on_chip"}, {to_string(PointerKind::Managed), "managed"}, {to_string(FdKind::DmaBuf), "dma_buf"},
+        {to_string(Number::C64), "c64"}, {to_string(Op::Adjoint), "adjoint"}, {to_string(Library::Solver), "solver"},
+        {to_string(Filled::Incomplete), "incomplete"}, {to_string(WhenFull::DropOldest), "drop_oldest"},
+        {to_string(RunState::Finished), "finished"},
+    };
+    for (const auto &[said, wanted] : all) TRUE(std::string(said) == wanted);
     TRUE(onebuf::Timeout(1500us).ms() == 2 && onebuf::Timeout().ms() == ONEBUF_DEFAULT_TIMEOUT);
 }
 
@@ -125,6 +138,7 @@ void pools(const onebuf::Hub &hub) {
     pool.get<unsigned>(N).fill(7);
     auto cleared = pool.get_cleared<unsigned>(N); // the same memory
     TRUE(cleared.to_vector()[N - 1] == 0 && pool.statistics().made == 1 && pool.statistics().hits == 1);
+    TRUE(pool.statistics().fragmentation() == 0.0);
     auto error = ERROR_OF(pool.get<unsigned>(2 * N));
     TRUE(error.status() == ONEBUF_OUT_OF_MEMORY && error.asked_bytes() == 8 * N && error.limit_bytes() == 8 * N);
     TRUE(error.subject() == "the pool" && error.driver_code() == 0 && error.driver_call().empty());
@@ -180,6 +194,17 @@ void files(const onebuf::Hub &hub, const std::string &folder) {
         onebuf::PipelineOptions options(2);
         options.buffer<float>(3).feed(source).drain(sink).build(hub).run();
     }
+    auto frames = onebuf::Source::memory(six); // without a pipeline
+    float three[3] = {};
+    TRUE(frames.fill(three, sizeof three) == onebuf::Filled::Frame && three[2] == 1.0f);
+    TRUE(frames.fill(three, sizeof three) == onebuf::Filled::Frame && frames.fill(three, sizeof three) == onebuf::Filled::End);
+    std::vector<float> taken(3);
+    onebuf::Sink::memory(taken).take(three, sizeof three, 0);
+    TRUE(taken[2] == 1.0f);
+    const std::string raw = folder + "/frame.raw";
+    onebuf::Sink::file(raw).take(three, sizeof three, 0);
+    float back[3] = {};
+    TRUE(onebuf::Source::file(raw).fill(back, sizeof back) == onebuf::Filled::Frame && back[2] == 1.0f);
     auto shape = onebuf::Source::npy(path, "<f4").shape();
     TRUE(shape.size() == 2 && shape[0] == 2 && shape[1] == 3);
     TRUE(status_of([&] { onebuf::Source::memory(six).shape(); }) == ONEBUF_UNSUPPORTED);
@@ -207,6 +232,10 @@ int main(int argc, char **argv) {
     std::weak_ptr<Counts> observer = counts;
     {
         onebuf::HubOptions options;
+        options.fake_devices = 99;
+        TRUE(status_of([&] { onebuf::Hub::discover(options, counts); }) == ONEBUF_INVALID_ARGUMENT && counts.use_count() == 1);
+        options.fake_devices = 0, options.only = "host";
+        TRUE(onebuf::Hub::discover(options, nullptr).devices().size() == 1);
         options.fake_devices = 2, options.only = "fake", options.timeout_ms = 12345, options.cache_folder = argv[1];
         options.trace_events = 4096, options.trace_devices = 1;
         auto hub = onebuf::Hub::discover(options, counts);

@@ -34,6 +34,12 @@ void profiles(const onebuf::Hub &hub, const onebuf::Device &device, const onebuf
         timed.launch(add, N, x, 1u);
     }
     TRUE(x.to_vector()[N - 1] == 2);
+    timed.launch(add, N, x, 1u);
+    timed.flush(); // it starts without further calls
+    x.fence().wait();
+    auto read = x.read_async(0, N);
+    for (int i = 0; i < 1000 && !read.done(); ++i) std::this_thread::sleep_for(1ms);
+    TRUE(read.wait()[0] == 3 && read.done());
     const unsigned plain[] = {7, 8};
     x.write(plain); // an array, like any contiguous range
     device.queue().launch_within(1s, add, 1, x, 1u).wait();
@@ -103,6 +109,7 @@ void maths(const onebuf::Hub &hub) {
 int main(int argc, char **argv) {
     auto hub = onebuf::Hub::discover();
     auto device = hub.device(argc > 1 ? argv[1] : "opencl");
+    TRUE(has(device.version(), "OpenCL") && (device.info().what() != onebuf::DeviceKind::Other || device.info().compute_units > 0));
     auto add = kernel_of(add_for(device));
     profiles(hub, device, add);
     programs(hub, device);

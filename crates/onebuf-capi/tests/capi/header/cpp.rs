@@ -74,6 +74,10 @@ const MEMBERS: &[(&str, &str)] = &[
         "    /// The state as a word; `state` is its number.\n    VerdictState what() const noexcept { return static_cast<VerdictState>(state); }\n",
     ),
     (
+        "PoolStatistics",
+        "    /// How much the peak held exceeds the peak in use, as a fraction of the latter.\n    double fragmentation() const noexcept {\n        return peak_live_bytes > 0 ? static_cast<double>(peak_held_bytes) / static_cast<double>(peak_live_bytes) - 1.0 : 0.0;\n    }\n",
+    ),
+    (
         "PipelineReport",
         "    double frames_per_second() const noexcept {\n        return elapsed_ns > 0 ? static_cast<double>(frames) * 1e9 / static_cast<double>(elapsed_ns) : 0.0;\n    }\n",
     ),
