@@ -336,6 +336,13 @@ fn a_host_that_is_named_maps_with_its_access_alone() {
     let on_host = hub.host().queue().unwrap();
     assert!(matches!(read.view(&on_host), Err(Error::NotShared { .. })));
     shape.build().unwrap().view(&on_host).unwrap();
+    let kept_away = hub.buffer::<u32>(64).shared_with([&device, &hub.host()]).allocate_on(&device);
+    let kept_away = kept_away.memory_kind(MemoryKind::MappedDevice).trust_declared(true);
+    let kept_away = kept_away.host_access(HostAccess::None).build();
+    assert!(
+        matches!(kept_away, Err(Error::Unsupported { .. })),
+        "the host is named, and has no access"
+    );
     // A staged copy goes through the host.
     let staged = hub.buffer::<u32>(64).shared_with([&device, &hub.host()]).allocate_on(&device);
     let staged = staged.route(RouteKind::Staged).host_access(HostAccess::Read).build();

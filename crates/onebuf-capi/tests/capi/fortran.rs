@@ -273,7 +273,15 @@ fn a_second_compiler_builds_everything() {
         let source = format!("bindings/fortran/tests/{name}.f90");
         on(&How::Flang.program(&source).expect("a compiler"), device);
     }
-    for name in ["01-drop-in", "02-pointers", "03-pipeline", "04-conv2d", "05-ring"] {
+    for name in [
+        "01-drop-in",
+        "02-pointers",
+        "03-pipeline",
+        "04-conv2d",
+        "05-ring",
+        "06-stages",
+        "07-c-interface",
+    ] {
         let source = format!("examples/fortran/{name}.f90");
         let program = How::Flang.program(&source).expect("a compiler");
         if name != "04-conv2d" {
@@ -429,6 +437,8 @@ fn examples_in_fortran_run_on_every_device() {
         ("02-pointers", "the last element is  20.0"),
         ("03-pipeline", "20 frames"),
         ("05-ring", "the last element is  40.0"),
+        ("06-stages", "50 frames, in total 2450.0"),
+        ("07-c-interface", "4096 bytes asked in 1 operation"),
     ];
     for (name, phrase) in phrases {
         let Some(program) = How::Plain.program(&format!("examples/fortran/{name}.f90")) else {

@@ -400,8 +400,11 @@ fn takes_contents(memory_kind: MemoryKind) -> bool {
 fn check_host_access(hub: &Hub, shape: &Shape, plan: &Plan) -> Result<()> {
     use RouteKind::{ApiShare, DmaBuf, HostPointer, OpaqueFd, Peer, Same, SvmPointer};
     // The host maps the memory, with just that access.
-    let is_map =
-        |hop: &Hop| hop.to == hub.host_index() && matches!(hop.kind, HostPointer | SvmPointer);
+    let is_map = |hop: &Hop| {
+        shape.host != HostAccess::None
+            && hop.to == hub.host_index()
+            && matches!(hop.kind, HostPointer | SvmPointer)
+    };
     let alone = |hop: &&Hop| {
         !is_map(hop) && !matches!(hop.kind, Same | OpaqueFd | DmaBuf | ApiShare | Peer)
     };
