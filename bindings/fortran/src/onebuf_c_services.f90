@@ -213,6 +213,23 @@ module onebuf_c_services
       integer(c_int32_t) :: onebuf_offer_free
     end function
 
+    function onebuf_socket_path(name, text) bind(c)
+      import
+      character(kind=c_char), intent(in) :: name(*)
+      type(onebuf_string), intent(out) :: text
+      integer(c_int32_t) :: onebuf_socket_path
+    end function
+
+    function onebuf_sockets_remove() bind(c)
+      import
+      integer(c_int32_t) :: onebuf_sockets_remove
+    end function
+
+    function onebuf_sockets_remove_on_signals() bind(c)
+      import
+      integer(c_int32_t) :: onebuf_sockets_remove_on_signals
+    end function
+
     ! source.rs
 
     function onebuf_source_memory(data, bytes, times, source) bind(c)
@@ -351,6 +368,26 @@ module onebuf_c_services
       import
       type(onebuf_sink), value :: sink
       integer(c_int32_t) :: onebuf_sink_free
+    end function
+
+    ! frame.rs
+
+    function onebuf_source_fill(source, data, bytes, filled) bind(c)
+      import
+      type(onebuf_source), value :: source
+      type(c_ptr), value :: data
+      integer(c_size_t), value :: bytes
+      integer(c_int32_t), intent(out) :: filled
+      integer(c_int32_t) :: onebuf_source_fill
+    end function
+
+    function onebuf_sink_take(sink, data, bytes, number) bind(c)
+      import
+      type(onebuf_sink), value :: sink
+      type(c_ptr), value :: data
+      integer(c_size_t), value :: bytes
+      integer(c_int64_t), value :: number
+      integer(c_int32_t) :: onebuf_sink_take
     end function
 
     ! pipeline.rs
