@@ -615,6 +615,9 @@ typedef struct onebuf_hub_options {
     const char *rocfft_library;
     // rocSOLVER.
     const char *rocsolver_library;
+    // A folder whose verdicts are used for planning, such as one that was copied; NULL: those of `cache_folder`. Programs are then
+    // kept on disk only if `cache_folder` is given. ONEBUF_CACHE if its file cannot be used.
+    const char *verdict_folder;
 } onebuf_hub_options;
 
 // Discovers the installed APIs and devices, and loads stored verdicts. A missing API is not an error: see

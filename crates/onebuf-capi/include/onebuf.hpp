@@ -445,6 +445,9 @@ template <class T> Turn turn(const Buffer<T> &buffer, Access access = Access::Re
 
 namespace detail {
 
+/// The length of an array of so many elements, because arrays cannot be empty.
+constexpr std::size_t room(std::size_t count) { return count > 0 ? count : 1; }
+
 template <class T> onebuf_arg argument(const Buffer<T> &buffer) {
     return onebuf_arg_buffer(buffer.handle(), ONEBUF_READ_WRITE);
 }
@@ -492,7 +495,7 @@ public:
     /// afterwards.
     template <class... Args>
     Result<std::chrono::nanoseconds> warm_up(const Kernel &kernel, const Grid &grid, const Args &...args) const {
-        const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
+        const onebuf_arg list[detail::room(sizeof...(args))] = {detail::argument(args)...};
         std::uint64_t took = 0;
         onebuf_status status = onebuf_queue_warm_up(handle(), kernel.handle(), &grid, list, sizeof...(args), &took);
         return detail::result(status, [&] { return std::chrono::nanoseconds(took); });
@@ -501,7 +504,7 @@ public:
     /// longer: nothing was launched then. Returns a fence that the launch will reach.
     template <class... Args>
     Result<Fence> launch_within(Timeout timeout, const Kernel &kernel, const Grid &grid, const Args &...args) const {
-        const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
+        const onebuf_arg list[detail::room(sizeof...(args))] = {detail::argument(args)...};
         onebuf_fence made{0};
         onebuf_status status =
             onebuf_queue_launch_within(handle(), kernel.handle(), &grid, list, sizeof...(args), timeout.ms(), &made);
@@ -528,8 +531,7 @@ public:
 private:
     template <class... Args>
     onebuf_status start(const Kernel &kernel, const Grid &grid, onebuf_fence *fence, const Args &...args) const {
-        // One more than needed, because arrays cannot be empty.
-        const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
+        const onebuf_arg list[detail::room(sizeof...(args))] = {detail::argument(args)...};
         return onebuf_queue_launch(handle(), kernel.handle(), &grid, list, sizeof...(args), fence);
     }
 };

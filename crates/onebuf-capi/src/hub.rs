@@ -15,7 +15,7 @@ use crate::{
     string::{self, onebuf_string},
     words::{self, onebuf_copies},
 };
-use onebuf::{Error, ProgramCache, fake::FakeConfig, libs::Library, prelude::*};
+use onebuf::{Error, ProgramCache, Verdicts, fake::FakeConfig, libs::Library, prelude::*};
 use std::{ffi::c_char, sync::Arc, time::Duration};
 
 /// A hub. Free it with onebuf_hub_free().
@@ -102,6 +102,9 @@ pub struct onebuf_hub_options {
     pub rocfft_library: *const c_char,
     /// rocSOLVER.
     pub rocsolver_library: *const c_char,
+    /// A folder whose verdicts are used for planning, such as one that was copied; NULL: those of `cache_folder`. Programs are then
+    /// kept on disk only if `cache_folder` is given. ONEBUF_CACHE if its file cannot be used.
+    pub verdict_folder: *const c_char,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_hub_options {}
@@ -193,6 +196,10 @@ unsafe fn builder(given: *const onebuf_hub_options) -> Result<onebuf::HubBuilder
     }
     // SAFETY: guaranteed by the caller.
     builder = unsafe { apis(builder, &given)? };
+    // SAFETY: guaranteed by the caller.
+    if let Some(folder) = unsafe { path_if_given(given.verdict_folder) } {
+        builder = builder.verdicts(Verdicts::load(folder)?);
+    }
     if given.without_verdicts != 0 {
         builder = builder.verdicts(Default::default());
     }

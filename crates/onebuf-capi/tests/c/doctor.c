@@ -59,6 +59,11 @@ int main(int argc, char **argv) {
     OK(onebuf_hub_query(hub, &info));
     TRUE(info.verdict_count == cache.verdicts);
     OK(onebuf_hub_free(hub));
+    looks.cache_folder = NULL, looks.verdict_folder = argv[1];
+    OK(onebuf_hub_discover(&looks, &hub));
+    OK(onebuf_hub_query(hub, &info));
+    TRUE(info.verdict_count == cache.verdicts);
+    OK(onebuf_hub_free(hub));
     OK(onebuf_cache_clear(argv[1], &cache));
     TRUE(cache.verdicts == info.verdict_count);
     OK(onebuf_cache_query(argv[1], &cache));
