@@ -231,6 +231,7 @@ module onebuf_c_types
     type(c_ptr) :: rocblas_library = c_null_ptr
     type(c_ptr) :: rocfft_library = c_null_ptr
     type(c_ptr) :: rocsolver_library = c_null_ptr
+    type(c_ptr) :: verdict_folder = c_null_ptr
   end type
 
   type, bind(c) :: onebuf_hub_info

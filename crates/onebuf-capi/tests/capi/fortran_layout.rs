@@ -32,7 +32,9 @@ impl Programs {
     }
 
     fn constant(&mut self, name: &str) {
-        self.c += &format!("    printf(\"{name} %lld\\n\", (long long){name});\n");
+        // The same bits: Fortran has no unsigned integers.
+        let bits = format!("sizeof {name} == 4 ? (long long)(int32_t){name} : (long long){name}");
+        self.c += &format!("    printf(\"{name} %lld\\n\", {bits});\n");
         self.fortran += &format!("  call say('{name}', int({name}, int64))\n");
     }
 
