@@ -422,8 +422,6 @@ onebuf_status onebuf_device_native(onebuf_device device,
 // because the work waits for them. Devices are named by their index in the hub's list (onebuf_hub_device_at()); those of
 // foreign contexts follow. Strings and arrays are valid during the call.
 
-// No device.
-#define ONEBUF_NO_DEVICE UINT32_MAX
 // No queue, or no frame.
 #define ONEBUF_NO_NUMBER UINT64_MAX
 
@@ -447,11 +445,11 @@ typedef struct onebuf_event {
     // The kind of event.
     onebuf_event_kind kind;
     // The device of the queue.
-    uint32_t device;
-    // The device that had the buffer or the bytes before; for a wait, the device that was waited for; ONEBUF_NO_DEVICE.
-    uint32_t from;
-    // The device that the bytes went to, for copies; ONEBUF_NO_DEVICE.
-    uint32_t to;
+    int32_t device;
+    // The device that had the buffer or the bytes before; for a wait, the device that was waited for; -1: none.
+    int32_t from;
+    // The device that the bytes went to, for copies; -1: none.
+    int32_t to;
     // The queue, by a number that is unique in the process; ONEBUF_NO_NUMBER.
     uint64_t queue;
     // The queue of `from`; ONEBUF_NO_NUMBER.
@@ -487,7 +485,7 @@ typedef struct onebuf_event {
 // A device that shares a new buffer, and its route.
 typedef struct onebuf_observed_route {
     // The device.
-    uint32_t device;
+    int32_t device;
     // The route by which it accesses the buffer.
     onebuf_route route;
 } onebuf_observed_route;
@@ -505,7 +503,7 @@ typedef struct onebuf_new_buffer {
     // Number of devices.
     size_t route_count;
     // The device that allocated it.
-    uint32_t home;
+    int32_t home;
 } onebuf_new_buffer;
 
 // An observer. Functions that are NULL are not called.
@@ -520,7 +518,7 @@ typedef struct onebuf_observer {
     void (*buffer_made)(void *user, const onebuf_new_buffer *buffer);
     // Called when the buffer of this number was handed over from a queue of one device to another queue. `sync` is a
     // onebuf_sync_method.
-    void (*handed_over)(void *user, uint64_t buffer, uint32_t from, uint32_t to, uint32_t sync);
+    void (*handed_over)(void *user, uint64_t buffer, int32_t from, int32_t to, uint32_t sync);
     // Called when an implied copy of the buffer's bytes was made.
     void (*copied_implicitly)(void *user, uint64_t buffer, uint64_t bytes);
     // Called when a route of the buffer failed, by its index in `onebuf_new_buffer.routes`: the device gets copies from now on.

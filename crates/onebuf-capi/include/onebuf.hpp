@@ -1234,7 +1234,7 @@ public:
     /// Called when a buffer was created.
     virtual void buffer_made(const onebuf_new_buffer &) {}
     /// Called when the buffer of this number was handed over from a queue of one device to another queue.
-    virtual void handed_over(std::uint64_t /*buffer*/, std::uint32_t /*from*/, std::uint32_t /*to*/, SyncMethod) {}
+    virtual void handed_over(std::uint64_t /*buffer*/, std::int32_t /*from*/, std::int32_t /*to*/, SyncMethod) {}
     /// Called when an implied copy of the buffer's bytes was made.
     virtual void copied_implicitly(std::uint64_t /*buffer*/, std::uint64_t /*bytes*/) {}
     /// Called when a route of the buffer failed, by its index in onebuf_new_buffer::routes.
@@ -1251,7 +1251,7 @@ inline onebuf_observer functions_of(std::shared_ptr<Observer> observer) {
     plain.user = new Shared(std::move(observer));
     plain.event = [](void *user, const onebuf_event *event) { (*static_cast<Shared *>(user))->event(*event); };
     plain.buffer_made = [](void *user, const onebuf_new_buffer *made) { (*static_cast<Shared *>(user))->buffer_made(*made); };
-    plain.handed_over = [](void *user, std::uint64_t buffer, std::uint32_t from, std::uint32_t to, onebuf_sync_method sync) {
+    plain.handed_over = [](void *user, std::uint64_t buffer, std::int32_t from, std::int32_t to, std::uint32_t sync) {
         (*static_cast<Shared *>(user))->handed_over(buffer, from, to, static_cast<SyncMethod>(sync));
     };
     plain.copied_implicitly = [](void *user, std::uint64_t buffer, std::uint64_t bytes) {

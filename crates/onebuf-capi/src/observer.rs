@@ -21,8 +21,6 @@ use std::{
     sync::Arc,
 };
 
-/// No device.
-pub const ONEBUF_NO_DEVICE: u32 = u32::MAX;
 /// No queue, or no frame.
 pub const ONEBUF_NO_NUMBER: u64 = u64::MAX;
 
@@ -48,11 +46,11 @@ pub struct onebuf_event {
     /// The kind of event.
     pub kind: onebuf_event_kind,
     /// The device of the queue.
-    pub device: u32,
-    /// The device that had the buffer or the bytes before; for a wait, the device that was waited for; ONEBUF_NO_DEVICE.
-    pub from: u32,
-    /// The device that the bytes went to, for copies; ONEBUF_NO_DEVICE.
-    pub to: u32,
+    pub device: i32,
+    /// The device that had the buffer or the bytes before; for a wait, the device that was waited for; -1: none.
+    pub from: i32,
+    /// The device that the bytes went to, for copies; -1: none.
+    pub to: i32,
     /// The queue, by a number that is unique in the process; ONEBUF_NO_NUMBER.
     pub queue: u64,
     /// The queue of `from`; ONEBUF_NO_NUMBER.
@@ -90,7 +88,7 @@ pub struct onebuf_event {
 #[derive(Clone, Copy)]
 pub struct onebuf_observed_route {
     /// The device.
-    pub device: u32,
+    pub device: i32,
     /// The route by which it accesses the buffer.
     pub route: onebuf_route,
 }
@@ -110,7 +108,7 @@ pub struct onebuf_new_buffer {
     /// Number of devices.
     pub route_count: usize,
     /// The device that allocated it.
-    pub home: u32,
+    pub home: i32,
 }
 
 /// An observer. Functions that are NULL are not called.
@@ -129,7 +127,7 @@ pub struct onebuf_observer {
     /// Called when the buffer of this number was handed over from a queue of one device to another queue. `sync` is a
     /// onebuf_sync_method.
     pub handed_over:
-        Option<unsafe extern "C" fn(user: *mut c_void, buffer: u64, from: u32, to: u32, sync: u32)>,
+        Option<unsafe extern "C" fn(user: *mut c_void, buffer: u64, from: i32, to: i32, sync: u32)>,
     /// Called when an implied copy of the buffer's bytes was made.
     pub copied_implicitly: Option<unsafe extern "C" fn(user: *mut c_void, buffer: u64, bytes: u64)>,
     /// Called when a route of the buffer failed, by its index in `onebuf_new_buffer.routes`: the device gets copies from now on.
@@ -181,7 +179,7 @@ fn pointer(text: &Option<CString>) -> *const c_char {
     text.as_ref().map_or(ptr::null(), |text| text.as_ptr())
 }
 
-fn number(device: DeviceIx) -> u32 {
+fn number(device: DeviceIx) -> i32 {
     device.0.into()
 }
 
@@ -213,8 +211,8 @@ impl Observer for Watch {
         let plain = onebuf_event {
             kind: kind(event.what),
             device: number(event.device),
-            from: event.from.map_or(ONEBUF_NO_DEVICE, number),
-            to: event.to.map_or(ONEBUF_NO_DEVICE, number),
+            from: event.from.map_or(-1, number),
+            to: event.to.map_or(-1, number),
             queue: queue(event.queue),
             from_queue: queue(event.from_queue),
             start_ns: ns(event.start),

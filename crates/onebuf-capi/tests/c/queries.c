@@ -40,12 +40,12 @@ static void on_event(void *user, const onebuf_event *event) {
 
 static void on_buffer(void *user, const onebuf_new_buffer *buffer) {
     TRUE(user == &launches && buffer->bytes > 0 && buffer->route_count >= 1 && buffer->routes[0].device < 3);
-    if (strcmp(buffer->name, "watched") == 0) TRUE(buffer->route_count == 2 && buffer->home != ONEBUF_NO_DEVICE);
+    if (strcmp(buffer->name, "watched") == 0) TRUE(buffer->route_count == 2 && buffer->home >= 0);
     made++;
 }
 
-static void on_hand_over(void *user, uint64_t buffer, uint32_t from, uint32_t to, uint32_t sync) {
-    TRUE(user == &launches && from < 3 && to < 3 && sync != ONEBUF_SYNC_ANY);
+static void on_hand_over(void *user, uint64_t buffer, int32_t from, int32_t to, uint32_t sync) {
+    TRUE(user == &launches && from >= 0 && from < 3 && to >= 0 && to < 3 && sync != ONEBUF_SYNC_ANY);
     (void)buffer;
     hand_overs++;
 }

@@ -19,7 +19,7 @@ struct Counts : onebuf::Observer {
 
     void event(const onebuf_event &event) override { launches += event.kind == ONEBUF_EVENT_LAUNCH; }
     void buffer_made(const onebuf_new_buffer &buffer) override { buffers += buffer.route_count > 0; }
-    void handed_over(std::uint64_t, std::uint32_t from, std::uint32_t to, onebuf::SyncMethod) override { handed += from != to; }
+    void handed_over(std::uint64_t, std::int32_t from, std::int32_t to, onebuf::SyncMethod) override { handed += from != to; }
     void copied_implicitly(std::uint64_t, std::uint64_t bytes) override { copied += bytes; }
     void route_failed(std::uint64_t, std::size_t) override { ++failed; }
 };
