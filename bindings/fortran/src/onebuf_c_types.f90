@@ -134,7 +134,6 @@ module onebuf_c_types
   end type
 
   ! observer.rs
-  integer(c_int32_t), parameter :: ONEBUF_NO_DEVICE = -1
   integer(c_int64_t), parameter :: ONEBUF_NO_NUMBER = -1
   integer(c_int32_t), parameter :: ONEBUF_EVENT_LAUNCH = 0
   integer(c_int32_t), parameter :: ONEBUF_EVENT_HAND_OVER = 1

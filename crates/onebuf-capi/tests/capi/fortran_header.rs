@@ -179,7 +179,6 @@ impl Interface {
         let (kind, value) = match value {
             // Fortran has no unsigned integers.
             "18446744073709551615ull" | "UINT64_MAX" => ("c_int64_t", "-1"),
-            "4294967295" | "UINT32_MAX" => ("c_int32_t", "-1"),
             _ => ("c_int32_t", value),
         };
         assert!(value.parse::<i32>().is_ok(), "{name} is {value}");
