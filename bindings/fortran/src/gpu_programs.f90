@@ -95,9 +95,10 @@ contains
   ! Compiles a kernel, in each language that is given; the device takes the one it supports. `bindings` states how the
   ! CPU accesses each of its buffers (BUFFER_WRITE_ONLY: the kernel only reads it), from binding point 0 on, and where scalars (ARG_INT32
   ! and so on) and local memory (ARG_LOCAL) stand among them. The caller guarantees that the kernel does just that and stays inside its
-  ! buffers. `device` is a number from gpu_add_device; the first device without it.
+  ! buffers. `device` is a number from gpu_add_device; the first device without it. `compiler_options` are those of OpenCL's compiler.
+  ! With `graft_to`, the number of a CUDA or HIP device, OpenCL compiles the program on `device`, and it runs in the other one's queue.
   function compile_compute_program(kernel, bindings, opencl_c, glsl, native, integers, reals, stat, errmsg, cuda_c, hip_c, &
-    device) result(program)
+    device, ptx, compiler_options, graft_to) result(program)
     character(*), intent(in) :: kernel
     integer, intent(in) :: bindings(:)
     character(*), intent(in), optional :: opencl_c, glsl
@@ -107,6 +108,8 @@ contains
     character(*), intent(inout), optional :: errmsg
     character(*), intent(in), optional :: cuda_c, hip_c
     integer, intent(in), optional :: device
+    character(*), intent(in), optional :: ptx, compiler_options
+    integer, intent(in), optional :: graft_to
     type(compute_program) :: program
     character(*), parameter :: me = 'compile_compute_program'
     character(:), allocatable :: wrong
@@ -128,9 +131,12 @@ contains
     number = need_device(me, device, stat, errmsg, returns=.true.)
     if (number == 0) return
     program%device = number
+    if (present(graft_to)) number = need_device(me, graft_to, stat, errmsg, returns=.true.)
+    if (number == 0) return
     run = c_null_funptr
     if (present(native)) run = c_funloc(native)
-    call report(build(program, kernel, run, opencl_c, glsl, cuda_c, hip_c), me, stat, errmsg, returns=.true.)
+    call report(build(program, number, kernel, run, opencl_c, glsl, cuda_c, hip_c, ptx, compiler_options), me, stat, errmsg, &
+      returns=.true.)
   end function
 
   function mistake(bindings, counts) result(wrong)
@@ -152,18 +158,19 @@ contains
     yes = argument >= BUFFER_READ_ONLY .and. argument <= BUFFER_READ_WRITE
   end function
 
-  ! Builds the program and declares its one kernel, which keeps the program alive.
-  function build(program, kernel, run, opencl_c, glsl, cuda_c, hip_c) result(status)
+  ! Builds the program, moves it to device `to` if that is another one, and declares its one kernel, which keeps the program alive.
+  function build(program, to, kernel, run, opencl_c, glsl, cuda_c, hip_c, ptx, compiler_options) result(status)
     type(compute_program), intent(inout) :: program
+    integer, intent(in) :: to
     character(*), intent(in) :: kernel
     type(c_funptr), intent(in) :: run
-    character(*), intent(in), optional :: opencl_c, glsl, cuda_c, hip_c
+    character(*), intent(in), optional :: opencl_c, glsl, cuda_c, hip_c, ptx, compiler_options
     integer(c_int32_t) :: status, ignored
     type(onebuf_program_options) :: options
     type(onebuf_native), target :: natives(1)
     type(onebuf_shader), target :: shaders(1)
-    type(onebuf_program) :: built
-    character(kind=c_char, len=:), allocatable, target :: name, text, shader, cuda, hip
+    type(onebuf_program) :: built, moved
+    character(kind=c_char, len=:), allocatable, target :: name, text, shader, cuda, hip, assembly, flags
 
     name = kernel//c_null_char
     options%size = int(storage_size(options)/8, c_size_t)
@@ -179,6 +186,14 @@ contains
       hip = hip_c//c_null_char
       options%hip_c = c_loc(hip)
     end if
+    if (present(ptx)) then
+      assembly = ptx//c_null_char
+      options%ptx = c_loc(assembly)
+    end if
+    if (present(compiler_options)) then
+      flags = compiler_options//c_null_char
+      options%compiler_options = c_loc(flags)
+    end if
     if (present(glsl)) then
       shader = glsl//c_null_char
       shaders(1) = onebuf_shader(c_loc(name), c_loc(shader))
@@ -192,6 +207,13 @@ contains
     end if
     status = onebuf_program_build(session%devices(program%device), options, built)
     if (status /= ONEBUF_OK) return
+    if (to /= program%device) then
+      status = onebuf_program_graft(built, session%devices(to), c_null_ptr, moved)
+      ignored = onebuf_program_free(built)
+      if (status /= ONEBUF_OK) return
+      built = moved
+      program%device = to
+    end if
     status = declare(program, built, name)
     ignored = onebuf_program_free(built)
   end function

@@ -45,6 +45,7 @@ module gpu_unified_buffers
   use gpu_traces
   use gpu_peers
   use gpu_copies
+  use gpu_queues
   implicit none
   public
   ! For the other modules.

@@ -23,6 +23,7 @@ program objects
   call copies
   call traces
   call live
+  call queues
   print '(2a)', 'objects work on ', gpu_device_name()
 
 contains
@@ -207,6 +208,53 @@ contains
     call check(len(trace_json()) < len(text), 'fewer events')
     call save_trace('/no/such/folder/trace.json', stat)
     call check(stat /= 0, 'a folder that does not exist')
+  end subroutine
+
+  ! Dispatches on several queues, all ordered by their buffers; a program that cannot be moved.
+  subroutine queues
+    type(queue_pool) :: pool
+    type(unified_buffer) :: input, outputs(4)
+    type(compute_program) :: program, moved
+    real(real32) :: found(n)
+    integer :: i, host
+
+    call check(.not. queue_pool_is_valid(pool), 'no pool')
+    call create_queue_pool(pool, 0, stat)
+    call check(stat == ONEBUF_INVALID_ARGUMENT, 'no queues')
+    call create_queue_pool(pool, 2, device=1)
+    call check(queue_pool_is_valid(pool), 'a pool')
+    call create_queue_pool(pool, 2, stat)
+    call check(stat == ONEBUF_BUSY, 'the variable is in use')
+    program = gain_program()
+    input = create_unified_buffer(4*n, BUFFER_WRITE_ONLY)
+    found = 3
+    call write_buffer(input, found)
+    call bind_buffer_to_shader(input, 0)
+    do i = 1, size(outputs)
+      outputs(i) = create_unified_buffer(4*n, BUFFER_READ_ONLY)
+      if (i < 3) call next_queue(pool)
+      if (i >= 3) call least_busy_queue(pool)
+      call bind_buffer_to_shader(outputs(i), 1)
+      call dispatch_compute(program, [n], integers=[n], reals=[real(i, real32)])
+    end do
+    call finish_queue_pool(pool)
+    do i = 1, size(outputs)
+      call read_buffer(outputs(i), found)
+      call check(all(abs(found - 3*i) <= 0), 'the result of each queue')
+    end do
+    call unbind_shader_buffers
+    call destroy_queue_pool(pool)
+    call check(.not. queue_pool_is_valid(pool), 'destroyed')
+    call next_queue(pool, stat)
+    call check(stat == ONEBUF_INVALID_HANDLE, 'no pool any more')
+    if (.not. is('opencl')) return
+    host = gpu_add_device('host')
+    moved = compile_compute_program('k', [BUFFER_READ_WRITE], opencl_c='kernel void k(global int *x) { x[0] = N; }', &
+      compiler_options='-DN=3', graft_to=host, stat=stat, errmsg=message)
+    call check(stat == ONEBUF_UNSUPPORTED .and. .not. program_is_valid(moved), 'the host runs no moved programs')
+    moved = compile_compute_program('k', [BUFFER_READ_WRITE], opencl_c='kernel void k(global int *x) { x[0] = N; }', &
+      compiler_options='-DN=3')
+    call check(program_is_valid(moved), 'an option of the compiler')
   end subroutine
 
   subroutine live

@@ -334,8 +334,8 @@ fn a_host_that_is_named_maps_with_its_access_alone() {
     assert!(read.map_mut().is_err() && read.map_write(..).is_err());
     // Kernels of the host would have full access.
     let on_host = hub.host().queue().unwrap();
-    assert!(matches!(read.view(&on_host), Err(Error::NotShared { .. })));
-    shape.build().unwrap().view(&on_host).unwrap();
+    assert!(matches!(read.read_on(&on_host), Err(Error::NotShared { .. })));
+    shape.build().unwrap().read_on(&on_host).unwrap();
     let kept_away = hub.buffer::<u32>(64).shared_with([&device, &hub.host()]).allocate_on(&device);
     let kept_away = kept_away.memory_kind(MemoryKind::MappedDevice).trust_declared(true);
     let kept_away = kept_away.host_access(HostAccess::None).build();
