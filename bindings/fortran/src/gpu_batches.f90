@@ -66,7 +66,7 @@ contains
     type(write_batch), intent(inout), target :: batch
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
-    type(onebuf_one_write) :: writes(batch%count)
+    type(onebuf_write_t) :: writes(batch%count)
     integer :: i
     integer(c_int32_t) :: status
 

@@ -15,7 +15,7 @@ module gpu_buffer_core
   public :: MEMORY_CPU_PREFERRED, MEMORY_GPU_PREFERRED, MEMORY_COHERENT, MEMORY_STREAMING
   public :: GPU_DEFAULT_TIMEOUT_NS
   public :: store_elements, load_elements, open_for_cpu, element_count, kernel_access, offset_of, timeout_of, NO_TIMEOUT
-  public :: buffer_handle, make_buffer, set_buffer
+  public :: buffer_handle, make_buffer, set_buffer, shape_of
 
   ! How the CPU accesses a buffer. If the CPU only writes it, kernels only read it.
   integer, parameter :: BUFFER_READ_ONLY = 1
@@ -42,7 +42,7 @@ module gpu_buffer_core
   ! components by way of a temporary, whose address is reused soon.
   type :: unified_buffer
     private
-    type(onebuf_handle) :: handle
+    type(onebuf_buffer) :: handle
     integer(int64) :: size_bytes = 0
     integer :: access_mode = BUFFER_READ_WRITE
     integer :: memory_hint = MEMORY_COHERENT
@@ -141,7 +141,7 @@ contains
     integer, intent(in), optional :: memory_hint
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
-    type(onebuf_handle) :: no_pool
+    type(onebuf_pool) :: no_pool
 
     call make_buffer(buffer, 'create_unified_buffer', size, access_mode, alignment, no_pool, 0_int64, memory_hint, stat, &
       errmsg)
@@ -153,7 +153,7 @@ contains
     character(*), intent(in) :: me
     integer(int64), intent(in) :: size, alignment, timeout_ms
     integer, intent(in) :: access_mode
-    type(onebuf_handle), intent(in) :: pool
+    type(onebuf_pool), intent(in) :: pool
     integer, intent(in), optional :: memory_hint
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
@@ -170,19 +170,16 @@ contains
     end if
     call need_session(stat, errmsg, returns=.true.)
     if (session%hub%id == 0) return
-    options%size = int(storage_size(options)/8, c_size_t)
-    options%devices = c_loc(session%devices)
-    options%device_count = int(session%device_count, c_size_t)
-    options%access = kernel_access(access_mode)
+    options = shape_of(access_mode, buffer%memory_hint)
     options%align = int(alignment, c_size_t)
-    ! Device memory that is mapped for the CPU needs only one allocation; CPU memory might need a second one for the
-    ! device. Among several devices the library chooses.
-    if (session%open_count == 1) options%allocate_on = session%devices(1)
-    options%hint = int(buffer%memory_hint, c_int32_t)
-    if (pool%id == 0) then
-      status = onebuf_buffer_create(session%hub, int(size, c_size_t), options, buffer%handle)
-    else
-      status = onebuf_pool_get(pool, int(size, c_size_t), options, timeout_ms, buffer%handle)
+    ! What the CPU does not do is not asked for: the driver may choose write-combined or cached memory. Where the library
+    ! needs both kinds of access itself, because the CPU reaches the memory by copies, it is asked for both.
+    ! Pools keep buffers of full access.
+    if (session%open_count == 1 .and. pool%id == 0) options%host_access = host_access(access_mode)
+    status = obtain(size, options, pool, timeout_ms, buffer)
+    if (status == ONEBUF_UNSUPPORTED .and. options%host_access /= ONEBUF_HOST_READ_WRITE) then
+      options%host_access = ONEBUF_HOST_READ_WRITE
+      status = obtain(size, options, pool, timeout_ms, buffer)
     end if
     call report(status, me, stat, errmsg, returns=.true.)
     if (status /= ONEBUF_OK) return
@@ -190,10 +187,39 @@ contains
     buffer%gl_name = gl_name_of(buffer)
   end subroutine
 
+  ! The options of a buffer that all open devices and the CPU use.
+  function shape_of(access_mode, memory_hint) result(options)
+    integer, intent(in) :: access_mode, memory_hint
+    type(onebuf_buffer_options) :: options
+
+    options%size = int(storage_size(options)/8, c_size_t)
+    options%devices = c_loc(session%devices)
+    options%device_count = int(session%device_count, c_size_t)
+    options%access = kernel_access(access_mode)
+    options%hint = int(memory_hint, c_int32_t)
+    ! Device memory that is mapped for the CPU needs only one allocation; CPU memory might need a second one for the
+    ! device. Among several devices the library chooses.
+    if (session%open_count == 1) options%allocate_on = session%devices(1)
+  end function
+
+  function obtain(size, options, pool, timeout_ms, buffer) result(status)
+    integer(int64), intent(in) :: size, timeout_ms
+    type(onebuf_buffer_options), intent(in) :: options
+    type(onebuf_pool), intent(in) :: pool
+    type(unified_buffer), intent(inout) :: buffer
+    integer(c_int32_t) :: status
+
+    if (pool%id == 0) then
+      status = onebuf_buffer_create(session%hub, int(size, c_size_t), options, buffer%handle)
+    else
+      status = onebuf_pool_get(pool, int(size, c_size_t), options, timeout_ms, buffer%handle)
+    end if
+  end function
+
   ! Names a buffer in a function's result, which gets an owner when it is assigned.
   subroutine set_buffer(buffer, handle, access_mode)
     type(unified_buffer), intent(inout) :: buffer
-    type(onebuf_handle), intent(in) :: handle
+    type(onebuf_buffer), intent(in) :: handle
     integer, intent(in) :: access_mode
     integer(c_size_t) :: bytes
 
@@ -206,7 +232,7 @@ contains
   function gl_name_of(buffer) result(name)
     type(unified_buffer), intent(in) :: buffer
     integer :: name
-    type(onebuf_handle) :: view
+    type(onebuf_view) :: view
     integer(c_int32_t) :: found, ignored
 
     name = 0
@@ -381,7 +407,7 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(gpu_fence) :: fence
-    type(onebuf_handle) :: handle
+    type(onebuf_fence) :: handle
 
     call report(onebuf_buffer_uses(buffer%handle, handle), 'buffer_read_fence', stat, errmsg, returns=.true.)
     call set_fence(fence, handle)
@@ -393,7 +419,7 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(gpu_fence) :: fence
-    type(onebuf_handle) :: handle
+    type(onebuf_fence) :: handle
 
     call report(onebuf_buffer_fence(buffer%handle, handle), 'buffer_write_fence', stat, errmsg, returns=.true.)
     call set_fence(fence, handle)
@@ -405,7 +431,7 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     character(:), allocatable :: text
-    type(onebuf_handle) :: string
+    type(onebuf_string) :: string
     integer(c_int32_t) :: status
 
     text = ''
@@ -511,7 +537,7 @@ contains
 
   elemental function buffer_handle(buffer) result(handle)
     type(unified_buffer), intent(in) :: buffer
-    type(onebuf_handle) :: handle
+    type(onebuf_buffer) :: handle
 
     handle = buffer%handle
   end function
@@ -656,7 +682,18 @@ contains
     type(unified_buffer), intent(in) :: buffer
     integer(c_int32_t) :: access
 
-    access = merge(ONEBUF_READ, ONEBUF_READ_WRITE, buffer%access_mode == BUFFER_READ_ONLY)
+    access = ONEBUF_READ_WRITE
+    if (buffer%access_mode == BUFFER_READ_ONLY) access = ONEBUF_READ
+    if (buffer%access_mode == BUFFER_WRITE_ONLY) access = ONEBUF_WRITE
+  end function
+
+  pure function host_access(mode) result(access)
+    integer, intent(in) :: mode
+    integer(c_int32_t) :: access
+
+    access = ONEBUF_HOST_READ_WRITE
+    if (mode == BUFFER_READ_ONLY) access = ONEBUF_HOST_READ
+    if (mode == BUFFER_WRITE_ONLY) access = ONEBUF_HOST_WRITE
   end function
 
   ! --- Variables that share a buffer -----------------------------------------------------------------------------------

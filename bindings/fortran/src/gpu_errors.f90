@@ -177,7 +177,7 @@ contains
 
   ! Converts a onebuf_string and frees it.
   function taken_text(string) result(text)
-    type(onebuf_handle), intent(in) :: string
+    type(onebuf_string), intent(in) :: string
     character(:), allocatable :: text
     integer(c_int32_t) :: ignored
 

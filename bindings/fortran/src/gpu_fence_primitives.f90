@@ -20,7 +20,7 @@ module gpu_fence_primitives
   ! Assigned variables share the fence; it is freed with the last of them.
   type :: gpu_fence
     private
-    type(onebuf_handle) :: handle
+    type(onebuf_fence) :: handle
   contains
     procedure, private :: assign
     generic :: assignment(=) => assign
@@ -120,7 +120,7 @@ contains
   ! Names a fence in a function's result, which gets an owner when it is assigned.
   subroutine set_fence(fence, handle)
     type(gpu_fence), intent(inout) :: fence
-    type(onebuf_handle), intent(in) :: handle
+    type(onebuf_fence), intent(in) :: handle
 
     fence%handle = handle
   end subroutine
@@ -128,7 +128,7 @@ contains
   ! Makes the variable the owner of a new fence.
   function adopt_fence(fence, handle) result(status)
     type(gpu_fence), intent(inout), target :: fence
-    type(onebuf_handle), intent(in) :: handle
+    type(onebuf_fence), intent(in) :: handle
     integer(c_int32_t) :: status
 
     fence%handle = handle
@@ -137,7 +137,7 @@ contains
 
   pure function fence_handle(fence) result(handle)
     type(gpu_fence), intent(in) :: fence
-    type(onebuf_handle) :: handle
+    type(onebuf_fence) :: handle
 
     handle = fence%handle
   end function

@@ -8,6 +8,7 @@ module gpu_foreign
   implicit none
   private
   public :: wrap_cl_buffer, wrap_cl_event, foreign_writes_end_at, hand_to_cl_queue
+  public :: wrap_options, check_mode
 
 contains
 
@@ -20,20 +21,13 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(unified_buffer) :: buffer
     character(*), parameter :: me = 'wrap_cl_buffer'
-    type(onebuf_wrap_options) :: options
-    type(onebuf_handle) :: handle
+    type(onebuf_buffer) :: handle
     integer(c_int32_t) :: status
 
-    if (access_mode < BUFFER_READ_ONLY .or. access_mode > BUFFER_READ_WRITE) then
-      call refuse(ONEBUF_INVALID_ARGUMENT, me//': no such access_mode', stat, errmsg, returns=.true.)
-      return
-    end if
+    if (.not. check_mode(me, access_mode, stat, errmsg)) return
     call need_session(stat, errmsg, returns=.true.)
     if (session%hub%id == 0) return
-    options%size = int(storage_size(options)/8, c_size_t)
-    options%devices = c_loc(session%devices)
-    options%device_count = int(session%open_count, c_size_t)
-    status = onebuf_buffer_wrap(session%hub, cl_mem, options, handle)
+    status = onebuf_buffer_wrap(session%hub, cl_mem, wrap_options(), handle)
     call report(status, me, stat, errmsg, returns=.true.)
     if (status == ONEBUF_OK) call set_buffer(buffer, handle, access_mode)
   end function
@@ -44,7 +38,7 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(gpu_fence) :: fence
-    type(onebuf_handle) :: handle
+    type(onebuf_fence) :: handle
 
     call need_session(stat, errmsg, returns=.true.)
     if (session%hub%id == 0) return
@@ -72,7 +66,7 @@ contains
     type(c_ptr), intent(in) :: cl_queue
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
-    type(onebuf_handle) :: queue
+    type(onebuf_queue) :: queue
     integer(c_int32_t) :: status, ignored
 
     status = onebuf_buffer_to_device(buffer_handle(buffer))
@@ -83,4 +77,27 @@ contains
     end if
     call report(status, 'hand_to_cl_queue', stat, errmsg)
   end subroutine
+
+  ! --- For the other modules --------------------------------------------------------------------------------------------
+
+  ! The options of a wrapped object that all open devices use.
+  function wrap_options() result(options)
+    type(onebuf_wrap_options) :: options
+
+    options%size = int(storage_size(options)/8, c_size_t)
+    options%devices = c_loc(session%devices)
+    options%device_count = int(session%open_count, c_size_t)
+  end function
+
+  ! Whether an access mode exists. A mistake has been reported.
+  function check_mode(me, access_mode, stat, errmsg) result(exists)
+    character(*), intent(in) :: me
+    integer, intent(in) :: access_mode
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    logical :: exists
+
+    exists = access_mode >= BUFFER_READ_ONLY .and. access_mode <= BUFFER_READ_WRITE
+    if (.not. exists) call refuse(ONEBUF_INVALID_ARGUMENT, me//': no such access_mode', stat, errmsg, returns=.true.)
+  end function
 end module

@@ -27,7 +27,7 @@ module gpu_libraries
   ! The row permutation of a factored matrix. Assigned variables share it.
   type :: matrix_factors
     private
-    type(onebuf_handle) :: handle
+    type(onebuf_lu) :: handle
     integer :: device = 1
   contains
     procedure, private :: assign
@@ -147,7 +147,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     integer, intent(in), optional :: device
     character(*), parameter :: me = 'gpu_lu_factor'
-    type(onebuf_handle) :: made
+    type(onebuf_lu) :: made
     integer(c_int32_t) :: status
     integer :: on
 
@@ -245,7 +245,7 @@ contains
   ! Ends the CPU's access to the buffers, and returns the device's number; 0 if something is wrong, which has been reported.
   function ready(me, buffers, sizes, device, stat, errmsg) result(on)
     character(*), intent(in) :: me
-    type(onebuf_handle), intent(in) :: buffers(:)
+    type(onebuf_buffer), intent(in) :: buffers(:)
     integer(int64), intent(in) :: sizes(:)
     integer, intent(in), optional :: device
     integer, intent(out), optional :: stat

@@ -13,7 +13,7 @@ module gpu_pools
   ! Assigned variables share the pool; it is freed with the last of them. Its buffers stay usable.
   type :: buffer_pool
     private
-    type(onebuf_handle) :: handle
+    type(onebuf_pool) :: handle
   contains
     procedure, private :: assign
     generic :: assignment(=) => assign
@@ -159,9 +159,8 @@ contains
     integer(int64), intent(in) :: keep_bytes
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
-    integer(c_int64_t) :: freed
 
-    call report(onebuf_pool_trim(pool%handle, max(keep_bytes, 0_int64), freed), 'trim_pool', stat, errmsg)
+    call report(onebuf_pool_trim(pool%handle, max(keep_bytes, 0_int64), c_null_ptr), 'trim_pool', stat, errmsg)
   end subroutine
 
   ! Reads the counters.

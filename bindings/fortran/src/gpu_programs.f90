@@ -7,6 +7,7 @@ module gpu_programs
   use gpu_session, only: session, need_device
   use gpu_fence_primitives, only: gpu_fence, adopt_fence
   use gpu_buffer_core
+  use gpu_extents, only: extents, extents_of, check_sizes, grid_of
   implicit none
   private
   public :: compute_program, native_kernel, onebuf_native_call, native_argument, native_arg
@@ -15,6 +16,7 @@ module gpu_programs
   public :: kernel_value, kernel_argument, local_memory
   public :: ARG_INT32, ARG_INT64, ARG_REAL32, ARG_REAL64, ARG_LOCAL
   public :: MAX_BINDINGS, MAX_ARGUMENTS
+  public :: dispatch_on
 
   integer, parameter :: MAX_BINDINGS = 16
   integer, parameter :: MAX_ARGUMENTS = 64
@@ -29,7 +31,7 @@ module gpu_programs
   ! Assigned variables share the program; it is freed with the last of them.
   type :: compute_program
     private
-    type(onebuf_handle) :: handle
+    type(onebuf_kernel) :: handle
     ! The number of the device that it was compiled for.
     integer :: device = 1
     ! The arguments in order: BUFFER_ and ARG_ constants.
@@ -93,9 +95,10 @@ contains
   ! Compiles a kernel, in each language that is given; the device takes the one it supports. `bindings` states how the
   ! CPU accesses each of its buffers (BUFFER_WRITE_ONLY: the kernel only reads it), from binding point 0 on, and where scalars (ARG_INT32
   ! and so on) and local memory (ARG_LOCAL) stand among them. The caller guarantees that the kernel does just that and stays inside its
-  ! buffers. `device` is a number from gpu_add_device; the first device without it.
+  ! buffers. `device` is a number from gpu_add_device; the first device without it. `compiler_options` are those of OpenCL's compiler.
+  ! With `graft_to`, the number of a CUDA or HIP device, OpenCL compiles the program on `device`, and it runs in the other one's queue.
   function compile_compute_program(kernel, bindings, opencl_c, glsl, native, integers, reals, stat, errmsg, cuda_c, hip_c, &
-    device) result(program)
+    device, ptx, compiler_options, graft_to) result(program)
     character(*), intent(in) :: kernel
     integer, intent(in) :: bindings(:)
     character(*), intent(in), optional :: opencl_c, glsl
@@ -105,6 +108,8 @@ contains
     character(*), intent(inout), optional :: errmsg
     character(*), intent(in), optional :: cuda_c, hip_c
     integer, intent(in), optional :: device
+    character(*), intent(in), optional :: ptx, compiler_options
+    integer, intent(in), optional :: graft_to
     type(compute_program) :: program
     character(*), parameter :: me = 'compile_compute_program'
     character(:), allocatable :: wrong
@@ -126,9 +131,12 @@ contains
     number = need_device(me, device, stat, errmsg, returns=.true.)
     if (number == 0) return
     program%device = number
+    if (present(graft_to)) number = need_device(me, graft_to, stat, errmsg, returns=.true.)
+    if (number == 0) return
     run = c_null_funptr
     if (present(native)) run = c_funloc(native)
-    call report(build(program, kernel, run, opencl_c, glsl, cuda_c, hip_c), me, stat, errmsg, returns=.true.)
+    call report(build(program, number, kernel, run, opencl_c, glsl, cuda_c, hip_c, ptx, compiler_options), me, stat, errmsg, &
+      returns=.true.)
   end function
 
   function mistake(bindings, counts) result(wrong)
@@ -150,18 +158,19 @@ contains
     yes = argument >= BUFFER_READ_ONLY .and. argument <= BUFFER_READ_WRITE
   end function
 
-  ! Builds the program and declares its one kernel, which keeps the program alive.
-  function build(program, kernel, run, opencl_c, glsl, cuda_c, hip_c) result(status)
+  ! Builds the program, moves it to device `to` if that is another one, and declares its one kernel, which keeps the program alive.
+  function build(program, to, kernel, run, opencl_c, glsl, cuda_c, hip_c, ptx, compiler_options) result(status)
     type(compute_program), intent(inout) :: program
+    integer, intent(in) :: to
     character(*), intent(in) :: kernel
     type(c_funptr), intent(in) :: run
-    character(*), intent(in), optional :: opencl_c, glsl, cuda_c, hip_c
+    character(*), intent(in), optional :: opencl_c, glsl, cuda_c, hip_c, ptx, compiler_options
     integer(c_int32_t) :: status, ignored
     type(onebuf_program_options) :: options
     type(onebuf_native), target :: natives(1)
     type(onebuf_shader), target :: shaders(1)
-    type(onebuf_handle) :: built
-    character(kind=c_char, len=:), allocatable, target :: name, text, shader, cuda, hip
+    type(onebuf_program) :: built, moved
+    character(kind=c_char, len=:), allocatable, target :: name, text, shader, cuda, hip, assembly, flags
 
     name = kernel//c_null_char
     options%size = int(storage_size(options)/8, c_size_t)
@@ -177,6 +186,14 @@ contains
       hip = hip_c//c_null_char
       options%hip_c = c_loc(hip)
     end if
+    if (present(ptx)) then
+      assembly = ptx//c_null_char
+      options%ptx = c_loc(assembly)
+    end if
+    if (present(compiler_options)) then
+      flags = compiler_options//c_null_char
+      options%compiler_options = c_loc(flags)
+    end if
     if (present(glsl)) then
       shader = glsl//c_null_char
       shaders(1) = onebuf_shader(c_loc(name), c_loc(shader))
@@ -190,13 +207,20 @@ contains
     end if
     status = onebuf_program_build(session%devices(program%device), options, built)
     if (status /= ONEBUF_OK) return
+    if (to /= program%device) then
+      status = onebuf_program_graft(built, session%devices(to), c_null_ptr, moved)
+      ignored = onebuf_program_free(built)
+      if (status /= ONEBUF_OK) return
+      built = moved
+      program%device = to
+    end if
     status = declare(program, built, name)
     ignored = onebuf_program_free(built)
   end function
 
   function declare(program, built, name) result(status)
     type(compute_program), intent(inout) :: program
-    type(onebuf_handle), intent(in) :: built
+    type(onebuf_program), intent(in) :: built
     character(kind=c_char, len=*), intent(in) :: name
     integer(c_int32_t) :: status
     type(onebuf_param) :: params(program%argument_count)
@@ -272,7 +296,7 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'bind_buffer_to_shader: '
-    type(onebuf_handle) :: before, now
+    type(onebuf_buffer) :: before, now
 
     if (binding < 0 .or. binding >= MAX_BINDINGS) then
       call refuse(ONEBUF_INVALID_ARGUMENT, me//'binding points are 0 to 15', stat, errmsg)
@@ -363,11 +387,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    if (present(group)) then
-      call dispatch(program, int(work_items, int64), int(group, int64), integers, reals, fence, stat, errmsg, arguments)
-    else
-      call dispatch(program, int(work_items, int64), [integer(int64) ::], integers, reals, fence, stat, errmsg, arguments)
-    end if
+    call dispatch(program, extents_of(work_items), extents_of(group), integers, reals, fence, stat, errmsg, arguments)
   end subroutine
 
   subroutine dispatch_int64(program, work_items, integers, reals, group, fence, stat, errmsg, arguments)
@@ -381,11 +401,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    if (present(group)) then
-      call dispatch(program, work_items, int(group, int64), integers, reals, fence, stat, errmsg, arguments)
-    else
-      call dispatch(program, work_items, [integer(int64) ::], integers, reals, fence, stat, errmsg, arguments)
-    end if
+    call dispatch(program, extents_of(work_items), extents_of(group), integers, reals, fence, stat, errmsg, arguments)
   end subroutine
 
   subroutine dispatch_int32_int64(program, work_items, integers, reals, group, fence, stat, errmsg, arguments)
@@ -399,7 +415,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(program, int(work_items, int64), group, integers, reals, fence, stat, errmsg, arguments)
+    call dispatch(program, extents_of(work_items), extents_of(group), integers, reals, fence, stat, errmsg, arguments)
   end subroutine
 
   subroutine dispatch_int64_int64(program, work_items, integers, reals, group, fence, stat, errmsg, arguments)
@@ -413,13 +429,12 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(program, work_items, group, integers, reals, fence, stat, errmsg, arguments)
+    call dispatch(program, extents_of(work_items), extents_of(group), integers, reals, fence, stat, errmsg, arguments)
   end subroutine
 
-  ! An empty `group` lets the driver choose.
   subroutine dispatch(program, work_items, group, integers, reals, fence, stat, errmsg, arguments)
     type(compute_program), intent(in) :: program
-    integer(int64), intent(in) :: work_items(:), group(:)
+    type(extents), intent(in) :: work_items, group
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
     type(gpu_fence), intent(inout), optional, target :: fence
@@ -427,26 +442,68 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
     character(*), parameter :: me = 'dispatch_compute'
-    type(kernel_value), target :: values(MAX_ARGUMENTS)
+    type(kernel_value), target :: values(program%argument_count)
     character(120) :: wrong
     integer(c_int32_t) :: status
     integer :: given
 
     ! A blank first character of `wrong` means that nothing is wrong.
     wrong(1:1) = ' '
-    call check_program(program, wrong)
-    if (wrong(1:1) == ' ') call check_sizes(work_items, group, wrong)
-    if (wrong(1:1) == ' ') call gather(values, given, integers, reals, arguments, wrong)
-    if (wrong(1:1) == ' ') call check_values(program, values(:given), wrong)
+    call prepare(program, work_items, group, values, given, integers, reals, arguments, wrong)
     if (wrong(1:1) == ' ') call check_bound(program, wrong)
     if (wrong(1:1) /= ' ') then
       call refuse(ONEBUF_INVALID_ARGUMENT, me//': '//trim(wrong), stat, errmsg)
       return
     end if
-    status = launch(program, grid_of(work_items, group), values(:given), fence)
+    status = launch(program, session%queues(program%device), grid_of(work_items, group), values(:given), fence)
     ! On the host the kernel has run already.
     if (status == ONEBUF_OK .and. session%device_count > 1) status = onebuf_queue_flush(session%queues(program%device))
     call report(status, me, stat, errmsg)
+  end subroutine
+
+  ! Launches a program on these buffers, from binding point 0 on, and on that queue: for other modules. `me` names the caller.
+  subroutine dispatch_on(me, program, queue, buffers, work_items, group, integers, reals, stat, errmsg, arguments)
+    character(*), intent(in) :: me
+    type(compute_program), intent(in) :: program
+    type(onebuf_queue), intent(in) :: queue
+    type(onebuf_buffer), intent(in) :: buffers(:)
+    type(extents), intent(in) :: work_items, group
+    integer(int32), intent(in), optional :: integers(:)
+    real(real32), intent(in), optional :: reals(:)
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    type(kernel_value), intent(in), optional :: arguments(:)
+    type(kernel_value), target :: values(program%argument_count)
+    character(120) :: wrong
+    integer :: given
+
+    wrong(1:1) = ' '
+    call prepare(program, work_items, group, values, given, integers, reals, arguments, wrong)
+    if (wrong(1:1) == ' ' .and. count(is_buffer(program%arguments)) /= size(buffers)) &
+      write (wrong, '(i0, a, i0)') size(buffers), ' buffers for a program with ', count(is_buffer(program%arguments))
+    if (wrong(1:1) /= ' ') then
+      call refuse(ONEBUF_INVALID_ARGUMENT, me//': '//trim(wrong), stat, errmsg)
+    else
+      call report(launch(program, queue, grid_of(work_items, group), values(:given), buffers=buffers), me, stat, errmsg)
+    end if
+  end subroutine
+
+  ! Checks everything but the buffers, and collects the values.
+  subroutine prepare(program, work_items, group, values, given, integers, reals, arguments, wrong)
+    type(compute_program), intent(in) :: program
+    type(extents), intent(in) :: work_items, group
+    type(kernel_value), intent(inout) :: values(:)
+    integer, intent(out) :: given
+    integer(int32), intent(in), optional :: integers(:)
+    real(real32), intent(in), optional :: reals(:)
+    type(kernel_value), intent(in), optional :: arguments(:)
+    character(*), intent(inout) :: wrong
+
+    given = 0
+    call check_program(program, wrong)
+    if (wrong(1:1) == ' ') call check_sizes(work_items, group, wrong)
+    if (wrong(1:1) == ' ') call gather(values, given, integers, reals, arguments, wrong)
+    if (wrong(1:1) == ' ') call check_values(program, values(:given), wrong)
   end subroutine
 
   subroutine check_program(program, wrong)
@@ -458,17 +515,6 @@ contains
     else if (program%device > session%open_count) then
       wrong = 'the program''s device is not open any more'
     end if
-  end subroutine
-
-  subroutine check_sizes(work_items, group, wrong)
-    integer(int64), intent(in) :: work_items(:), group(:)
-    character(*), intent(inout) :: wrong
-
-    if (size(work_items) < 1 .or. size(work_items) > 3) wrong = 'work-items have one to three dimensions'
-    if (any(work_items < 1)) wrong = 'at least one work-item in each dimension'
-    if (size(group) == 0) return
-    if (size(group) /= size(work_items)) wrong = 'groups have as many dimensions as the work-items'
-    if (any(group < 1)) wrong = 'at least one work-item in each dimension of a group'
   end subroutine
 
   ! All values in order.
@@ -487,7 +533,7 @@ contains
     if (present(reals)) counts(3) = size(reals)
     given = sum(counts)
     if (given > size(values)) then
-      wrong = 'more than 64 values'
+      write (wrong, '(2(i0, a))') given, ' values for a program with ', size(values), ' arguments'
       return
     end if
     if (counts(1) > 0) values(:counts(1)) = arguments
@@ -538,7 +584,7 @@ contains
   subroutine check_bound(program, wrong)
     type(compute_program), intent(in) :: program
     character(*), intent(inout) :: wrong
-    type(onebuf_handle) :: handle
+    type(onebuf_buffer) :: handle
     integer :: i, point
 
     point = -1
@@ -556,14 +602,17 @@ contains
     end do
   end subroutine
 
-  function launch(program, grid, values, fence) result(status)
+  ! Without `buffers` the bound ones are used.
+  function launch(program, queue, grid, values, fence, buffers) result(status)
     type(compute_program), intent(in) :: program
+    type(onebuf_queue), intent(in) :: queue
     type(onebuf_grid), intent(in) :: grid
     type(kernel_value), intent(in), target :: values(:)
     type(gpu_fence), intent(inout), optional, target :: fence
+    type(onebuf_buffer), intent(in), optional :: buffers(0:)
     integer(c_int32_t) :: status
     type(onebuf_arg) :: args(program%argument_count)
-    type(onebuf_handle), target :: reached
+    type(onebuf_fence), target :: reached
     type(c_ptr) :: wanted
     integer :: i, point, at
 
@@ -575,7 +624,11 @@ contains
         ! Ends the CPU's access.
         args(i)%kind = ONEBUF_ARG_TURN
         args(i)%access = kernel_access(program%arguments(i))
-        args(i)%buffer = buffer_handle(bound(point))
+        if (present(buffers)) then
+          args(i)%buffer = buffers(point)
+        else
+          args(i)%buffer = buffer_handle(bound(point))
+        end if
         cycle
       end if
       at = at + 1
@@ -589,18 +642,8 @@ contains
     end do
     wanted = c_null_ptr
     if (present(fence)) wanted = c_loc(reached)
-    status = onebuf_queue_launch(session%queues(program%device), program%handle, grid, args, int(size(args), c_size_t), &
-      wanted)
+    status = onebuf_queue_launch(queue, program%handle, grid, args, int(size(args), c_size_t), wanted)
     if (status == ONEBUF_OK .and. present(fence)) status = adopt_fence(fence, reached)
-  end function
-
-  pure function grid_of(work_items, group) result(grid)
-    integer(int64), intent(in) :: work_items(:), group(:)
-    type(onebuf_grid) :: grid
-
-    grid%dims = int(size(work_items), c_size_t)
-    grid%global(:size(work_items)) = int(work_items, c_size_t)
-    grid%local(:size(group)) = int(group, c_size_t)
   end function
 
   ! An argument of a kernel in Fortran, counted from 1, in the order of `bindings`, integers and reals. Without data if there is none.

@@ -7,15 +7,15 @@ module gpu_session
   private
   public :: gpu_open, gpu_add_device, gpu_close, gpu_device_name, gpu_device_count, explain_devices, gpu_bytes_moved
   public :: MAX_DEVICES
-  public :: session, need_session, need_device, c_text
+  public :: session, need_session, need_device, c_text, use_queue, adopt_device
 
   integer, parameter :: MAX_DEVICES = 8
 
   type :: session_handles
-    type(onebuf_handle) :: hub
+    type(onebuf_hub) :: hub
     ! The open devices; behind them the host, unless it is one of them.
-    type(onebuf_handle) :: devices(MAX_DEVICES + 1)
-    type(onebuf_handle) :: queues(MAX_DEVICES)
+    type(onebuf_device) :: devices(MAX_DEVICES + 1)
+    type(onebuf_queue) :: queues(MAX_DEVICES)
     ! The number of open devices, and of those including the host.
     integer :: open_count = 0
     integer :: device_count = 0
@@ -27,13 +27,14 @@ contains
 
   ! Opens a device: by id (`opencl:0`), API (`opencl`), type (`gpu`) or a part of its name. Without a name it opens the device
   ! that ONEBUF_DEVICE names, else the first OpenCL, OpenGL or Vulkan device, else the host. Call it before starting threads.
-  ! Objects created on an earlier device stay there.
-  subroutine gpu_open(device, stat, errmsg)
+  ! Objects created on an earlier device stay there. `trace_events` is the number of events that a trace keeps, none without it.
+  subroutine gpu_open(device, stat, errmsg, trace_events)
     character(*), intent(in), optional :: device
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
+    integer, intent(in), optional :: trace_events
 
-    call open_session(requested(device), .false., stat, errmsg)
+    call open_session(requested(device), .false., stat, errmsg, trace_events)
   end subroutine
 
   ! Opens one more device, and returns its number; 0 on failure. Buffers and programs created from now on can use it.
@@ -43,7 +44,8 @@ contains
     character(*), intent(inout), optional :: errmsg
     integer :: number
     character(*), parameter :: me = 'gpu_add_device'
-    type(onebuf_handle) :: found, queue
+    type(onebuf_device) :: found
+    type(onebuf_queue) :: queue
     integer(c_int32_t) :: status
 
     number = 0
@@ -66,7 +68,7 @@ contains
       call refuse(ONEBUF_INVALID_ARGUMENT, me//': at most 8 devices are open at a time', stat, errmsg, returns=.true.)
       return
     end if
-    status = onebuf_queue_create(found, c_null_ptr, queue)
+    status = open_queue(found, queue)
     call report(status, me, stat, errmsg, returns=.true.)
     if (status /= ONEBUF_OK) return
     call add(session, found, queue)
@@ -101,7 +103,7 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     character(:), allocatable :: name
-    type(onebuf_handle) :: text
+    type(onebuf_string) :: text
     integer(c_int32_t) :: status
     integer :: number
 
@@ -119,7 +121,8 @@ contains
     character(*), intent(inout), optional :: errmsg
     character(:), allocatable :: text
     character(*), parameter :: me = 'explain_devices'
-    type(onebuf_handle) :: device, id, name, missing
+    type(onebuf_device) :: device
+    type(onebuf_string) :: id, name, missing
     integer(c_size_t) :: i, count
     integer(c_int32_t) :: status
 
@@ -194,18 +197,47 @@ contains
       returns)
   end function
 
-  subroutine open_session(name, returns, stat, errmsg)
+  ! Replaces the queue of an open device, which frees the one before.
+  subroutine use_queue(number, queue)
+    integer, intent(in) :: number
+    type(onebuf_queue), intent(in) :: queue
+    integer(c_int32_t) :: ignored
+
+    ignored = onebuf_queue_free(session%queues(number))
+    session%queues(number) = queue
+  end subroutine
+
+  ! Opens a device of the program, such as its OpenGL context, with that queue. Returns its number; 0 if there are too many.
+  function adopt_device(device, queue) result(number)
+    type(onebuf_device), intent(in) :: device
+    type(onebuf_queue), intent(in) :: queue
+    integer :: number
+    integer(c_int32_t) :: ignored
+
+    number = 0
+    if (session%open_count == MAX_DEVICES) return
+    call add(session, device, queue)
+    number = session%open_count
+    ignored = name_host(session)
+  end function
+
+  subroutine open_session(name, returns, stat, errmsg, trace_events)
     character(*), intent(in) :: name
     logical, intent(in) :: returns
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
+    integer, intent(in), optional :: trace_events
     type(session_handles) :: new
-    type(onebuf_handle) :: device, queue
+    type(onebuf_hub_options) :: options
+    type(onebuf_device) :: device
+    type(onebuf_queue) :: queue
     integer(c_int32_t) :: status
 
-    status = onebuf_hub_discover(c_null_ptr, new%hub)
+    options%size = int(storage_size(options)/8, c_size_t)
+    if (present(trace_events)) options%trace_events = int(max(trace_events, 0), c_size_t)
+    status = onebuf_hub_discover(options, new%hub)
     if (status == ONEBUF_OK) call choose(new%hub, name, device, status)
-    if (status == ONEBUF_OK) status = onebuf_queue_create(device, c_null_ptr, queue)
+    if (status == ONEBUF_OK) status = open_queue(device, queue)
     if (status == ONEBUF_OK) then
       call add(new, device, queue)
       status = name_host(new)
@@ -219,9 +251,20 @@ contains
     end if
   end subroutine
 
+  function open_queue(device, queue) result(status)
+    type(onebuf_device), intent(in) :: device
+    type(onebuf_queue), intent(out) :: queue
+    integer(c_int32_t) :: status
+    type(onebuf_queue_options) :: options
+
+    options%size = int(storage_size(options)/8, c_size_t)
+    status = onebuf_queue_create(device, options, queue)
+  end function
+
   subroutine add(to, device, queue)
     type(session_handles), intent(inout) :: to
-    type(onebuf_handle), intent(in) :: device, queue
+    type(onebuf_device), intent(in) :: device
+    type(onebuf_queue), intent(in) :: queue
 
     to%open_count = to%open_count + 1
     to%devices(to%open_count) = device
@@ -232,7 +275,7 @@ contains
   function name_host(of) result(status)
     type(session_handles), intent(inout) :: of
     integer(c_int32_t) :: status
-    type(onebuf_handle) :: host
+    type(onebuf_device) :: host
     integer :: i
 
     status = onebuf_hub_device(of%hub, c_text('host'), host)
@@ -247,9 +290,9 @@ contains
 
   ! The named device; without a name the first of the APIs that is there. Says so if that is not OpenCL's.
   subroutine choose(hub, name, device, status)
-    type(onebuf_handle), intent(in) :: hub
+    type(onebuf_hub), intent(in) :: hub
     character(*), intent(in) :: name
-    type(onebuf_handle), intent(out) :: device
+    type(onebuf_device), intent(out) :: device
     integer(c_int32_t), intent(out) :: status
     character(6), parameter :: apis(4) = ['opencl', 'gl    ', 'vulkan', 'host  ']
     character(48), parameter :: words(2:4) = [character(48) :: 'no OpenCL found, using OpenGL', &

@@ -2,7 +2,8 @@
 module gpu_unified_buffers
   use onebuf_c, only: ONEBUF_OK, ONEBUF_UNAVAILABLE, ONEBUF_UNSUPPORTED, ONEBUF_COPY_FORBIDDEN, &
     ONEBUF_NOT_SHARED, ONEBUF_BUSY, ONEBUF_OUT_OF_MEMORY, ONEBUF_DEVICE_LOST, ONEBUF_INVALID_ARGUMENT, &
-    ONEBUF_BUILD, ONEBUF_TIMEOUT, ONEBUF_DRIVER, ONEBUF_INVALID_HANDLE
+    ONEBUF_BUILD, ONEBUF_TIMEOUT, ONEBUF_DRIVER, ONEBUF_INVALID_HANDLE, ONEBUF_PEER_LOST, ONEBUF_PEER_REFUSED, &
+    ONEBUF_FOREIGN_CONTEXT, ONEBUF_NULL_POINTER, ONEBUF_OTHER
   use gpu_errors, only: gpu_stop_on_failure
   use gpu_session, only: gpu_open, gpu_add_device, gpu_close, gpu_device_name, gpu_device_count, explain_devices, &
     gpu_bytes_moved, MAX_DEVICES
@@ -23,7 +24,30 @@ module gpu_unified_buffers
   use gpu_pools
   use gpu_rings
   use gpu_libraries
-  use gpu_foreign
+  use gpu_foreign, only: wrap_cl_buffer, wrap_cl_event, foreign_writes_end_at, hand_to_cl_queue
+  use gpu_streams
+  use gpu_views
+  use gpu_devices
+  use gpu_frames, only: pipeline_frame, frame_number, frame_tag, get_frame_buffer, dispatch_frame, fill_procedure, &
+    frame_procedure, FRAME_FILLED, FRAME_INCOMPLETE, FRAME_IDLE, FRAME_END, MAX_SLOT_BUFFERS
+  use gpu_sources, only: frame_source, open_memory_source, open_file_source, open_npy_source, open_synthetic_source, &
+    open_udp_source, open_tcp_source, close_source, source_is_valid, source_address, udp_counts, get_udp_counts, &
+    plane_wave, REPEAT_FOREVER
+  use gpu_sinks, only: frame_sink, open_memory_sink, open_file_sink, open_npy_sink, open_udp_sink, finish_sink, &
+    close_sink, sink_is_valid, udp_sent, get_udp_sent
+  use gpu_pipelines, only: gpu_pipeline, pipeline_report, create_pipeline, destroy_pipeline, pipeline_is_valid, &
+    pipeline_add_buffer, pipeline_set_source, pipeline_add_stage, pipeline_set_sink, pipeline_when_full, run_pipeline, &
+    stop_pipeline, get_pipeline_report, pipeline_json, WHEN_FULL_BLOCK, WHEN_FULL_DROP_OLDEST, WHEN_FULL_DROP_NEWEST, &
+    MAX_STAGES
+  use gpu_opengl
+  use gpu_vulkan
+  use gpu_plans
+  use gpu_traces
+  use gpu_peers
+  use gpu_copies
+  use gpu_queues
   implicit none
   public
+  ! For the other modules.
+  private :: dispatch_on
 end module

@@ -1,7 +1,7 @@
 ! A check that reports where it failed.
 module checks
   use, intrinsic :: iso_fortran_env, only: error_unit
-  use onebuf_c, only: onebuf_handle, onebuf_buffer_size, ONEBUF_OK, c_size_t
+  use onebuf_c, only: onebuf_buffer, onebuf_buffer_size, ONEBUF_OK, c_size_t
   use gpu_unified_buffers, only: unified_buffer, buffer_size_bytes
   implicit none
   private
@@ -21,7 +21,7 @@ contains
   ! Whether the buffer with this handle still exists. The last buffer without owners is freed when the next variable ends, so one
   ! ends here.
   function alive(handle)
-    type(onebuf_handle), intent(in) :: handle
+    type(onebuf_buffer), intent(in) :: handle
     logical :: alive
     integer(c_size_t) :: bytes
 

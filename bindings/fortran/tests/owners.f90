@@ -63,7 +63,7 @@ program owners
   use things
   use checks, only: check, alive
   use, intrinsic :: iso_fortran_env, only: compiler_version
-  use onebuf_c, only: onebuf_handle
+  use onebuf_c, only: onebuf_buffer
   use gpu_buffer_core, only: buffer_handle
   implicit none
 
@@ -84,7 +84,7 @@ contains
 
   subroutine assignment
     type(unified_buffer) :: a, b, c
-    type(onebuf_handle) :: first
+    type(onebuf_buffer) :: first
 
     call make(a, 1)
     first = buffer_handle(a)
@@ -110,7 +110,7 @@ contains
     integer, intent(in) :: i, j
     type(unified_buffer) :: some(2)
     type(model) :: models(2)
-    type(onebuf_handle) :: handle
+    type(onebuf_buffer) :: handle
 
     call make(some(i), 5)
     handle = buffer_handle(some(i))
@@ -132,7 +132,7 @@ contains
   subroutine results
     integer, parameter :: n = 50
     type(unified_buffer) :: b
-    type(onebuf_handle) :: made(n)
+    type(onebuf_buffer) :: made(n)
     integer :: i
 
     do i = 1, n
@@ -164,7 +164,7 @@ contains
   subroutine arrays
     type(unified_buffer) :: some(3), more(3)
     type(unified_buffer), allocatable :: list(:)
-    type(onebuf_handle) :: handles(3)
+    type(onebuf_buffer) :: handles(3)
     integer :: i
 
     do i = 1, 3
@@ -198,7 +198,7 @@ contains
   subroutine components
     type(model) :: a, b, empty
     type(model), allocatable :: c
-    type(onebuf_handle) :: weights, layers(2)
+    type(onebuf_buffer) :: weights, layers(2)
 
     call make(a%weights, 11)
     call make(a%layers(1), 12)
@@ -228,7 +228,7 @@ contains
 
   subroutine allocatable_components
     type(model) :: a, b
-    type(onebuf_handle) :: handles(2)
+    type(onebuf_buffer) :: handles(2)
     integer :: i
 
     allocate (a%more(2))
@@ -272,7 +272,7 @@ contains
 
   subroutine bare_copies
     type(unified_buffer) :: a
-    type(onebuf_handle) :: handle
+    type(onebuf_buffer) :: handle
     type(unified_buffer), allocatable :: copied
     integer(int32) :: found(1)
     integer :: stat
@@ -290,7 +290,7 @@ contains
 
   subroutine ends
     type(unified_buffer) :: outer
-    type(onebuf_handle) :: handle
+    type(onebuf_buffer) :: handle
 
     block
       type(unified_buffer) :: inner
@@ -306,7 +306,7 @@ contains
   end subroutine
 
   subroutine scope(handle)
-    type(onebuf_handle), intent(out) :: handle
+    type(onebuf_buffer), intent(out) :: handle
     type(unified_buffer) :: local
 
     call make(local, 43)

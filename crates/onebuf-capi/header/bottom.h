@@ -55,6 +55,12 @@ static inline onebuf_arg onebuf_arg_turn(onebuf_buffer buffer, onebuf_access acc
     return arg;
 }
 
+// A buffer as an argument whose earlier contents are discarded; the kernel writes every byte.
+static inline onebuf_arg onebuf_arg_overwrite(onebuf_buffer buffer) {
+    onebuf_arg arg = {ONEBUF_ARG_OVERWRITE, ONEBUF_WRITE, buffer, {0}, NULL, 0};
+    return arg;
+}
+
 // A view that the caller holds, as an argument.
 static inline onebuf_arg onebuf_arg_view(onebuf_view view) {
     onebuf_arg arg = {ONEBUF_ARG_VIEW, 0, {0}, view, NULL, 0};

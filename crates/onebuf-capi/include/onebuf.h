@@ -95,6 +95,32 @@ const char *onebuf_last_error_message(void);
 // Sets this thread's error message, as a call that fails does. For callbacks, whose reasons a pipeline passes on.
 onebuf_status onebuf_set_error_message(const char *message);
 
+// The parts of a failure, for programs that act on them. Set `size`; the call fills in the rest. Numbers that do not apply are
+// zero, and strings empty. Strings are valid until the thread's next call that fails.
+typedef struct onebuf_error_info {
+    // `sizeof(onebuf_error_info)`.
+    size_t size;
+    // The status of the call; ONEBUF_OK if the message was set by onebuf_set_error_message(), and if no call has failed.
+    onebuf_status status;
+    // The driver's own status, for ONEBUF_DRIVER.
+    int32_t driver_code;
+    // The requested bytes, for ONEBUF_OUT_OF_MEMORY.
+    uint64_t asked_bytes;
+    // The limit, for ONEBUF_OUT_OF_MEMORY, if it is known.
+    uint64_t limit_bytes;
+    // How long was waited, for ONEBUF_TIMEOUT.
+    uint64_t timeout_ms;
+    // What it concerns: a device, an API, a route, a file, or what was requested.
+    const char *subject;
+    // The reason: what would be needed, the driver's name of its status, or the compiler's log.
+    const char *reason;
+    // The driver's call that failed, for ONEBUF_DRIVER.
+    const char *driver_call;
+} onebuf_error_info;
+
+// The parts of this thread's last failure.
+onebuf_status onebuf_last_error(onebuf_error_info *info);
+
 // Version =========================================================================================
 //
 // Programs built against one minor version run with every later patch version. Before 1.0 a minor version may break
@@ -389,6 +415,119 @@ onebuf_status onebuf_device_native(onebuf_device device,
                                    const char *name,
                                    void **native);
 
+// Observers =======================================================================================
+//
+// Functions of the program that a hub calls while it works (`onebuf_hub_options.observer`). Any thread may call them, several at
+// once, and also while the library holds locks: they must not use objects of the hub, must not throw, and should be short,
+// because the work waits for them. Devices are named by their index in the hub's list (onebuf_hub_device_at()); those of
+// foreign contexts follow. Strings and arrays are valid during the call.
+
+// No queue, or no frame.
+#define ONEBUF_NO_NUMBER UINT64_MAX
+
+// The kind of an event.
+typedef uint32_t onebuf_event_kind;
+// A kernel was launched.
+#define ONEBUF_EVENT_LAUNCH 0
+// A buffer was handed over from one queue to another.
+#define ONEBUF_EVENT_HAND_OVER 1
+// A queue was made to wait for another, or a thread waited for a queue.
+#define ONEBUF_EVENT_WAIT 2
+// Bytes were copied.
+#define ONEBUF_EVENT_COPY 3
+// A part of a pipeline processed a frame.
+#define ONEBUF_EVENT_STAGE 4
+// A stage's kernels were grafted onto its neighbour's queue, or were not, if `failed`.
+#define ONEBUF_EVENT_GRAFT 5
+
+// An event that has ended. Strings that do not apply are NULL.
+typedef struct onebuf_event {
+    // The kind of event.
+    onebuf_event_kind kind;
+    // The device of the queue.
+    int32_t device;
+    // The device that had the buffer or the bytes before; for a wait, the device that was waited for; -1: none.
+    int32_t from;
+    // The device that the bytes went to, for copies; -1: none.
+    int32_t to;
+    // The queue, by a number that is unique in the process; ONEBUF_NO_NUMBER.
+    uint64_t queue;
+    // The queue of `from`; ONEBUF_NO_NUMBER.
+    uint64_t from_queue;
+    // When it began, in nanoseconds since the hub was created.
+    uint64_t start_ns;
+    // When it ended.
+    uint64_t end_ns;
+    // Bytes that were copied or handed over.
+    uint64_t bytes;
+    // The number of the frame in a pipeline; ONEBUF_NO_NUMBER.
+    uint64_t frame;
+    // The name of the kernel or stage; for other events, what was done.
+    const char *name;
+    // The buffer's name, or its number.
+    const char *buffer;
+    // The part of a pipeline, if it has no queue: `source` or `sink`.
+    const char *part;
+    // The reason for the decision.
+    const char *why;
+    // The route; ONEBUF_ROUTE_ANY if none.
+    onebuf_route route;
+    // The sync method that ordered it; ONEBUF_SYNC_ANY if none.
+    onebuf_sync_method sync;
+    // Not zero: a copy that was not requested.
+    uint32_t implied;
+    // Not zero: it failed.
+    uint32_t failed;
+    // Not zero: the times are those of the device's clock.
+    uint32_t device_clock;
+} onebuf_event;
+
+// A device that shares a new buffer, and its route.
+typedef struct onebuf_observed_route {
+    // The device.
+    int32_t device;
+    // The route by which it accesses the buffer.
+    onebuf_route route;
+} onebuf_observed_route;
+
+// A buffer that was created.
+typedef struct onebuf_new_buffer {
+    // A number that is unique in the process.
+    uint64_t number;
+    // Its name, or a text with its number.
+    const char *name;
+    // Size in bytes.
+    uint64_t bytes;
+    // The devices that share it, the one that allocated it included.
+    const onebuf_observed_route *routes;
+    // Number of devices.
+    size_t route_count;
+    // The device that allocated it.
+    int32_t home;
+} onebuf_new_buffer;
+
+// An observer. Functions that are NULL are not called.
+typedef struct onebuf_observer {
+    // `sizeof(onebuf_observer)`.
+    size_t size;
+    // The first argument of each function; valid until `done` was called.
+    void *user;
+    // Called when a launch, hand-over, wait, copy, stage or graft has ended.
+    void (*event)(void *user, const onebuf_event *event);
+    // Called when a buffer was created.
+    void (*buffer_made)(void *user, const onebuf_new_buffer *buffer);
+    // Called when the buffer of this number was handed over from a queue of one device to another queue. `sync` is a
+    // onebuf_sync_method.
+    void (*handed_over)(void *user, uint64_t buffer, int32_t from, int32_t to, uint32_t sync);
+    // Called when an implied copy of the buffer's bytes was made.
+    void (*copied_implicitly)(void *user, uint64_t buffer, uint64_t bytes);
+    // Called when a route of the buffer failed, by its index in `onebuf_new_buffer.routes`: the device gets copies from now on.
+    void (*route_failed)(void *user, uint64_t buffer, size_t route);
+    // Called once, on any thread, when no function is called any more. It is also called if the hub could not be discovered,
+    // unless a `size` was wrong.
+    void (*done)(void *user);
+} onebuf_observer;
+
 // Hubs ============================================================================================
 //
 // A hub is this process's view of the machine: the devices found, and what is known about the routes between them.
@@ -456,6 +595,27 @@ typedef struct onebuf_hub_options {
     size_t trace_events;
     // Not zero, with a trace: opens queues with profiling, so that launches are also recorded by their device's clock.
     uint32_t trace_devices;
+    // Adds this many devices for tests, such as `fake:0`: the CPU runs their native kernels, and their memory is their own.
+    uint32_t fake_devices;
+    // Functions of the program that are called while the hub works; NULL: none.
+    const onebuf_observer *observer;
+    // Size limit of the compiled programs on disk, in bytes; zero: 256 MiB. The least recently used are removed first.
+    uint64_t program_cache_bytes;
+    // Path or soname of cuBLAS, or `none`; NULL: `ONEBUF_CUBLAS_LIB`, or the system's. The others below likewise.
+    const char *cublas_library;
+    // cuFFT.
+    const char *cufft_library;
+    // cuSOLVER.
+    const char *cusolver_library;
+    // rocBLAS.
+    const char *rocblas_library;
+    // rocFFT.
+    const char *rocfft_library;
+    // rocSOLVER.
+    const char *rocsolver_library;
+    // A folder whose verdicts are used for planning, such as one that was copied; NULL: those of `cache_folder`. Programs are then
+    // kept on disk only if `cache_folder` is given. ONEBUF_CACHE if its file cannot be used.
+    const char *verdict_folder;
 } onebuf_hub_options;
 
 // Discovers the installed APIs and devices, and loads stored verdicts. A missing API is not an error: see
@@ -479,10 +639,125 @@ onebuf_status onebuf_hub_device(onebuf_hub hub,
                                 const char *selector,
                                 onebuf_device *device);
 
+// All devices that match, as by onebuf_hub_device(), in the order of the hub's list; also none. `count` gets their number, and
+// `devices` the first `capacity` of them; with a capacity of zero it may be NULL.
+onebuf_status onebuf_hub_select(onebuf_hub hub,
+                                const char *selector,
+                                onebuf_device *devices,
+                                size_t capacity,
+                                size_t *count);
+
+// Properties of a hub. Set `size`; the call fills in the rest.
+typedef struct onebuf_hub_info {
+    // `sizeof(onebuf_hub_info)`.
+    size_t size;
+    // Number of devices, including the host.
+    size_t device_count;
+    // Number of verdicts that plans use.
+    size_t verdict_count;
+    // Timeout of waits, in milliseconds.
+    uint64_t timeout_ms;
+    // What is done about implied copies.
+    onebuf_copies copies;
+} onebuf_hub_info;
+
+// Queries a hub.
+onebuf_status onebuf_hub_query(onebuf_hub hub, onebuf_hub_info *info);
+
 // Describes in text which APIs are unavailable and why, and problems that did not stop the discovery; empty if there
 // are none.
 onebuf_status onebuf_hub_missing(onebuf_hub hub,
                                  onebuf_string *text);
+
+// The unavailable APIs as JSON: `[{"api","tried","loaded","code","reason","hint"}]`.
+onebuf_status onebuf_hub_missing_json(onebuf_hub hub, onebuf_string *text);
+
+// The cache =======================================================================================
+//
+// The folder with the doctor's verdicts and the compiled programs, which hubs of this user share. `folder` NULL means the
+// user's: `$XDG_CACHE_HOME/onebuf`.
+
+// The contents of a cache folder. Set `size`; the call fills in the rest.
+typedef struct onebuf_cache_info {
+    // `sizeof(onebuf_cache_info)`.
+    size_t size;
+    // Number of verdicts.
+    uint64_t verdicts;
+    // Number of compiled programs.
+    uint64_t programs;
+    // Size of all files in bytes.
+    uint64_t bytes;
+    // Not zero: the file of verdicts cannot be used; `verdicts` is zero then.
+    uint32_t verdicts_unusable;
+} onebuf_cache_info;
+
+// The path of the user's cache folder.
+onebuf_status onebuf_cache_folder(onebuf_string *text);
+
+// Counts the contents of a cache folder. A folder that does not exist is empty.
+onebuf_status onebuf_cache_query(const char *folder, onebuf_cache_info *info);
+
+// Removes the verdicts and programs of a cache folder. Living hubs keep what they have loaded. `info` gets the earlier contents,
+// and may be NULL.
+onebuf_status onebuf_cache_clear(const char *folder,
+                                 onebuf_cache_info *info);
+
+// Routes and verdicts =============================================================================
+//
+// What is known about the routes between a hub's devices: the doctor's verdicts, or what the drivers declare.
+
+// The state of a verdict.
+typedef uint32_t onebuf_verdict_state;
+// The drivers declare it, and no experiment was made.
+#define ONEBUF_VERDICT_DECLARED 0
+// An experiment on this machine has shown that it works.
+#define ONEBUF_VERDICT_PROVEN 1
+// An experiment has shown that it does not work.
+#define ONEBUF_VERDICT_REFUTED 2
+
+// What is known about a route or a graft. Set `size`; the call fills in the rest. Numbers that were not measured are zero.
+typedef struct onebuf_verdict {
+    // `sizeof(onebuf_verdict)`.
+    size_t size;
+    // Declared, proven or refuted.
+    onebuf_verdict_state state;
+    // Whether a hand-over makes no copy: 1 or 0; -1 if that was not measured.
+    int32_t zero_copy;
+    // The best sync method that joins the two devices' queues over this route; ONEBUF_SYNC_ANY if it was not measured.
+    onebuf_sync_method sync;
+    // Not zero: the API's contract guarantees the route, without an experiment.
+    uint32_t guaranteed;
+    // Duration of one hand-over, in microseconds.
+    double handoff_us;
+    // Bandwidth of the receiving device through the route, or of the copy, in gigabytes per second.
+    double gb_per_s;
+    // The smallest size that was tried, in bytes.
+    uint64_t min_bytes;
+    // The largest size that was tried, in bytes.
+    uint64_t max_bytes;
+} onebuf_verdict;
+
+// The verdict on the route by which `to` accesses memory that is allocated on `from`. `why`, unless NULL, gets the reason in a
+// sentence. ONEBUF_UNSUPPORTED if there is no such route.
+onebuf_status onebuf_route_query(onebuf_device from,
+                                 onebuf_device to,
+                                 onebuf_route route,
+                                 onebuf_verdict *verdict,
+                                 onebuf_string *why);
+
+// The doctor's verdict on grafting OpenCL programs of `from` onto `to`, a CUDA or HIP device of the same chip: see
+// onebuf_program_graft(). `why`, unless NULL, gets the reason. `possible` says whether the two devices could graft at all, and
+// may be NULL.
+onebuf_status onebuf_graft_query(onebuf_device from,
+                                 onebuf_device to,
+                                 onebuf_verdict *verdict,
+                                 onebuf_string *why,
+                                 bool *possible);
+
+// All devices of the hub, and all routes between them with their verdicts, as JSON: `{"schema":2,"devices":["host",…],
+// "routes":[{"from","to","kind","guaranteed","state","zero_copy","why",…}]}`.
+onebuf_status onebuf_hub_topology_json(onebuf_hub hub,
+                                       onebuf_string *text);
 
 // Fences ==========================================================================================
 //
@@ -557,6 +832,29 @@ onebuf_status onebuf_queue_create(onebuf_device device,
                                   const onebuf_queue_options *options,
                                   onebuf_queue *queue);
 
+// The device's default queue, as a handle of its own: every call returns the same queue, which is opened by the first.
+onebuf_status onebuf_device_default_queue(onebuf_device device,
+                                          onebuf_queue *queue);
+
+// Properties of a queue. Set `size`; the call fills in the rest.
+typedef struct onebuf_queue_info {
+    // `sizeof(onebuf_queue_info)`.
+    size_t size;
+    // The order in which it runs its work.
+    onebuf_queue_order order;
+    // Not zero: profiling is enabled.
+    uint32_t profiling;
+} onebuf_queue_info;
+
+// Queries a queue.
+onebuf_status onebuf_queue_query(onebuf_queue queue, onebuf_queue_info *info);
+
+// The device of a queue. The hub owns the handle. ONEBUF_INVALID_ARGUMENT for a queue of another hub, or of a foreign context:
+// see onebuf_context_device_of().
+onebuf_status onebuf_hub_device_of(onebuf_hub hub,
+                                   onebuf_queue queue,
+                                   onebuf_device *device);
+
 // Frees a queue. Enqueued work still completes.
 onebuf_status onebuf_queue_free(onebuf_queue queue);
 
@@ -607,6 +905,12 @@ onebuf_status onebuf_queue_pool_next(onebuf_queue_pool pool,
 // onebuf_queue_free().
 onebuf_status onebuf_queue_pool_least_busy(onebuf_queue_pool pool,
                                            onebuf_queue *queue);
+
+// Number of queues.
+onebuf_status onebuf_queue_pool_size(onebuf_queue_pool pool, size_t *count);
+
+// The queue at an index, as a handle of its own. Free it with onebuf_queue_free().
+onebuf_status onebuf_queue_pool_at(onebuf_queue_pool pool, size_t index, onebuf_queue *queue);
 
 // Waits until everything enqueued so far on any of the queues is done, up to the hub's timeout.
 onebuf_status onebuf_queue_pool_finish(onebuf_queue_pool pool);
@@ -714,6 +1018,13 @@ onebuf_status onebuf_buffer_size(onebuf_buffer buffer, size_t *bytes);
 // chosen.
 onebuf_status onebuf_buffer_explain(onebuf_buffer buffer,
                                     onebuf_string *text);
+
+// The plan of the buffer as JSON, as onebuf_buffer_plan_json() writes it.
+onebuf_status onebuf_buffer_explain_json(onebuf_buffer buffer, onebuf_string *text);
+
+// Takes the buffer out of its pool: its memory is freed with it. Use this when other code keeps a handle of the memory. Without a
+// pool there is nothing to do.
+onebuf_status onebuf_buffer_detach(onebuf_buffer buffer);
 
 // Writes `bytes` bytes at `offset`. Waits for earlier work. `data` may be reused when this returns.
 onebuf_status onebuf_buffer_write(onebuf_buffer buffer,
@@ -868,6 +1179,13 @@ onebuf_status onebuf_view_take_within(onebuf_buffer buffer,
                                       onebuf_access access,
                                       uint64_t timeout_ms,
                                       onebuf_view *view);
+
+// Lets kernels on the queue write the buffer until the view is freed, and discards its contents: a device with memory of its
+// own gets no bytes of them. Kernels that read the buffer are refused. Bytes that are not written are unspecified afterwards. A
+// region keeps its contents, because the rest of the buffer does.
+onebuf_status onebuf_view_overwrite(onebuf_buffer buffer,
+                                    onebuf_queue queue,
+                                    onebuf_view *view);
 
 // The `cl_mem`, for OpenCL code that enqueues on the view's queue. Valid until the view is freed. ONEBUF_UNSUPPORTED
 // if the device accesses the buffer by an address.
@@ -1073,10 +1391,19 @@ onebuf_status onebuf_program_graft(onebuf_program program,
                                    bool *grafted,
                                    onebuf_program *result);
 
+// How long onebuf_program_build() took, in nanoseconds: compiling, loading or lookup, depending on onebuf_program_origin().
+onebuf_status onebuf_program_build_time_ns(onebuf_program program,
+                                           uint64_t *time_ns);
+
+// Creates the driver's kernel objects in advance, instead of at their first use. `kernel_count` gets their number, and may be NULL:
+// zero if the driver cannot list them, and on the host. Nothing is launched; onebuf_queue_warm_up() also launches.
+onebuf_status onebuf_program_warm_up(onebuf_program program,
+                                     size_t *kernel_count);
+
 // Frees a program. Its kernels stay usable.
 onebuf_status onebuf_program_free(onebuf_program program);
 
-// Kernels and launches ============================================================================
+// Kernels =========================================================================================
 //
 // A kernel is declared with its parameters, and each launch is checked against the declaration. The declaration is a
 // guarantee by the caller: for every launch that matches it the kernel stays inside the buffers given, reads only
@@ -1104,6 +1431,9 @@ typedef uint32_t onebuf_arg_kind;
 #define ONEBUF_ARG_INTEGER 6
 // A value that is a floating-point number. An integer parameter does not accept it.
 #define ONEBUF_ARG_FLOAT 7
+// Only as an argument: a buffer whose earlier contents are discarded, as by onebuf_view_overwrite(). The parameter is
+// declared for writing only, and the kernel writes every byte.
+#define ONEBUF_ARG_OVERWRITE 8
 
 // A parameter of a kernel.
 typedef struct onebuf_param {
@@ -1113,9 +1443,69 @@ typedef struct onebuf_param {
     onebuf_access access;
     // Size of a value in bytes.
     size_t bytes;
-    // Minimum number of buffer bytes per work-item; launches with a smaller buffer are refused. Zero: not checked.
+    // Minimum number of buffer bytes per work-item, or of local bytes per work-item of a group; launches with less are
+    // refused. Zero: not checked.
     size_t bytes_per_item;
 } onebuf_param;
+// The kernel may be launched with a global offset.
+#define ONEBUF_KERNEL_OFFSETS 1
+// Each work-item reads and writes only its own elements, at the same positions in every buffer. The same buffer may then
+// be passed for several parameters, also if the kernel writes it. Otherwise only parameters for reading may be the same
+// buffer. Native kernels always get separate memory.
+#define ONEBUF_KERNEL_ELEMENTWISE 2
+
+// Checks a launch of a kernel before it is started, on the launching thread: that indices which its values give stay inside
+// its buffers, for example. A buffer's or local memory's `data` is NULL; a value's points at it. Zero accepts the launch. Any
+// other number refuses it with ONEBUF_INVALID_ARGUMENT, and with the message of onebuf_set_error_message(). It must not throw,
+// and must not launch.
+typedef int32_t (*onebuf_launch_check)(void *user, const onebuf_native_call *call);
+
+// Options of a kernel. Zero in every field means the default.
+typedef struct onebuf_kernel_options {
+    // `sizeof(onebuf_kernel_options)`.
+    size_t size;
+    // The parameters.
+    const onebuf_param *params;
+    // Number of parameters.
+    size_t param_count;
+    // A check of launches that pass the parameters' own checks; NULL: none.
+    onebuf_launch_check check;
+    // The first argument of `check`; valid, on any thread, as long as the kernel lives.
+    void *check_user;
+    // ONEBUF_KERNEL_OFFSETS and ONEBUF_KERNEL_ELEMENTWISE combined by `|`.
+    uint32_t flags;
+} onebuf_kernel_options;
+
+// Declares a kernel of a program. `flags` is zero, or ONEBUF_KERNEL_OFFSETS and ONEBUF_KERNEL_ELEMENTWISE combined by `|`.
+onebuf_status onebuf_kernel_create(onebuf_program program,
+                                   const char *name,
+                                   const onebuf_param *params,
+                                   size_t param_count,
+                                   uint32_t flags,
+                                   onebuf_kernel *kernel);
+
+// Declares a kernel of a program with options: also a check of its launches.
+onebuf_status onebuf_kernel_create_with(onebuf_program program,
+                                        const char *name,
+                                        const onebuf_kernel_options *options,
+                                        onebuf_kernel *kernel);
+
+// The name of the kernel.
+onebuf_status onebuf_kernel_name(onebuf_kernel kernel, onebuf_string *text);
+
+// Makes a kernel that OpenCL compiled launchable on queues of a CUDA or HIP device too, as onebuf_program_graft() does for a
+// program. With `grafted` NULL the call fails with ONEBUF_UNSUPPORTED if that cannot be done. Otherwise it is done only if the
+// doctor has proven this for the two devices, and `grafted` says whether. A kernel can be grafted onto one device.
+onebuf_status onebuf_kernel_graft(onebuf_kernel kernel,
+                                  onebuf_device device,
+                                  bool *grafted);
+
+// Frees a kernel. Enqueued work still completes.
+onebuf_status onebuf_kernel_free(onebuf_kernel kernel);
+
+// Launches ========================================================================================
+//
+// A launch runs a kernel on a queue. Its arguments are checked against the kernel's declaration.
 
 // An argument of a launch.
 typedef struct onebuf_arg {
@@ -1145,23 +1535,6 @@ typedef struct onebuf_grid {
     // Global offset per dimension, for kernels declared with ONEBUF_KERNEL_OFFSETS.
     size_t offset[3];
 } onebuf_grid;
-// The kernel may be launched with a global offset.
-#define ONEBUF_KERNEL_OFFSETS 1
-// Each work-item reads and writes only its own elements, at the same positions in every buffer. The same buffer may then
-// be passed for several parameters, also if the kernel writes it. Otherwise only parameters for reading may be the same
-// buffer. Native kernels always get separate memory.
-#define ONEBUF_KERNEL_ELEMENTWISE 2
-
-// Declares a kernel of a program. `flags` is zero, or ONEBUF_KERNEL_OFFSETS and ONEBUF_KERNEL_ELEMENTWISE combined by `|`.
-onebuf_status onebuf_kernel_create(onebuf_program program,
-                                   const char *name,
-                                   const onebuf_param *params,
-                                   size_t param_count,
-                                   uint32_t flags,
-                                   onebuf_kernel *kernel);
-
-// Frees a kernel. Enqueued work still completes.
-onebuf_status onebuf_kernel_free(onebuf_kernel kernel);
 
 // Launches a kernel. Views of buffer arguments are taken for this launch and released when it is enqueued; views that
 // the caller passes stay the caller's. `fence`, unless NULL, gets a fence that this launch will reach. On the host's
@@ -1192,6 +1565,25 @@ onebuf_status onebuf_queue_launch_within(onebuf_queue queue,
                                          size_t arg_count,
                                          uint64_t timeout_ms,
                                          onebuf_fence *fence);
+
+// Grafting by hand ================================================================================
+//
+// Rewrites a program that OpenCL compiled so that CUDA or HIP can load it: text or bytes in, text or bytes out, without a device.
+// onebuf_program_graft() does this for a program of a hub. ONEBUF_UNSUPPORTED, with the place, for anything that is not known to
+// have the same meaning in the other API.
+
+// Rewrites PTX of NVIDIA's OpenCL compiler for CUDA.
+onebuf_status onebuf_graft_ptx(const char *ptx, onebuf_string *result);
+
+// Rewrites a code object of AMD's OpenCL compiler for HIP. The size of the result is onebuf_string_size().
+onebuf_status onebuf_graft_code_object(const void *object,
+                                       size_t object_bytes,
+                                       onebuf_string *result);
+
+// Rewrites SPIR-V of kernels for a HIP runtime that is built on OpenCL. The size of the result is onebuf_string_size().
+onebuf_status onebuf_graft_spirv(const void *module,
+                                 size_t module_bytes,
+                                 onebuf_string *result);
 
 // Pools ===========================================================================================
 //
@@ -1228,12 +1620,33 @@ typedef struct onebuf_pool_statistics {
     uint64_t peak_live_bytes;
     // Maximum of the bytes held, including idle buffers.
     uint64_t peak_held_bytes;
+    // Buffers allocated in total.
+    uint64_t made;
+    // The limit of the bytes held; zero: none.
+    uint64_t limit_bytes;
 } onebuf_pool_statistics;
 
 // Creates a pool. `limit_bytes` limits the bytes that it holds, including idle buffers; zero: no limit.
 onebuf_status onebuf_pool_create(onebuf_hub hub,
                                  uint64_t limit_bytes,
                                  onebuf_pool *pool);
+
+// Options of a pool. Zero in every field means the default.
+typedef struct onebuf_pool_options {
+    // `sizeof(onebuf_pool_options)`.
+    size_t size;
+    // Limits the bytes that it holds, including idle buffers; zero: no limit.
+    uint64_t limit_bytes;
+    // Not zero: a buffer is reused for its own size only. Otherwise sizes are rounded up to classes.
+    uint32_t exact_sizes;
+    // Not zero: logs each buffer that is handed out and returned: see onebuf_log_to().
+    uint32_t log;
+} onebuf_pool_options;
+
+// Creates a pool with options. `options` may be NULL.
+onebuf_status onebuf_pool_create_with(onebuf_hub hub,
+                                      const onebuf_pool_options *options,
+                                      onebuf_pool *pool);
 
 // Gets a buffer of `bytes` bytes, as onebuf_buffer_create() would create it; host memory is not allowed in the
 // options. At the limit it waits up to the timeout for buffers to be returned, then fails with ONEBUF_OUT_OF_MEMORY.
@@ -1243,6 +1656,13 @@ onebuf_status onebuf_pool_get(onebuf_pool pool,
                               const onebuf_buffer_options *options,
                               uint64_t timeout_ms,
                               onebuf_buffer *buffer);
+
+// Gets a buffer like onebuf_pool_get(), all bytes of which are zero. The options must not have contents.
+onebuf_status onebuf_pool_get_cleared(onebuf_pool pool,
+                                      size_t bytes,
+                                      const onebuf_buffer_options *options,
+                                      uint64_t timeout_ms,
+                                      onebuf_buffer *buffer);
 
 // Allocates buffers until `count` of this kind are idle in the pool. `options` may be NULL.
 onebuf_status onebuf_pool_prepare(onebuf_pool pool,
@@ -1273,6 +1693,26 @@ onebuf_status onebuf_ledger_implied_bytes(onebuf_hub hub, uint64_t *bytes);
 // Describes in text everything that was moved, by pair of devices.
 onebuf_status onebuf_ledger_text(onebuf_hub hub, onebuf_string *text);
 
+// What was moved from one device to another. Set `size`; the call fills in the rest.
+typedef struct onebuf_traffic {
+    // `sizeof(onebuf_traffic)`.
+    size_t size;
+    // Bytes that callers requested to be moved.
+    uint64_t asked_bytes;
+    // Number of such operations.
+    uint64_t asked_operations;
+    // Bytes that were moved without a request.
+    uint64_t implied_bytes;
+    // Number of such operations.
+    uint64_t implied_operations;
+} onebuf_traffic;
+
+// What was moved from one device to another, or inside one.
+onebuf_status onebuf_ledger_query(onebuf_hub hub,
+                                  onebuf_device from,
+                                  onebuf_device to,
+                                  onebuf_traffic *traffic);
+
 // Traces ==========================================================================================
 //
 // A hub that was discovered with `onebuf_hub_options.trace_events` records every launch, hand-over, wait and copy. The
@@ -1291,6 +1731,21 @@ onebuf_status onebuf_trace_dropped(onebuf_hub hub, uint64_t *events);
 
 // Deletes all recorded events.
 onebuf_status onebuf_trace_clear(onebuf_hub hub);
+
+// The current time on the clock of the trace's events, in nanoseconds: for onebuf_trace_account().
+onebuf_status onebuf_trace_now_ns(onebuf_hub hub, uint64_t *now_ns);
+
+// Queries the device times of completed work now. The trace does so occasionally, which takes time; after this call it does not
+// for the next few dozen launches.
+onebuf_status onebuf_trace_catch_up(onebuf_hub hub);
+
+// Accounts for the time between two moments of onebuf_trace_now_ns(), as JSON: `{"total_ns":n,"work":[{"device","name","ns"}],
+// "idle":[{"cause","ns"}]}`. The parts add up to the total. Needs `onebuf_hub_options.trace_devices`: work counts by the devices'
+// own clocks.
+onebuf_status onebuf_trace_account(onebuf_hub hub,
+                                   uint64_t from_ns,
+                                   uint64_t to_ns,
+                                   onebuf_string *text);
 
 // The doctor ======================================================================================
 //
@@ -1312,6 +1767,17 @@ typedef struct onebuf_doctor_options {
     uint64_t reach_bytes;
     // Not zero: repeats all experiments, also those with a stored verdict.
     uint32_t fresh;
+    // Not zero: also tests whether OpenCL programs can be grafted onto CUDA and HIP devices. The JSON then has `"grafts"`.
+    uint32_t grafts;
+    // The devices between which routes are tested; NULL: all.
+    const onebuf_device *devices;
+    // Number of devices.
+    size_t device_count;
+    // Called before each experiment, with the route as text and the numbers of experiments done and in total; NULL: none. It
+    // must not throw.
+    void (*progress)(void *user, const char *route, size_t done, size_t total);
+    // The first argument of `progress`.
+    void *progress_user;
 } onebuf_doctor_options;
 
 // Tests every route between different devices of the hub that has no verdict yet, which takes seconds for each.
@@ -1527,6 +1993,8 @@ typedef struct onebuf_wrap_options {
     void *release_user;
     // Not zero: allows ONEBUF_ROUTE_RAW_ADDRESS, as in `onebuf_buffer_options`.
     uint32_t raw_addresses;
+    // A name for messages, logs and traces; NULL: a number.
+    const char *name;
 } onebuf_wrap_options;
 
 // Wraps a `cl_mem` of the application. The devices of its context access it, the host accesses it through mappings,
@@ -2092,6 +2560,20 @@ typedef struct onebuf_lu {
     uint64_t id;
 } onebuf_lu;
 
+// A library of the device.
+typedef uint32_t onebuf_library;
+// Matrix products: cuBLAS, rocBLAS.
+#define ONEBUF_LIBRARY_BLAS 0
+// Fourier transforms: cuFFT, rocFFT.
+#define ONEBUF_LIBRARY_FFT 1
+// Linear systems: cuSOLVER, rocSOLVER.
+#define ONEBUF_LIBRARY_SOLVER 2
+
+// Loads a library for the queue in advance, and creates its handles, which the first use does otherwise. ONEBUF_UNSUPPORTED if the
+// device has none; ONEBUF_UNAVAILABLE if it is not installed.
+onebuf_status onebuf_library_open(onebuf_queue queue,
+                                  onebuf_library library);
+
 // Computes a matrix product on the queue. A and B may be the same buffer; C must be another.
 onebuf_status onebuf_gemm(onebuf_queue queue,
                           const onebuf_gemm_options *options,
@@ -2139,10 +2621,10 @@ onebuf_status onebuf_lu_free(onebuf_lu lu);
 // at most one persistent map, however many callers ask for it, and asking again costs no driver call. It ends when
 // kernels get the buffer, or when the buffer is freed.
 
-// Gives the buffer to the host: maps it, for reading with ONEBUF_READ, otherwise for reading and writing, unless it is
-// already mapped that way. Waits for earlier work. `data` is valid, for the size of the buffer, until
-// onebuf_buffer_to_device() or until the buffer is freed; kernels that would use the buffer fail with ONEBUF_BUSY
-// meanwhile.
+// Gives the buffer to the host: maps it for reading, for writing, or for both, unless it is already mapped for that. With
+// ONEBUF_WRITE the host must not read; bytes that it does not write keep their values. Waits for earlier work. `data` is
+// valid, for the size of the buffer, until onebuf_buffer_to_device(), until a map for other access replaces it, or until
+// the buffer is freed; kernels that would use the buffer fail with ONEBUF_BUSY meanwhile.
 onebuf_status onebuf_buffer_to_host(onebuf_buffer buffer,
                                     onebuf_access access,
                                     void **data);
@@ -2355,6 +2837,17 @@ onebuf_status onebuf_offer_accept(onebuf_offer offer,
 // Frees an offer: no peer can attach any more. An attached peer stays until its handle is freed.
 onebuf_status onebuf_offer_free(onebuf_offer offer);
 
+// The path of the socket of a name: in `$XDG_RUNTIME_DIR/onebuf`, or in a folder of the user's among the temporary files.
+// ONEBUF_INVALID_ARGUMENT for a name that no socket can have.
+onebuf_status onebuf_socket_path(const char *name,
+                                 onebuf_string *text);
+
+// Removes every socket that this process has created, for programs that exit without freeing their offers and publications.
+onebuf_status onebuf_sockets_remove(void);
+
+// Does so when SIGINT, SIGTERM or SIGHUP ends the process. Only for programs that leave these signals to the library.
+onebuf_status onebuf_sockets_remove_on_signals(void);
+
 // Sources =========================================================================================
 //
 // Sources of the library, instead of callbacks: memory, files, a computed signal, the network. A pipeline claims the
@@ -2400,6 +2893,10 @@ typedef struct onebuf_synthetic_options {
     uint64_t seed;
     // Number of frames; zero: unlimited.
     uint64_t frames;
+    // How many samples each sensor is late; NULL: none is.
+    const double *late;
+    // Number of sensors with such a delay.
+    size_t late_count;
 } onebuf_synthetic_options;
 
 // Options of a UDP source, for packets of onebuf_sink_udp() and `onebuf send`. Zero in every field means the default,
@@ -2421,6 +2918,10 @@ typedef struct onebuf_udp_source_options {
     size_t receive_buffer_bytes;
     // Time without useful packets of a stream before another stream takes over; zero: 1 second.
     uint64_t takeover_ms;
+    // Not zero: receives on `socket`, a bound UDP socket with its present receive buffer, instead of `address`.
+    uint32_t has_socket;
+    // The socket's descriptor. It stays the caller's: onebuf duplicates it.
+    int32_t socket;
 } onebuf_udp_source_options;
 
 // Options of a TCP source: frames as raw bytes over one connection. Zero in every field means the default, except for
@@ -2437,6 +2938,10 @@ typedef struct onebuf_tcp_source_options {
     // Time limit from the first to the last byte of a frame, however steadily bytes arrive, before the source fails
     // with ONEBUF_TIMEOUT; zero: 60 seconds, and one second more for every megabyte of the frame.
     uint64_t frame_limit_ms;
+    // Not zero: reads from `socket`, an established connection, instead of `address`.
+    uint32_t has_socket;
+    // The socket's descriptor. It stays the caller's: onebuf duplicates it.
+    int32_t socket;
 } onebuf_tcp_source_options;
 
 // Counters of a UDP source.
@@ -2491,6 +2996,12 @@ onebuf_status onebuf_source_npy(const char *path,
 onebuf_status onebuf_source_synthetic(const onebuf_synthetic_options *options,
                                       onebuf_source *source);
 
+// Computes one frame of a signal into `bytes` bytes at `data`: as many samples of two floats as a frame has.
+onebuf_status onebuf_synthetic_frame(const onebuf_synthetic_options *options,
+                                     uint64_t number,
+                                     float *data,
+                                     size_t bytes);
+
 // Receives frames as UDP packets, directly into the slots if the host can access them. A frame that lacks a packet is
 // counted and not passed on. One stream is received at a time; if its sender goes silent without ending it, the next
 // stream that sends takes over (`takeover_ms`).
@@ -2504,6 +3015,13 @@ onebuf_status onebuf_source_tcp(const onebuf_tcp_source_options *options,
 
 // The local address of a network source: `HOST:PORT`. ONEBUF_UNSUPPORTED for others.
 onebuf_status onebuf_source_address(onebuf_source source, onebuf_string *text);
+
+// The shape of a NumPy source's array. `axis_count` gets the number of axes, and `shape` the first `capacity` of them; with a
+// capacity of zero it may be NULL. ONEBUF_UNSUPPORTED for other sources.
+onebuf_status onebuf_source_shape(onebuf_source source,
+                                  size_t *shape,
+                                  size_t capacity,
+                                  size_t *axis_count);
 
 // Reads the counters of a UDP source, from any thread, also while a pipeline runs. ONEBUF_UNSUPPORTED for others.
 onebuf_status onebuf_source_udp_counts(onebuf_source source,
@@ -2641,6 +3159,20 @@ typedef onebuf_status (*onebuf_source_function)(void *user,
 // The callback of a stage or a sink. A stage enqueues the work of one frame on its queue, without waiting; a sink consumes a
 // result.
 typedef onebuf_status (*onebuf_frame_function)(void *user, const onebuf_frame *frame);
+
+// Fills one frame of `bytes` bytes by a source of the library, without a pipeline: inside a source callback, for example. A
+// network source waits for a frame up to its timeout, and also fills in what came of an incomplete one. ONEBUF_BUSY while a
+// pipeline has the source.
+onebuf_status onebuf_source_fill(onebuf_source source,
+                                 void *data,
+                                 size_t bytes,
+                                 onebuf_filled *filled);
+
+// Gives one frame of `bytes` bytes to a sink of the library, without a pipeline. ONEBUF_BUSY while a pipeline has the sink.
+onebuf_status onebuf_sink_take(onebuf_sink sink,
+                               const void *data,
+                               size_t bytes,
+                               uint64_t number);
 
 // Pipelines =======================================================================================
 //
@@ -2787,6 +3319,73 @@ onebuf_status onebuf_pipeline_json(onebuf_pipeline pipeline, onebuf_string *json
 // Frees a pipeline, its queues and its slots. A running pipeline is asked to end, and is freed when it has.
 onebuf_status onebuf_pipeline_free(onebuf_pipeline pipeline);
 
+// Progress of pipelines ===========================================================================
+//
+// What a pipeline is doing, from any thread, also while it runs. Times are in nanoseconds.
+
+// The state of a pipeline.
+typedef uint32_t onebuf_run_state;
+// It has not been run.
+#define ONEBUF_RUN_READY 0
+// It is running, even if no frame arrives.
+#define ONEBUF_RUN_RUNNING 1
+// Its source ended, or it was stopped, and every frame has left it.
+#define ONEBUF_RUN_FINISHED 2
+// One of its parts failed.
+#define ONEBUF_RUN_FAILED 3
+
+// Whether frames come out. Set `size`; the call fills in the rest.
+typedef struct onebuf_pulse {
+    // `sizeof(onebuf_pulse)`.
+    size_t size;
+    // The state of the pipeline.
+    onebuf_run_state state;
+    // Not zero: it is running, frames have come out, and none has for unusually long.
+    uint32_t stalled;
+    // Frames per second over the last five seconds; zero unless it is running.
+    double frames_per_second;
+    // Time since the last frame came out, or since the start; zero unless it is running.
+    uint64_t since_last_ns;
+    // Number of frames that a stage enqueues before it passes them on.
+    size_t batch;
+    // Number of stages.
+    size_t stage_count;
+} onebuf_pulse;
+
+// The progress of one stage. Set `size`; the call fills in the rest. Its name is the one in `onebuf_stage`.
+typedef struct onebuf_stage_report {
+    // `sizeof(onebuf_stage_report)`.
+    size_t size;
+    // Frames that it has passed on.
+    uint64_t frames;
+    // Median time from a frame's arrival to its being passed on, on the host; zero before the first.
+    uint64_t latency_p50_ns;
+    // 99th percentile of that time.
+    uint64_t latency_p99_ns;
+    // Total time that its function ran.
+    uint64_t busy_ns;
+    // Whether its kernels were grafted onto a neighbour's queue: 1 or 0; -1 if no neighbour could run them.
+    int32_t grafted;
+} onebuf_stage_report;
+
+// Describes where each stage runs and why, one line per stage, and why everything runs on one thread if it does.
+onebuf_status onebuf_pipeline_explain(onebuf_pipeline pipeline,
+                                      onebuf_string *text);
+
+// Reports whether frames come out, and how fast.
+onebuf_status onebuf_pipeline_get_pulse(onebuf_pipeline pipeline, onebuf_pulse *pulse);
+
+// Reports the progress of the stage at an index.
+onebuf_status onebuf_pipeline_get_stage(onebuf_pipeline pipeline,
+                                        size_t index,
+                                        onebuf_stage_report *report);
+
+// Where the last run failed: the stage's name, `source` or `sink`, and the number of the frame. `frame` may be NULL. If the last run
+// did not fail, the string is null and the status is ONEBUF_OK.
+onebuf_status onebuf_pipeline_failure(onebuf_pipeline pipeline,
+                                      onebuf_string *at,
+                                      uint64_t *frame);
+
 // Live view =======================================================================================
 //
 // Lets other processes of the same user watch a hub while it works: `onebuf top` shows its buffers, copies and pipelines.
@@ -2813,6 +3412,34 @@ onebuf_status onebuf_published_pipeline(onebuf_published published,
 
 // Ends the publication.
 onebuf_status onebuf_published_free(onebuf_published published);
+
+// Viewers =========================================================================================
+//
+// Watches a program of the same user that has published its hub (onebuf_publish()), as `onebuf top` does.
+
+// A viewer. Free it with onebuf_viewer_free().
+typedef struct onebuf_viewer {
+    // Zero is the null handle.
+    uint64_t id;
+} onebuf_viewer;
+
+// The names of published programs, one a line. Programs that have died may be among them.
+onebuf_status onebuf_viewer_names(onebuf_string *text);
+
+// Attaches to a published program, by its name or the path of its socket. The default timeout is 10 seconds. ONEBUF_UNAVAILABLE if
+// there is none; ONEBUF_PEER_REFUSED if it belongs to another user.
+onebuf_status onebuf_viewer_attach(const char *name,
+                                   uint64_t timeout_ms,
+                                   onebuf_viewer *viewer);
+
+// The next snapshot of the program as JSON: one at once after attaching, then two a second. ONEBUF_PEER_LOST if the program has
+// ended; ONEBUF_TIMEOUT if it sends nothing; ONEBUF_BUSY while another thread waits.
+onebuf_status onebuf_viewer_next(onebuf_viewer viewer,
+                                 uint64_t timeout_ms,
+                                 onebuf_string *json);
+
+// Detaches.
+onebuf_status onebuf_viewer_free(onebuf_viewer viewer);
 
 // Shorthands =======================================================================================
 
@@ -2868,6 +3495,12 @@ static inline onebuf_arg onebuf_arg_buffer(onebuf_buffer buffer, onebuf_access a
 // A buffer as an argument; its persistent map is ended first.
 static inline onebuf_arg onebuf_arg_turn(onebuf_buffer buffer, onebuf_access access) {
     onebuf_arg arg = {ONEBUF_ARG_TURN, access, buffer, {0}, NULL, 0};
+    return arg;
+}
+
+// A buffer as an argument whose earlier contents are discarded; the kernel writes every byte.
+static inline onebuf_arg onebuf_arg_overwrite(onebuf_buffer buffer) {
+    onebuf_arg arg = {ONEBUF_ARG_OVERWRITE, ONEBUF_WRITE, buffer, {0}, NULL, 0};
     return arg;
 }
 

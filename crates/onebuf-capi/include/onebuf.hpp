@@ -37,18 +37,38 @@ namespace onebuf {
 
 // Errors ==========================================================================================
 
-/// Why a call failed: its status, and a message that states the cause and a remedy.
+/// Why a call failed: its status, a message that states the cause and a remedy, and the parts of it.
 class Error : public std::runtime_error {
 public:
     /// The calling thread's last failure.
-    explicit Error(onebuf_status status)
-        : std::runtime_error(onebuf_last_error_message()), status_(status) {}
+    explicit Error(onebuf_status status) : std::runtime_error(onebuf_last_error_message()), status_(status) {
+        onebuf_error_info info{};
+        info.size = sizeof info;
+        if (onebuf_last_error(&info) != ONEBUF_OK || info.status != status) return;
+        driver_code_ = info.driver_code, asked_bytes_ = info.asked_bytes, limit_bytes_ = info.limit_bytes;
+        subject_ = info.subject, reason_ = info.reason, driver_call_ = info.driver_call;
+    }
 
     onebuf_status status() const noexcept { return status_; }
     const char *name() const noexcept { return onebuf_status_name(status_); }
+    /// What it concerns: a device, an API, a route, a file, or what was requested; empty if nothing.
+    const std::string &subject() const noexcept { return subject_; }
+    /// The reason: what would be needed, the driver's name of its status, or the compiler's log.
+    const std::string &reason() const noexcept { return reason_; }
+    /// The driver's call that failed, for ONEBUF_DRIVER.
+    const std::string &driver_call() const noexcept { return driver_call_; }
+    /// The driver's own status, for ONEBUF_DRIVER.
+    std::int32_t driver_code() const noexcept { return driver_code_; }
+    /// The requested bytes, for ONEBUF_OUT_OF_MEMORY.
+    std::uint64_t asked_bytes() const noexcept { return asked_bytes_; }
+    /// The limit, for ONEBUF_OUT_OF_MEMORY, if it is known.
+    std::uint64_t limit_bytes() const noexcept { return limit_bytes_; }
 
 private:
     onebuf_status status_;
+    std::int32_t driver_code_ = 0;
+    std::uint64_t asked_bytes_ = 0, limit_bytes_ = 0;
+    std::string subject_, reason_, driver_call_;
 };
 
 #ifdef ONEBUF_NO_EXCEPTIONS
@@ -222,79 +242,7 @@ template <class T> std::size_t bytes_of(std::size_t count) {
 
 } // namespace detail
 
-// Constants =======================================================================================
-
-enum class Access : onebuf_access {
-    ReadWrite = ONEBUF_READ_WRITE,
-    Read = ONEBUF_READ,
-    Write = ONEBUF_WRITE
-};
-enum class HostAccess : onebuf_host_access {
-    ReadWrite = ONEBUF_HOST_READ_WRITE,
-    Read = ONEBUF_HOST_READ,
-    Write = ONEBUF_HOST_WRITE,
-    None = ONEBUF_HOST_NONE
-};
-enum class Copies : onebuf_copies {
-    Allow = ONEBUF_COPIES_ALLOW,
-    Warn = ONEBUF_COPIES_WARN,
-    Forbid = ONEBUF_COPIES_FORBID
-};
-enum class Hint : onebuf_hint {
-    None = ONEBUF_HINT_NONE,
-    CpuPreferred = ONEBUF_HINT_CPU_PREFERRED,
-    GpuPreferred = ONEBUF_HINT_GPU_PREFERRED,
-    Coherent = ONEBUF_HINT_COHERENT,
-    Streaming = ONEBUF_HINT_STREAMING
-};
-enum class MemoryKind : onebuf_memory_kind {
-    Any = ONEBUF_MEMORY_KIND_ANY,
-    HostPages = ONEBUF_MEMORY_KIND_HOST_PAGES,
-    FineSvm = ONEBUF_MEMORY_KIND_FINE_SVM,
-    CoarseSvm = ONEBUF_MEMORY_KIND_COARSE_SVM,
-    MappedDevice = ONEBUF_MEMORY_KIND_MAPPED_DEVICE,
-    OnChip = ONEBUF_MEMORY_KIND_ON_CHIP,
-    Device = ONEBUF_MEMORY_KIND_DEVICE,
-    Exportable = ONEBUF_MEMORY_KIND_EXPORTABLE,
-    Managed = ONEBUF_MEMORY_KIND_MANAGED
-};
-enum class Route : onebuf_route {
-    Any = ONEBUF_ROUTE_ANY,
-    Same = ONEBUF_ROUTE_SAME,
-    HostPointer = ONEBUF_ROUTE_HOST_POINTER,
-    SvmPointer = ONEBUF_ROUTE_SVM_POINTER,
-    RawAddress = ONEBUF_ROUTE_RAW_ADDRESS,
-    OpaqueFd = ONEBUF_ROUTE_OPAQUE_FD,
-    DmaBuf = ONEBUF_ROUTE_DMA_BUF,
-    ApiShare = ONEBUF_ROUTE_API_SHARE,
-    Peer = ONEBUF_ROUTE_PEER,
-    Ipc = ONEBUF_ROUTE_IPC,
-    Staged = ONEBUF_ROUTE_STAGED
-};
-enum class SyncMethod : onebuf_sync_method {
-    Any = ONEBUF_SYNC_ANY,
-    SameQueue = ONEBUF_SYNC_SAME_QUEUE,
-    Semaphore = ONEBUF_SYNC_SEMAPHORE,
-    Event = ONEBUF_SYNC_EVENT,
-    WaitValue = ONEBUF_SYNC_WAIT_VALUE,
-    Callback = ONEBUF_SYNC_CALLBACK,
-    HostWait = ONEBUF_SYNC_HOST_WAIT
-};
-
-enum class Origin : onebuf_origin {
-    Built = ONEBUF_ORIGIN_BUILT,
-    Memory = ONEBUF_ORIGIN_MEMORY,
-    Disk = ONEBUF_ORIGIN_DISK,
-    Binary = ONEBUF_ORIGIN_BINARY
-};
-enum class DeviceKind : onebuf_device_kind {
-    Other = ONEBUF_DEVICE_OTHER,
-    Cpu = ONEBUF_DEVICE_CPU,
-    Gpu = ONEBUF_DEVICE_GPU,
-    Accelerator = ONEBUF_DEVICE_ACCELERATOR
-};
-enum class FdKind : onebuf_fd_kind { Opaque = ONEBUF_FD_OPAQUE, DmaBuf = ONEBUF_FD_DMA_BUF };
-enum class Op : onebuf_op { None = ONEBUF_OP_NONE, Transpose = ONEBUF_OP_TRANSPOSE, Adjoint = ONEBUF_OP_ADJOINT };
+// Timeouts ========================================================================================
 
 /// A timeout; the default is the hub's.
 class Timeout {
@@ -311,27 +259,23 @@ private:
     std::uint64_t ms_ = ONEBUF_DEFAULT_TIMEOUT;
 };
 
+} // namespace onebuf
+
+// Words, structures, and the classes of handles with those calls that only translate types.
+#include "onebuf_types.hpp"
+
+namespace onebuf {
+
 // Fences ==========================================================================================
 
 /// A point that work on a queue reaches.
-class Fence : public detail::Owner<onebuf_fence, onebuf_fence_free> {
+class Fence : public detail::FenceHandle {
 public:
-    using Owner::Owner;
+    using FenceHandle::FenceHandle;
 
-    Result<bool> done() const {
-        return detail::value<bool>([&](bool *to) { return onebuf_fence_poll(handle(), to); });
-    }
-    Result<void> wait(Timeout timeout = {}) const {
-        return detail::check(onebuf_fence_wait(handle(), timeout.ms()));
-    }
     /// Waits for at most this many nanoseconds.
     Result<void> wait_ns(std::chrono::nanoseconds time) const {
         return detail::check(onebuf_fence_wait_ns(handle(), detail::ns_of(time)));
-    }
-    Result<SyncMethod> sync_method() const {
-        onebuf_sync_method found = 0;
-        onebuf_status status = onebuf_fence_sync_method(handle(), &found);
-        return detail::result(status, [&] { return static_cast<SyncMethod>(found); });
     }
     /// When the work ran. Available for one launch on a queue with profiling, once it is done.
     Result<onebuf_profile> profile() const {
@@ -354,11 +298,10 @@ public:
 };
 
 /// An event that the host completes. If it is destroyed before, it fails, and so does work that waits for it.
-class UserEvent : public detail::Owner<onebuf_user_event, onebuf_user_event_free> {
+class UserEvent : public detail::UserEventHandle {
 public:
-    using Owner::Owner;
+    using UserEventHandle::UserEventHandle;
 
-    Result<void> complete() const { return detail::check(onebuf_user_event_complete(handle())); }
     /// A fence that is reached when the event is completed.
     Result<Fence> fence() const {
         onebuf_fence made{0};
@@ -375,14 +318,6 @@ public:
 
 // The log ========================================================================================
 
-/// Severity of a log message.
-enum class LogLevel : onebuf_log_level {
-    Error = ONEBUF_LOG_ERROR,
-    Warn = ONEBUF_LOG_WARN,
-    Info = ONEBUF_LOG_INFO,
-    Debug = ONEBUF_LOG_DEBUG,
-    Trace = ONEBUF_LOG_TRACE
-};
 /// Sends messages of this level and more severe ones to a function, and none to standard error. The function must not
 /// throw and must not call the library: see onebuf_log_function in onebuf.h.
 inline Result<void> log_to(LogLevel level, onebuf_log_function function, void *user = nullptr) {
@@ -415,21 +350,27 @@ struct Param : onebuf_param {
         static_assert(std::is_trivially_copyable_v<T>, "kernels take plain values");
         return Param{{detail::kind_of<T>(), 0, sizeof(T), 0}};
     }
-    static Param local() { return Param{{ONEBUF_ARG_LOCAL, 0, 0, 0}}; }
-};
-
-/// A declared kernel.
-class Kernel : public detail::Owner<onebuf_kernel, onebuf_kernel_free> {
-public:
-    using Owner::Owner;
+    /// Local memory, and how many bytes each work-item of a group needs (zero: not checked).
+    static Param local(std::size_t bytes_per_item = 0) { return Param{{ONEBUF_ARG_LOCAL, 0, 0, bytes_per_item}}; }
 };
 
 class Device;
 
-/// A program built for one device.
-class Program : public detail::Owner<onebuf_program, onebuf_program_free> {
+/// A declared kernel.
+class Kernel : public detail::KernelHandle {
 public:
-    using Owner::Owner;
+    using KernelHandle::KernelHandle;
+
+    /// Makes a kernel that OpenCL compiled launchable on queues of a CUDA or HIP device too; fails if that cannot be done.
+    Result<void> graft(const Device &device) const;
+    /// Does so if the doctor has proven that for the two devices, and returns whether.
+    Result<bool> graft_if_proven(const Device &device) const;
+};
+
+/// A program built for one device.
+class Program : public detail::ProgramHandle {
+public:
+    using ProgramHandle::ProgramHandle;
 
     /// Declares a kernel. The caller guarantees that it does what its parameters say: see onebuf.h.
     Result<Kernel> kernel(const char *name, std::initializer_list<Param> params, std::uint32_t flags = 0) const {
@@ -438,23 +379,23 @@ public:
         onebuf_status status = onebuf_kernel_create(handle(), name, plain.data(), plain.size(), flags, &made);
         return detail::result(status, [&] { return Kernel(made); });
     }
+    /// Declares a kernel whose launches also pass a check; see onebuf_launch_check in onebuf.h. The function and `user` are
+    /// valid as long as the kernel lives.
+    Result<Kernel> kernel(const char *name, std::initializer_list<Param> params, std::uint32_t flags, onebuf_launch_check check,
+                          void *user = nullptr) const {
+        std::vector<onebuf_param> plain(params.begin(), params.end());
+        onebuf_kernel_options options{};
+        options.size = sizeof options;
+        options.params = plain.data(), options.param_count = plain.size();
+        options.flags = flags, options.check = check, options.check_user = user;
+        onebuf_kernel made{0};
+        onebuf_status status = onebuf_kernel_create_with(handle(), name, &options, &made);
+        return detail::result(status, [&] { return Kernel(made); });
+    }
     /// Moves a program that OpenCL compiled to a CUDA or HIP device; fails if that cannot be done.
     Result<Program> graft(const Device &device) const;
     /// Moves it if the doctor has proven that for the two devices; otherwise returns the same program.
     Result<Program> graft_if_proven(const Device &device, bool *grafted = nullptr) const;
-    /// Where the program came from.
-    Result<Origin> origin() const {
-        onebuf_origin found = 0;
-        onebuf_status status = onebuf_program_origin(handle(), &found);
-        return detail::result(status, [&] { return static_cast<Origin>(found); });
-    }
-    Result<std::string> log() const {
-        return detail::text([&](onebuf_string *to) { return onebuf_program_log(handle(), to); });
-    }
-    /// The device's own binary.
-    Result<std::string> binary() const {
-        return detail::text([&](onebuf_string *to) { return onebuf_program_binary(handle(), to); });
-    }
 };
 
 /// The number of work-items and the size of work-groups.
@@ -486,6 +427,13 @@ struct Reads {
 };
 template <class T> Reads reads(const Buffer<T> &buffer) { return {buffer.handle()}; }
 
+/// A buffer whose earlier contents are discarded, as an argument: the parameter is declared for writing only, and the kernel writes
+/// every element.
+struct Overwrites {
+    onebuf_buffer buffer;
+};
+template <class T> Overwrites overwrites(const Buffer<T> &buffer) { return {buffer.handle()}; }
+
 /// A buffer as an argument; its persistent map (Buffer::to_host) is ended first.
 struct Turn {
     onebuf_buffer buffer;
@@ -497,11 +445,15 @@ template <class T> Turn turn(const Buffer<T> &buffer, Access access = Access::Re
 
 namespace detail {
 
+/// The length of an array of so many elements, because arrays cannot be empty.
+constexpr std::size_t room(std::size_t count) { return count > 0 ? count : 1; }
+
 template <class T> onebuf_arg argument(const Buffer<T> &buffer) {
     return onebuf_arg_buffer(buffer.handle(), ONEBUF_READ_WRITE);
 }
 template <class T> onebuf_arg argument(const View<T> &view) { return onebuf_arg_view(view.handle()); }
 inline onebuf_arg argument(const Reads &reads) { return onebuf_arg_buffer(reads.buffer, ONEBUF_READ); }
+inline onebuf_arg argument(const Overwrites &overwrites) { return onebuf_arg_overwrite(overwrites.buffer); }
 inline onebuf_arg argument(const Turn &turn) { return onebuf_arg_turn(turn.buffer, turn.access); }
 inline onebuf_arg argument(const Local &local) { return onebuf_arg_local(local.bytes); }
 template <class T> onebuf_arg argument(const T &value) {
@@ -522,11 +474,11 @@ struct QueueOptions : onebuf_queue_options {
 };
 
 /// A stream of work on a device.
-class Queue : public detail::Owner<onebuf_queue, onebuf_queue_free> {
+class Queue : public detail::QueueHandle {
 public:
-    using Owner::Owner;
+    using QueueHandle::QueueHandle;
 
-    /// Launches a kernel on buffers, `reads(buffer)`, `turn(buffer)`, views, plain values and Local. A buffer is taken
+    /// Launches a kernel on buffers, `reads(buffer)`, `overwrites(buffer)`, `turn(buffer)`, views, plain values and Local. A buffer is taken
     /// for the access that the kernel's parameter declares; `reads` also refuses a parameter that is written.
     /// Values must have the declared type: `2.0f` for a `float`; `2`, an `int`, is refused there.
     template <class... Args> Result<void> launch(const Kernel &kernel, const Grid &grid, const Args &...args) const {
@@ -543,22 +495,21 @@ public:
     /// afterwards.
     template <class... Args>
     Result<std::chrono::nanoseconds> warm_up(const Kernel &kernel, const Grid &grid, const Args &...args) const {
-        const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
+        const onebuf_arg list[detail::room(sizeof...(args))] = {detail::argument(args)...};
         std::uint64_t took = 0;
         onebuf_status status = onebuf_queue_warm_up(handle(), kernel.handle(), &grid, list, sizeof...(args), &took);
         return detail::result(status, [&] { return std::chrono::nanoseconds(took); });
     }
     /// Launches a kernel, and waits until no view or mapping conflicts with its arguments. ONEBUF_TIMEOUT if that takes
-    /// longer: nothing was launched then.
+    /// longer: nothing was launched then. Returns a fence that the launch will reach.
     template <class... Args>
-    Result<void> launch_within(Timeout timeout, const Kernel &kernel, const Grid &grid, const Args &...args) const {
-        const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
-        return detail::check(onebuf_queue_launch_within(handle(), kernel.handle(), &grid, list, sizeof...(args), timeout.ms(), nullptr));
+    Result<Fence> launch_within(Timeout timeout, const Kernel &kernel, const Grid &grid, const Args &...args) const {
+        const onebuf_arg list[detail::room(sizeof...(args))] = {detail::argument(args)...};
+        onebuf_fence made{0};
+        onebuf_status status =
+            onebuf_queue_launch_within(handle(), kernel.handle(), &grid, list, sizeof...(args), timeout.ms(), &made);
+        return detail::result(status, [&] { return Fence(made); });
     }
-    Result<void> finish(Timeout timeout = {}) const {
-        return detail::check(onebuf_queue_finish(handle(), timeout.ms()));
-    }
-    Result<void> flush() const { return detail::check(onebuf_queue_flush(handle())); }
     Result<Fence> fence() const {
         onebuf_fence made{0};
         onebuf_status status = onebuf_queue_fence(handle(), &made);
@@ -570,10 +521,6 @@ public:
         onebuf_status status = onebuf_queue_wait_for(handle(), fence.handle(), &used);
         return detail::result(status, [&] { return static_cast<SyncMethod>(used); });
     }
-    /// The native queue of any API (`CUstream`, `hipStream_t`); valid as long as this lives.
-    Result<void *> native() const {
-        return detail::value<void *>([&](void **to) { return onebuf_queue_native(handle(), to); });
-    }
     /// The native queue; valid as long as this lives.
     Result<detail::ClQueue> cl_queue() const {
         void *native = nullptr;
@@ -584,23 +531,26 @@ public:
 private:
     template <class... Args>
     onebuf_status start(const Kernel &kernel, const Grid &grid, onebuf_fence *fence, const Args &...args) const {
-        // One more than needed, because arrays cannot be empty.
-        const onebuf_arg list[] = {detail::argument(args)..., onebuf_arg{}};
+        const onebuf_arg list[detail::room(sizeof...(args))] = {detail::argument(args)...};
         return onebuf_queue_launch(handle(), kernel.handle(), &grid, list, sizeof...(args), fence);
     }
 };
 
 /// Several queues of one device, for many threads or jobs.
-class QueuePool : public detail::Owner<onebuf_queue_pool, onebuf_queue_pool_free> {
+class QueuePool : public detail::QueuePoolHandle {
 public:
-    using Owner::Owner;
+    using QueuePoolHandle::QueuePoolHandle;
 
     /// The next queue in rotation.
     Result<Queue> next_queue() const { return pick(onebuf_queue_pool_next); }
     /// The queue with the least unfinished work.
     Result<Queue> least_busy() const { return pick(onebuf_queue_pool_least_busy); }
-    /// Waits for everything on any of the queues.
-    Result<void> finish() const { return detail::check(onebuf_queue_pool_finish(handle())); }
+    /// The queue at an index.
+    Result<Queue> at(std::size_t index) const {
+        onebuf_queue found{0};
+        onebuf_status status = onebuf_queue_pool_at(handle(), index, &found);
+        return detail::result(status, [&] { return Queue(found); });
+    }
 
 private:
     Result<Queue> pick(onebuf_status (*which)(onebuf_queue_pool, onebuf_queue *)) const {
@@ -612,75 +562,35 @@ private:
 
 // Devices =========================================================================================
 
-/// The forms of a program.
-struct ProgramOptions : onebuf_program_options {
-    ProgramOptions() : onebuf_program_options{} { size = sizeof(onebuf_program_options); }
-};
-
-/// Type, identity and limits of a device.
-struct DeviceInfo : onebuf_device_info {
-    DeviceInfo() : onebuf_device_info{} { size = sizeof(onebuf_device_info); }
-    /// What it is.
-    DeviceKind what() const noexcept { return static_cast<DeviceKind>(kind); }
-};
-
 /// One API's view of one chip. The hub owns it; copies are cheap.
-class Device {
+class Device : public detail::DeviceHandle {
 public:
-    Device() = default;
-    explicit Device(onebuf_device handle) noexcept : handle_(handle) {}
-    onebuf_device handle() const noexcept { return handle_; }
+    using DeviceHandle::DeviceHandle;
 
-    Result<std::string> id() const { return tell(onebuf_device_id); }
-    Result<std::string> name() const { return tell(onebuf_device_name); }
-    Result<std::string> api() const { return tell(onebuf_device_api); }
-    Result<std::string> platform() const { return tell(onebuf_device_platform); }
-    Result<std::string> driver() const { return tell(onebuf_device_driver); }
-    Result<std::string> version() const { return tell(onebuf_device_version); }
-    Result<std::string> features() const { return tell(onebuf_device_features); }
-    Result<bool> has(const char *feature) const {
-        return detail::value<bool>([&](bool *to) { return onebuf_device_has(handle_, feature, to); });
-    }
-    Result<std::uint64_t> memory_bytes() const {
-        return detail::value<std::uint64_t>(
-            [&](std::uint64_t *to) { return onebuf_device_memory_bytes(handle_, to); });
-    }
-    Result<std::uint64_t> max_buffer_bytes() const {
-        return detail::value<std::uint64_t>(
-            [&](std::uint64_t *to) { return onebuf_device_max_buffer_bytes(handle_, to); });
-    }
-    Result<std::size_t> region_align() const {
-        return detail::value<std::size_t>([&](std::size_t *to) { return onebuf_device_region_align(handle_, to); });
-    }
-
-    /// Its type, identity and limits.
-    Result<DeviceInfo> info() const {
-        DeviceInfo found;
-        onebuf_status status = onebuf_device_query(handle_, &found);
-        return detail::result(status, [&] { return found; });
-    }
-    /// A native handle by the name of its type, such as `CUcontext` or `VkDevice`; see onebuf_device_native().
-    Result<void *> native(const char *name) const {
-        return detail::value<void *>([&](void **to) { return onebuf_device_native(handle_, name, to); });
-    }
     Result<detail::ClContext> cl_context() const { return native_as<detail::ClContext>("cl_context"); }
     Result<detail::ClDevice> cl_device() const { return native_as<detail::ClDevice>("cl_device_id"); }
     Result<detail::ClPlatform> cl_platform() const { return native_as<detail::ClPlatform>("cl_platform_id"); }
 
     Result<Queue> queue(const QueueOptions &options = {}) const {
         onebuf_queue made{0};
-        onebuf_status status = onebuf_queue_create(handle_, &options, &made);
+        onebuf_status status = onebuf_queue_create(handle(), &options, &made);
         return detail::result(status, [&] { return Queue(made); });
+    }
+    /// The device's default queue: every call returns the same one.
+    Result<Queue> default_queue() const {
+        onebuf_queue found{0};
+        onebuf_status status = onebuf_device_default_queue(handle(), &found);
+        return detail::result(status, [&] { return Queue(found); });
     }
     /// Opens several queues, to be used in rotation or by load.
     Result<QueuePool> queues(std::size_t count, const QueueOptions &options = {}) const {
         onebuf_queue_pool made{0};
-        onebuf_status status = onebuf_queue_pool_create(handle_, count, &options, &made);
+        onebuf_status status = onebuf_queue_pool_create(handle(), count, &options, &made);
         return detail::result(status, [&] { return QueuePool(made); });
     }
     Result<Program> program(const ProgramOptions &options) const {
         onebuf_program made{0};
-        onebuf_status status = onebuf_program_build(handle_, &options, &made);
+        onebuf_status status = onebuf_program_build(handle(), &options, &made);
         return detail::result(status, [&] { return Program(made); });
     }
     /// A program in OpenCL C.
@@ -690,20 +600,23 @@ public:
         options.compiler_options = compiler_options;
         return program(options);
     }
-    friend bool operator==(const Device &a, const Device &b) noexcept { return a.handle_.id == b.handle_.id; }
+    friend bool operator==(const Device &a, const Device &b) noexcept { return a.handle().id == b.handle().id; }
 
 private:
     template <class Native> Result<Native> native_as(const char *name) const {
         void *found = nullptr;
-        onebuf_status status = onebuf_device_native(handle_, name, &found);
+        onebuf_status status = onebuf_device_native(handle(), name, &found);
         return detail::result(status, [&] { return static_cast<Native>(found); });
     }
-    Result<std::string> tell(onebuf_status (*ask)(onebuf_device, onebuf_string *)) const {
-        return detail::text([&](onebuf_string *to) { return ask(handle_, to); });
-    }
-
-    onebuf_device handle_{0};
 };
+
+inline Result<void> Kernel::graft(const Device &device) const {
+    return detail::check(onebuf_kernel_graft(handle(), device.handle(), nullptr));
+}
+
+inline Result<bool> Kernel::graft_if_proven(const Device &device) const {
+    return detail::value<bool>([&](bool *to) { return onebuf_kernel_graft(handle(), device.handle(), to); });
+}
 
 inline Result<Program> Program::graft(const Device &device) const {
     onebuf_program made{0};
@@ -786,10 +699,10 @@ struct MapOptions : onebuf_map_options {
 template <class T> class PendingMap;
 
 /// Host access to a buffer in place, while this lives. `const T` only reads.
-template <class T> class Mapped : public detail::Owner<onebuf_mapping, onebuf_mapping_unmap> {
+template <class T> class Mapped : public detail::MappingHandle {
 public:
     Mapped() = default;
-    Mapped(onebuf_mapping mapping, T *data, std::size_t count) : Owner(mapping), data_(data), size_(count) {}
+    Mapped(onebuf_mapping mapping, T *data, std::size_t count) : MappingHandle(mapping), data_(data), size_(count) {}
 
     T *data() const noexcept { return data_; }
     std::size_t size() const noexcept { return size_; }
@@ -806,10 +719,10 @@ private:
     std::size_t size_ = 0;
 };
 
-template <class T> class PendingMap : public detail::Owner<onebuf_mapping, onebuf_mapping_unmap> {
+template <class T> class PendingMap : public detail::MappingHandle {
 public:
     PendingMap() = default;
-    PendingMap(onebuf_mapping mapping, std::size_t count) : Owner(mapping), size_(count) {}
+    PendingMap(onebuf_mapping mapping, std::size_t count) : MappingHandle(mapping), size_(count) {}
 
     /// Whether wait() would return without waiting for work.
     Result<bool> ready() const {
@@ -828,9 +741,9 @@ private:
 };
 
 /// Lets a queue read (or write) a buffer while this lives.
-template <class T> class View : public detail::Owner<onebuf_view, onebuf_view_free> {
+template <class T> class View : public detail::ViewHandle {
 public:
-    using detail::Owner<onebuf_view, onebuf_view_free>::Owner;
+    using ViewHandle::ViewHandle;
 
     /// The `cl_mem` (as `void *` unless CL/cl.h was included before); valid as long as this lives.
     Result<detail::ClMem> cl_mem() const {
@@ -844,18 +757,6 @@ public:
         onebuf_status status = onebuf_view_address(this->handle(), &found);
         return detail::result(status, [&] { return static_cast<T *>(found); });
     }
-    /// The `CUdeviceptr`, on a CUDA queue; valid as long as this lives.
-    Result<std::uint64_t> cuda_ptr() const {
-        return detail::value<std::uint64_t>([&](std::uint64_t *to) { return onebuf_view_cuda_ptr(this->handle(), to); });
-    }
-    /// The `hipDeviceptr_t`, on a HIP queue; valid as long as this lives.
-    Result<void *> hip_ptr() const {
-        return detail::value<void *>([&](void **to) { return onebuf_view_hip_ptr(this->handle(), to); });
-    }
-    /// The name of the OpenGL buffer, on a queue of OpenGL; valid as long as this lives.
-    Result<std::uint32_t> gl_name() const {
-        return detail::value<std::uint32_t>([&](std::uint32_t *to) { return onebuf_view_gl_name(this->handle(), to); });
-    }
     /// The `VkBuffer` and the byte offset at which the view begins in it, on a queue of Vulkan; valid as long as this
     /// lives.
     Result<std::pair<std::uint64_t, std::uint64_t>> vk_buffer() const {
@@ -863,21 +764,13 @@ public:
         onebuf_status status = onebuf_view_vk_buffer(this->handle(), &found, &offset);
         return detail::result(status, [&] { return std::make_pair(found, offset); });
     }
-    Result<SyncMethod> sync_method() const {
-        onebuf_sync_method used = 0;
-        onebuf_status status = onebuf_view_sync_method(this->handle(), &used);
-        return detail::result(status, [&] { return static_cast<SyncMethod>(used); });
-    }
 };
 
 /// An asynchronous read or write; it owns the memory.
-template <class T> class Transfer : public detail::Owner<onebuf_transfer, onebuf_transfer_free> {
+template <class T> class Transfer : public detail::TransferHandle {
 public:
-    using detail::Owner<onebuf_transfer, onebuf_transfer_free>::Owner;
+    using TransferHandle::TransferHandle;
 
-    Result<bool> done() const {
-        return detail::value<bool>([&](bool *to) { return onebuf_transfer_poll(this->handle(), to); });
-    }
     /// Waits, and returns a pointer to the data, valid as long as this lives.
     Result<const T *> wait(Timeout timeout = {}) const {
         const void *data = nullptr;
@@ -888,12 +781,12 @@ public:
 };
 
 /// Typed memory that a set of devices can access. Counts and offsets are in elements.
-template <class T> class Buffer : public detail::Owner<onebuf_buffer, onebuf_buffer_free> {
+template <class T> class Buffer : public detail::BufferHandle {
     static_assert(std::is_trivially_copyable_v<T>, "buffers hold plain data");
 
 public:
     Buffer() = default;
-    Buffer(onebuf_buffer handle, std::size_t count) : Owner(handle), size_(count) {}
+    Buffer(onebuf_buffer handle, std::size_t count) : BufferHandle(handle), size_(count) {}
 
     std::size_t size() const noexcept { return size_; }
     std::size_t size_bytes() const noexcept { return size_ * sizeof(T); }
@@ -901,8 +794,8 @@ public:
     Result<void> write(const T *data, std::size_t count, std::size_t at = 0) const {
         return detail::check(onebuf_buffer_write(this->handle(), bytes(at), data, bytes(count)));
     }
-    /// Writes a vector, array or similar range to the beginning of the buffer.
-    template <class Range> Result<void> write(const Range &from) const { return write(from.data(), from.size()); }
+    /// Writes a vector, array or other contiguous range to the beginning of the buffer.
+    template <class Range> Result<void> write(const Range &from) const { return write(std::data(from), std::size(from)); }
     /// One write of a batch: elements, and the index of the first.
     struct Write {
         std::size_t at;
@@ -984,6 +877,13 @@ public:
     Result<View<T>> read_on(const Queue &queue) const { return view(queue, ONEBUF_READ); }
     /// Lets kernels on the queue read and write it while the view lives.
     Result<View<T>> write_on(const Queue &queue) const { return view(queue, ONEBUF_READ_WRITE); }
+    /// Lets kernels on the queue write it while the view lives, and discards its contents: a device with memory of its own gets no
+    /// bytes of them. Kernels that read it are refused.
+    Result<View<T>> overwrite_on(const Queue &queue) const {
+        onebuf_view made{0};
+        onebuf_status status = onebuf_view_overwrite(this->handle(), queue.handle(), &made);
+        return detail::result(status, [&] { return View<T>(made); });
+    }
     /// Takes a view for reading, and waits until no conflicting view or mapping is held.
     Result<View<T>> read_on_within(const Queue &queue, Timeout timeout) const { return view(queue, ONEBUF_READ, timeout); }
     /// Takes a view for reading and writing, and waits until no other view or mapping is held.
@@ -999,8 +899,6 @@ public:
         onebuf_status status = onebuf_buffer_to_host(this->handle(), static_cast<onebuf_access>(access), &data);
         return detail::result(status, [&] { return static_cast<T *>(data); });
     }
-    /// Gives the buffer to kernels: ends that map, if there is one.
-    Result<void> to_device() const { return detail::check(onebuf_buffer_to_device(this->handle())); }
     /// Writes one element, through the persistent map if there is one.
     Result<void> store(std::size_t at, const T &value) const {
         return detail::check(onebuf_buffer_store(this->handle(), bytes(at), &value, sizeof value));
@@ -1025,17 +923,6 @@ public:
     Result<void> flush(std::size_t at, std::size_t count) const {
         return detail::check(onebuf_buffer_flush(this->handle(), bytes(at), bytes(count)));
     }
-    /// The persistent map and the memory, as they are now.
-    Result<onebuf_buffer_state> state() const {
-        onebuf_buffer_state found{};
-        found.size = sizeof found;
-        onebuf_status status = onebuf_buffer_get_state(this->handle(), &found);
-        return detail::result(status, [&] { return found; });
-    }
-
-    Result<std::string> explain() const {
-        return detail::text([&](onebuf_string *to) { return onebuf_buffer_explain(this->handle(), to); });
-    }
     /// A fence for the last writes; null if there was no work.
     Result<Fence> fence() const {
         onebuf_fence found{0};
@@ -1056,10 +943,6 @@ public:
         return detail::result(status, [&] { return found; });
     }
 
-    /// Whether the buffer wraps foreign memory.
-    Result<bool> is_foreign() const {
-        return detail::value<bool>([&](bool *to) { return onebuf_buffer_is_foreign(this->handle(), to); });
-    }
     /// Tells onebuf that foreign writes end at the fence: the next user of the buffer waits for it.
     Result<void> written_until(const Fence &fence) const {
         return detail::check(onebuf_buffer_written_until(this->handle(), fence.handle()));
@@ -1123,24 +1006,6 @@ private:
 
 // Foreign objects =================================================================================
 
-/// Properties of a `cl_mem`.
-struct ForeignBufferInfo : onebuf_foreign_buffer_info {
-    ForeignBufferInfo() : onebuf_foreign_buffer_info{} { size = sizeof(onebuf_foreign_buffer_info); }
-};
-/// Properties of a `cl_context`.
-struct ForeignContextInfo : onebuf_foreign_context_info {
-    ForeignContextInfo() : onebuf_foreign_context_info{} { size = sizeof(onebuf_foreign_context_info); }
-};
-/// Properties of a `cl_command_queue`.
-struct ForeignQueueInfo : onebuf_foreign_queue_info {
-    ForeignQueueInfo() : onebuf_foreign_queue_info{} { size = sizeof(onebuf_foreign_queue_info); }
-};
-
-/// Properties of a CUDA or HIP pointer.
-struct PointerInfo : onebuf_pointer_info {
-    PointerInfo() : onebuf_pointer_info{} { size = sizeof(onebuf_pointer_info); }
-};
-
 /// Options of a wrapped buffer.
 class WrapOptions {
 public:
@@ -1164,6 +1029,8 @@ public:
     WrapOptions &route(Route route) { return plain_.route = static_cast<onebuf_route>(route), *this; }
     WrapOptions &trust_declared(bool trust) { return plain_.trust_declared = trust, *this; }
     WrapOptions &raw_addresses(bool allow) { return plain_.raw_addresses = allow, *this; }
+    /// A name for messages, logs and traces.
+    WrapOptions &name(std::string name) { return name_ = std::move(name), *this; }
     WrapOptions &owned(Release release) { return release_ = std::move(release), *this; }
 
     /// Calls `wrap` with the options for onebuf.h; `count` is the default number of elements.
@@ -1174,6 +1041,7 @@ public:
         plain.device_count = devices_.size();
         plain.after = after_.data();
         plain.after_count = after_.size();
+        if (!name_.empty()) plain.name = name_.c_str();
         std::unique_ptr<Release> release(release_ ? new Release(release_) : nullptr);
         plain.release = release ? run : nullptr;
         plain.release_user = release.get();
@@ -1192,13 +1060,14 @@ private:
     std::size_t count_ = 0;
     std::vector<onebuf_device> devices_;
     std::vector<onebuf_fence> after_;
+    std::string name_;
     Release release_;
 };
 
 /// A context that the application created, as a source of devices.
-class ForeignContext : public detail::Owner<onebuf_context, onebuf_context_free> {
+class ForeignContext : public detail::ContextHandle {
 public:
-    using Owner::Owner;
+    using ContextHandle::ContextHandle;
 
     /// Its devices, valid as long as this lives.
     Result<std::vector<Device>> devices() const {
@@ -1245,15 +1114,10 @@ public:
     }
 };
 
-/// Properties of an OpenGL buffer.
-struct GlBufferInfo : onebuf_gl_buffer_info {
-    GlBufferInfo() : onebuf_gl_buffer_info{} { size = sizeof(onebuf_gl_buffer_info); }
-};
-
 /// An OpenGL context that the application created, as a device of the hub.
-class ForeignGl : public detail::Owner<onebuf_gl, onebuf_gl_free> {
+class ForeignGl : public detail::GlHandle {
 public:
-    using Owner::Owner;
+    using GlHandle::GlHandle;
 
     /// A context of onebuf that shares objects with it, for every thread. Valid as long as this lives.
     Result<Device> device() const {
@@ -1266,11 +1130,6 @@ public:
         onebuf_queue made{0};
         onebuf_status status = onebuf_gl_queue(handle(), &made);
         return detail::result(status, [&] { return Queue(made); });
-    }
-    Result<GlBufferInfo> buffer_info(std::uint32_t name) const {
-        GlBufferInfo found;
-        onebuf_status status = onebuf_gl_buffer_query(handle(), name, &found);
-        return detail::result(status, [&] { return found; });
     }
     /// Wraps an OpenGL buffer; see onebuf_buffer_wrap_gl() for what its owner may do meanwhile.
     template <class T> Result<Buffer<T>> wrap(std::uint32_t name, const WrapOptions &options = {}) const {
@@ -1285,19 +1144,10 @@ public:
     }
 };
 
-/// The handles of a `VkDevice`, and which of its queues onebuf may use.
-struct VulkanHandles : onebuf_vk_handles {
-    VulkanHandles() : onebuf_vk_handles{} { size = sizeof(onebuf_vk_handles); }
-};
-/// A range of a `VkBuffer`, and the memory that it is bound to.
-struct VulkanBuffer : onebuf_vk_buffer {
-    VulkanBuffer() : onebuf_vk_buffer{} { size = sizeof(onebuf_vk_buffer); }
-};
-
 /// A `VkDevice` that the application created, as a device of the hub.
-class ForeignVulkan : public detail::Owner<onebuf_vk, onebuf_vk_free> {
+class ForeignVulkan : public detail::VulkanHandle {
 public:
-    using Owner::Owner;
+    using VulkanHandle::VulkanHandle;
 
     /// The device, valid as long as this lives.
     Result<Device> device() const {
@@ -1319,38 +1169,15 @@ public:
 // Other processes =================================================================================
 
 /// The process at the other end of an offered buffer. The two take turns; out of turn the buffer is busy.
-class Peer : public detail::Owner<onebuf_peer, onebuf_peer_free> {
+class Peer : public detail::PeerHandle {
 public:
-    using Owner::Owner;
-
-    /// Queries the peer.
-    Result<onebuf_peer_info> info() const {
-        onebuf_peer_info found{};
-        found.size = sizeof found;
-        onebuf_status status = onebuf_peer_query(handle(), &found);
-        return detail::result(status, [&] { return found; });
-    }
-    /// Waits for all work on the buffer and gives the other process its turn.
-    Result<void> hand_over() const { return detail::check(onebuf_peer_hand_over(handle())); }
-    /// Waits for this process's turn; ONEBUF_PEER_LOST as soon as the other process is gone.
-    Result<void> wait(Timeout timeout = {}) const { return detail::check(onebuf_peer_wait(handle(), timeout.ms())); }
-    /// Checks, during this process's turn, that the other process is still there: ONEBUF_PEER_LOST if not.
-    Result<void> check() const { return detail::check(onebuf_peer_check(handle())); }
-};
-
-/// Options of an offer.
-struct OfferOptions : onebuf_offer_options {
-    OfferOptions() : onebuf_offer_options{} { size = sizeof(onebuf_offer_options); }
-};
-/// Options for attaching.
-struct AttachOptions : onebuf_attach_options {
-    AttachOptions() : onebuf_attach_options{} { size = sizeof(onebuf_attach_options); }
+    using PeerHandle::PeerHandle;
 };
 
 /// A buffer that other processes may attach to, one after another, while this lives.
-class Offer : public detail::Owner<onebuf_offer, onebuf_offer_free> {
+class Offer : public detail::OfferHandle {
 public:
-    using Owner::Owner;
+    using OfferHandle::OfferHandle;
 
     /// Offers a buffer under a name; peers must state the same element size.
     template <class T> static Result<Offer> open(const Buffer<T> &buffer, const char *name, OfferOptions how = {}) {
@@ -1360,10 +1187,6 @@ public:
         onebuf_status status = onebuf_offer_open(buffer.handle(), &how, &made);
         return detail::result(status, [&] { return Offer(made); });
     }
-    /// The path of the socket.
-    Result<std::string> path() const {
-        return detail::text([&](onebuf_string *to) { return onebuf_offer_path(handle(), to); });
-    }
     /// Waits for the next peer. It is then this process's turn.
     Result<Peer> accept(Timeout timeout = {}) const {
         onebuf_peer made{0};
@@ -1372,6 +1195,15 @@ public:
     }
 };
 
+/// The path of the socket of a name.
+inline Result<std::string> socket_path(const char *name) {
+    return detail::text([&](onebuf_string *to) { return onebuf_socket_path(name, to); });
+}
+/// Removes every socket that this process has created.
+inline Result<void> remove_sockets() { return detail::check(onebuf_sockets_remove()); }
+/// Does so when SIGINT, SIGTERM or SIGHUP ends the process.
+inline Result<void> remove_sockets_on_signals() { return detail::check(onebuf_sockets_remove_on_signals()); }
+
 /// A buffer of another process, and the connection to it.
 template <class T> struct Attached {
     Peer peer;
@@ -1379,11 +1211,6 @@ template <class T> struct Attached {
 };
 
 // Hubs ============================================================================================
-
-/// Options of a hub.
-struct HubOptions : onebuf_hub_options {
-    HubOptions() : onebuf_hub_options{} { size = sizeof(onebuf_hub_options); }
-};
 
 /// Memory to import.
 struct ImportOptions : onebuf_import_options {
@@ -1397,10 +1224,52 @@ struct ImportOptions : onebuf_import_options {
     ImportOptions &range(std::size_t at, std::size_t count) { return offset = at, bytes = count, *this; }
 };
 
-/// A pool of reusable buffers.
-class Pool : public detail::Owner<onebuf_pool, onebuf_pool_free> {
+/// Receives what a hub does. Any thread may call it, several at once, and also while the library holds locks: its functions must not
+/// use objects of the hub, must not throw, and should be short. Devices are named by their index in Hub::devices().
+class Observer {
 public:
-    using Owner::Owner;
+    virtual ~Observer() = default;
+    /// Called when a launch, hand-over, wait, copy, stage or graft has ended.
+    virtual void event(const onebuf_event &) {}
+    /// Called when a buffer was created.
+    virtual void buffer_made(const onebuf_new_buffer &) {}
+    /// Called when the buffer of this number was handed over from a queue of one device to another queue.
+    virtual void handed_over(std::uint64_t /*buffer*/, std::int32_t /*from*/, std::int32_t /*to*/, SyncMethod) {}
+    /// Called when an implied copy of the buffer's bytes was made.
+    virtual void copied_implicitly(std::uint64_t /*buffer*/, std::uint64_t /*bytes*/) {}
+    /// Called when a route of the buffer failed, by its index in onebuf_new_buffer::routes.
+    virtual void route_failed(std::uint64_t /*buffer*/, std::size_t /*route*/) {}
+};
+
+namespace detail {
+
+/// The observer as functions of C, which own it.
+inline onebuf_observer functions_of(std::shared_ptr<Observer> observer) {
+    using Shared = std::shared_ptr<Observer>;
+    onebuf_observer plain{};
+    plain.size = sizeof plain;
+    plain.user = new Shared(std::move(observer));
+    plain.event = [](void *user, const onebuf_event *event) { (*static_cast<Shared *>(user))->event(*event); };
+    plain.buffer_made = [](void *user, const onebuf_new_buffer *made) { (*static_cast<Shared *>(user))->buffer_made(*made); };
+    plain.handed_over = [](void *user, std::uint64_t buffer, std::int32_t from, std::int32_t to, std::uint32_t sync) {
+        (*static_cast<Shared *>(user))->handed_over(buffer, from, to, static_cast<SyncMethod>(sync));
+    };
+    plain.copied_implicitly = [](void *user, std::uint64_t buffer, std::uint64_t bytes) {
+        (*static_cast<Shared *>(user))->copied_implicitly(buffer, bytes);
+    };
+    plain.route_failed = [](void *user, std::uint64_t buffer, std::size_t route) {
+        (*static_cast<Shared *>(user))->route_failed(buffer, route);
+    };
+    plain.done = [](void *user) { delete static_cast<Shared *>(user); };
+    return plain;
+}
+
+} // namespace detail
+
+/// A pool of reusable buffers.
+class Pool : public detail::PoolHandle {
+public:
+    using PoolHandle::PoolHandle;
 
     template <class T>
     Result<Buffer<T>> get(std::size_t count, const BufferOptions &options = {},
@@ -1409,6 +1278,15 @@ public:
         std::size_t bytes = detail::bytes_of<T>(count);
         onebuf_buffer_options plain = options.plain();
         onebuf_status status = onebuf_pool_get(handle(), bytes, &plain, timeout.ms(), &made);
+        return detail::result(status, [&] { return Buffer<T>(made, count); });
+    }
+    /// Gets a buffer all elements of which are zero.
+    template <class T>
+    Result<Buffer<T>> get_cleared(std::size_t count, const BufferOptions &options = {},
+                                  Timeout timeout = std::chrono::milliseconds(0)) const {
+        onebuf_buffer made{0};
+        onebuf_buffer_options plain = options.plain();
+        onebuf_status status = onebuf_pool_get_cleared(handle(), detail::bytes_of<T>(count), &plain, timeout.ms(), &made);
         return detail::result(status, [&] { return Buffer<T>(made, count); });
     }
     /// Allocates buffers until `idle` of this kind are ready.
@@ -1421,38 +1299,35 @@ public:
         return detail::value<std::uint64_t>(
             [&](std::uint64_t *to) { return onebuf_pool_trim(handle(), keep_bytes, to); });
     }
-    Result<onebuf_pool_statistics> statistics() const {
-        onebuf_pool_statistics found{};
-        found.size = sizeof found;
-        onebuf_status status = onebuf_pool_get_statistics(handle(), &found);
-        return detail::result(status, [&] { return found; });
-    }
 };
 
 class Pipeline;
 
 /// A hub that `onebuf top` can watch, while this lives.
-class Published : public detail::Owner<onebuf_published, onebuf_published_free> {
+class Published : public detail::PublishedHandle {
 public:
-    using Owner::Owner;
+    using PublishedHandle::PublishedHandle;
 
-    /// The path of the socket.
-    Result<std::string> path() const {
-        return detail::text([&](onebuf_string *to) { return onebuf_published_path(handle(), to); });
-    }
     /// Also publishes a pipeline.
     Result<void> pipeline(const char *name, const Pipeline &pipeline) const;
 };
 
 /// This process's view of the machine.
-class Hub : public detail::Owner<onebuf_hub, onebuf_hub_free> {
+class Hub : public detail::HubHandle {
 public:
-    using Owner::Owner;
+    using HubHandle::HubHandle;
 
     static Result<Hub> discover(const HubOptions &options = {}) {
         onebuf_hub made{0};
         onebuf_status status = onebuf_hub_discover(&options, &made);
         return detail::result(status, [&] { return Hub(made); });
+    }
+    /// Discovers a hub that calls an observer while it works. The hub and its objects keep the observer alive.
+    static Result<Hub> discover(HubOptions options, std::shared_ptr<Observer> observer) {
+        if (!observer) return discover(options);
+        onebuf_observer plain = detail::functions_of(std::move(observer));
+        options.observer = &plain;
+        return discover(options);
     }
 
     /// The first device that matches: `opencl:1`, `opencl`, `gpu`, or a part of its name.
@@ -1462,6 +1337,20 @@ public:
         return detail::result(status, [&] { return Device(found); });
     }
     Result<Device> host() const { return device("host"); }
+    /// All devices that match.
+    Result<std::vector<Device>> select(const char *selector) const {
+        std::size_t count = 0;
+        onebuf_status status = onebuf_hub_select(handle(), selector, nullptr, 0, &count);
+        std::vector<onebuf_device> found(count);
+        if (status == ONEBUF_OK) status = onebuf_hub_select(handle(), selector, found.data(), found.size(), &count);
+        return detail::result(status, [&] { return std::vector<Device>(found.begin(), found.end()); });
+    }
+    /// The device of a queue.
+    Result<Device> device(const Queue &queue) const {
+        onebuf_device found{0};
+        onebuf_status status = onebuf_hub_device_of(handle(), queue.handle(), &found);
+        return detail::result(status, [&] { return Device(found); });
+    }
     /// All devices, the host first.
     Result<std::vector<Device>> devices() const {
         std::size_t count = 0;
@@ -1676,45 +1565,38 @@ public:
         return detail::result(status, [&] { return std::move(attached); });
     }
 
+    Result<Pool> pool(const PoolOptions &options) const {
+        onebuf_pool made{0};
+        onebuf_status status = onebuf_pool_create_with(handle(), &options, &made);
+        return detail::result(status, [&] { return Pool(made); });
+    }
     Result<Pool> pool(std::uint64_t limit_bytes = 0) const {
         onebuf_pool made{0};
         onebuf_status status = onebuf_pool_create(handle(), limit_bytes, &made);
         return detail::result(status, [&] { return Pool(made); });
     }
 
-    Result<std::uint64_t> asked_bytes() const {
-        return detail::value<std::uint64_t>([&](std::uint64_t *to) { return onebuf_ledger_asked_bytes(handle(), to); });
-    }
-    Result<std::uint64_t> implied_bytes() const {
-        return detail::value<std::uint64_t>(
-            [&](std::uint64_t *to) { return onebuf_ledger_implied_bytes(handle(), to); });
-    }
-    Result<std::string> ledger() const {
-        return detail::text([&](onebuf_string *to) { return onebuf_ledger_text(handle(), to); });
+    /// What was moved from one device to another, or inside one.
+    Result<Traffic> traffic(const Device &from, const Device &to) const {
+        Traffic found;
+        onebuf_status status = onebuf_ledger_query(handle(), from.handle(), to.handle(), &found);
+        return detail::result(status, [&] { return found; });
     }
     /// Writes the trace of a hub with HubOptions::trace_events to a file, in the Trace Event format.
     Result<void> save_trace(const std::string &path) const { return detail::check(onebuf_trace_save(handle(), path.c_str())); }
-    Result<std::string> trace() const {
-        return detail::text([&](onebuf_string *to) { return onebuf_trace_json(handle(), to); });
-    }
-    Result<std::uint64_t> trace_dropped() const {
-        return detail::value<std::uint64_t>([&](std::uint64_t *to) { return onebuf_trace_dropped(handle(), to); });
-    }
-    Result<void> clear_trace() const { return detail::check(onebuf_trace_clear(handle())); }
     /// Lets `onebuf top` of the same user watch this hub under a name.
     Result<Published> publish(const char *name) const {
         onebuf_published made{0};
         onebuf_status status = onebuf_publish(handle(), name, &made);
         return detail::result(status, [&] { return Published(made); });
     }
-    Result<std::string> missing() const {
-        return detail::text([&](onebuf_string *to) { return onebuf_hub_missing(handle(), to); });
-    }
     /// Tests every route that has no verdict yet, with this helper program; returns the verdicts as JSON.
     Result<std::string> doctor(const char *helper) const {
-        onebuf_doctor_options options{};
-        options.size = sizeof options;
+        DoctorOptions options;
         options.helper = helper;
+        return doctor(options);
+    }
+    Result<std::string> doctor(const DoctorOptions &options) const {
         return detail::text([&](onebuf_string *to) { return onebuf_doctor_run(handle(), &options, to); });
     }
 
@@ -1778,9 +1660,9 @@ Result<void> fft(const Queue &queue, const Buffer<T> &signals, std::size_t len, 
 }
 
 /// The row permutation of a factored matrix; the factors replace the matrix.
-template <class T> class Lu : public detail::Owner<onebuf_lu, onebuf_lu_free> {
+template <class T> class Lu : public detail::LuHandle {
 public:
-    using detail::Owner<onebuf_lu, onebuf_lu_free>::Owner;
+    using LuHandle::LuHandle;
 
     /// Factors the n x n matrix in `a`; a singular matrix is an error.
     static Result<Lu> factor(const Queue &queue, std::size_t n, const Buffer<T> &a, std::size_t ld = 0) {
@@ -1818,18 +1700,6 @@ private:
     Object object_;
 };
 
-enum class Filled : onebuf_filled {
-    Frame = ONEBUF_FILLED_FRAME,
-    Incomplete = ONEBUF_FILLED_INCOMPLETE,
-    Idle = ONEBUF_FILLED_IDLE,
-    End = ONEBUF_FILLED_END
-};
-enum class WhenFull : onebuf_when_full {
-    Block = ONEBUF_WHEN_FULL_BLOCK,
-    DropOldest = ONEBUF_WHEN_FULL_DROP_OLDEST,
-    DropNewest = ONEBUF_WHEN_FULL_DROP_NEWEST
-};
-
 /// A frame, as callbacks of a pipeline get it; valid during the call.
 class Frame {
 public:
@@ -1850,14 +1720,6 @@ public:
 
 private:
     const onebuf_frame &plain_;
-};
-
-/// Progress of a pipeline.
-struct PipelineReport : onebuf_pipeline_report {
-    PipelineReport() : onebuf_pipeline_report{} { size = sizeof(onebuf_pipeline_report); }
-    double frames_per_second() const noexcept {
-        return elapsed_ns > 0 ? static_cast<double>(frames) * 1e9 / static_cast<double>(elapsed_ns) : 0.0;
-    }
 };
 
 namespace detail {
@@ -1944,9 +1806,9 @@ struct UdpSinkOptions : onebuf_udp_sink_options {
 };
 
 /// A source of the library, instead of a callback: memory, files, a computed signal, the network.
-class Source : public detail::Owner<onebuf_source, onebuf_source_free> {
+class Source : public detail::SourceHandle {
 public:
-    using Owner::Owner;
+    using SourceHandle::SourceHandle;
     static constexpr std::uint64_t Forever = ONEBUF_FOREVER;
 
     /// Plays memory that must stay allocated and unchanged until the source and its pipeline are gone.
@@ -1966,30 +1828,41 @@ public:
     static Result<Source> synthetic(const SyntheticOptions &options) {
         return made([&](onebuf_source *to) { return onebuf_source_synthetic(&options, to); });
     }
+    /// Computes one frame of a signal, without a source: as many samples as a frame has.
+    static Result<void> synthetic_frame(const SyntheticOptions &options, std::uint64_t number, std::complex<float> *frame,
+                                        std::size_t samples) {
+        return detail::check(onebuf_synthetic_frame(&options, number, reinterpret_cast<float *>(frame),
+                                                    detail::bytes_of<std::complex<float>>(samples)));
+    }
     static Result<Source> udp(const UdpSourceOptions &options) {
         return made([&](onebuf_source *to) { return onebuf_source_udp(&options, to); });
     }
     /// Receives from a sender over TCP; with `listen` the sender connects once the pipeline runs.
     static Result<Source> tcp(const std::string &address, bool listen = false,
                               std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
-        onebuf_tcp_source_options options{};
-        options.size = sizeof options;
+        TcpSourceOptions options;
         options.address = address.c_str();
         options.listen = listen;
         options.timeout_ms = static_cast<std::uint64_t>(timeout.count());
+        return tcp(options);
+    }
+    static Result<Source> tcp(const TcpSourceOptions &options) {
         return made([&](onebuf_source *to) { return onebuf_source_tcp(&options, to); });
     }
 
-    /// The local address of a network source.
-    Result<std::string> address() const {
-        return detail::text([&](onebuf_string *to) { return onebuf_source_address(handle(), to); });
+    /// Fills one frame without a pipeline; see onebuf_source_fill().
+    Result<Filled> fill(void *data, std::size_t bytes) const {
+        onebuf_filled found = 0;
+        onebuf_status status = onebuf_source_fill(handle(), data, bytes, &found);
+        return detail::result(status, [&] { return static_cast<Filled>(found); });
     }
-    /// The counters of a UDP source, also while a pipeline runs.
-    Result<onebuf_udp_counts> udp_counts() const {
-        onebuf_udp_counts found{};
-        found.size = sizeof found;
-        onebuf_status status = onebuf_source_udp_counts(handle(), &found);
-        return detail::result(status, [&] { return found; });
+    /// The shape of a NumPy source's array.
+    Result<std::vector<std::size_t>> shape() const {
+        std::size_t count = 0;
+        onebuf_status status = onebuf_source_shape(handle(), nullptr, 0, &count);
+        std::vector<std::size_t> found(count);
+        if (status == ONEBUF_OK) status = onebuf_source_shape(handle(), found.data(), found.size(), &count);
+        return detail::result(status, [&] { return std::move(found); });
     }
 
 private:
@@ -2001,9 +1874,9 @@ private:
 };
 
 /// A sink of the library, instead of a callback: memory, files, the network.
-class Sink : public detail::Owner<onebuf_sink, onebuf_sink_free> {
+class Sink : public detail::SinkHandle {
 public:
-    using Owner::Owner;
+    using SinkHandle::SinkHandle;
 
     /// Writes to memory that must stay allocated, and unused by others, until the sink and its pipeline are gone.
     static Result<Sink> memory(void *data, std::size_t bytes) {
@@ -2024,16 +1897,11 @@ public:
     static Result<Sink> udp(const UdpSinkOptions &options) {
         return made([&](onebuf_sink *to) { return onebuf_sink_udp(&options, to); });
     }
-
-    /// Announces over UDP the end of the stream.
-    Result<void> finish() const { return detail::check(onebuf_sink_finish(handle())); }
-    /// The counters of a UDP sink.
-    Result<onebuf_udp_sent> udp_sent() const {
-        onebuf_udp_sent found{};
-        found.size = sizeof found;
-        onebuf_status status = onebuf_sink_udp_sent(handle(), &found);
-        return detail::result(status, [&] { return found; });
+    /// Takes one frame without a pipeline.
+    Result<void> take(const void *data, std::size_t bytes, std::uint64_t number) const {
+        return detail::check(onebuf_sink_take(handle(), data, bytes, number));
     }
+
 
 private:
     template <class Make> static Result<Sink> made(Make make) {
@@ -2044,29 +1912,18 @@ private:
 };
 
 /// A source, stages, a sink, and a ring of slots between them. It can be run repeatedly.
-class Pipeline : public detail::Owner<onebuf_pipeline, onebuf_pipeline_free> {
+class Pipeline : public detail::PipelineHandle {
 public:
     Pipeline() = default;
     Pipeline(onebuf_pipeline handle, std::unique_ptr<detail::Functions> functions)
-        : Owner(handle), functions_(std::move(functions)) {}
+        : PipelineHandle(handle), functions_(std::move(functions)) {}
 
-    /// Runs until the source ends, stop() is called, or something fails; a failure contains the cause and the place.
-    Result<PipelineReport> run() const {
-        PipelineReport report;
-        onebuf_status status = onebuf_pipeline_run(handle(), &report);
-        return detail::result(status, [&] { return report; });
-    }
-    /// Asks the pipeline to end, from any thread; frames in flight are completed.
-    Result<void> stop() const { return detail::check(onebuf_pipeline_stop(handle())); }
-    /// Reports the progress, from any thread.
-    Result<PipelineReport> report() const {
-        PipelineReport found;
-        onebuf_status status = onebuf_pipeline_get_report(handle(), &found);
-        return detail::result(status, [&] { return found; });
-    }
-    /// Reports the progress and each stage's times as JSON.
-    Result<std::string> json() const {
-        return detail::text([&](onebuf_string *to) { return onebuf_pipeline_json(handle(), to); });
+    /// Where the last run failed: the stage's name, `source` or `sink`, and the number of the frame; empty if it did not fail.
+    Result<std::pair<std::string, std::uint64_t>> failure() const {
+        onebuf_string at{0};
+        std::uint64_t frame = 0;
+        onebuf_status status = onebuf_pipeline_failure(handle(), &at, &frame);
+        return detail::result(status, [&] { return std::make_pair(detail::take(at), frame); });
     }
 
 private:
@@ -2172,14 +2029,84 @@ inline Result<void> own(const void *owner, std::uint64_t id) { return detail::ch
 /// Ends the ownership of that address.
 inline Result<void> disown(const void *owner) { return detail::check(onebuf_disown(owner)); }
 
-// The bridge ======================================================================================
+// Viewers =========================================================================================
 
-/// The report of a copy.
-struct Crossing : onebuf_crossing {
-    Crossing() : onebuf_crossing{} { size = sizeof(onebuf_crossing); }
-    /// The path as a word; `way` is its number.
-    Route route() const noexcept { return static_cast<Route>(way); }
+/// Watches a program of the same user that has published its hub, as `onebuf top` does.
+class Viewer : public detail::ViewerHandle {
+public:
+    using ViewerHandle::ViewerHandle;
+
+    /// The names of published programs, one a line.
+    static Result<std::string> names() { return detail::text(onebuf_viewer_names); }
+    static Result<Viewer> attach(const char *name, Timeout timeout = {}) {
+        onebuf_viewer made{0};
+        onebuf_status status = onebuf_viewer_attach(name, timeout.ms(), &made);
+        return detail::result(status, [&] { return Viewer(made); });
+    }
 };
+
+// Routes and verdicts =============================================================================
+
+/// A verdict, and the reason for it.
+struct Judged {
+    Verdict verdict;
+    std::string why;
+    /// For grafts: whether the two devices could graft at all.
+    bool possible = true;
+};
+
+/// The verdict on the route by which `to` accesses memory that is allocated on `from`.
+inline Result<Judged> route_verdict(const Device &from, const Device &to, Route route) {
+    Judged found;
+    onebuf_string why{0};
+    onebuf_status status =
+        onebuf_route_query(from.handle(), to.handle(), static_cast<onebuf_route>(route), &found.verdict, &why);
+    return detail::result(status, [&] { return found.why = detail::take(why), std::move(found); });
+}
+/// The doctor's verdict on grafting OpenCL programs of `from` onto `to`.
+inline Result<Judged> graft_verdict(const Device &from, const Device &to) {
+    Judged found;
+    onebuf_string why{0};
+    onebuf_status status = onebuf_graft_query(from.handle(), to.handle(), &found.verdict, &why, &found.possible);
+    return detail::result(status, [&] { return found.why = detail::take(why), std::move(found); });
+}
+
+/// Rewrites compiled OpenCL programs for CUDA or HIP by hand, without a device; Program::graft does this for a program of a hub.
+namespace graft {
+
+inline Result<std::string> ptx(const char *text) {
+    return detail::text([&](onebuf_string *to) { return onebuf_graft_ptx(text, to); });
+}
+inline Result<std::string> code_object(const void *object, std::size_t bytes) {
+    return detail::text([&](onebuf_string *to) { return onebuf_graft_code_object(object, bytes, to); });
+}
+inline Result<std::string> spirv(const void *module, std::size_t bytes) {
+    return detail::text([&](onebuf_string *to) { return onebuf_graft_spirv(module, bytes, to); });
+}
+
+} // namespace graft
+
+// The cache =======================================================================================
+
+/// The folder with the doctor's verdicts and the compiled programs. NULL means the user's.
+namespace cache {
+
+inline Result<std::string> folder() { return detail::text(onebuf_cache_folder); }
+inline Result<CacheInfo> contents(const char *folder = nullptr) {
+    CacheInfo found;
+    onebuf_status status = onebuf_cache_query(folder, &found);
+    return detail::result(status, [&] { return found; });
+}
+/// Removes verdicts and programs; returns the earlier contents.
+inline Result<CacheInfo> clear(const char *folder = nullptr) {
+    CacheInfo found;
+    onebuf_status status = onebuf_cache_clear(folder, &found);
+    return detail::result(status, [&] { return found; });
+}
+
+} // namespace cache
+
+// The bridge ======================================================================================
 
 /// Copies between any two buffers by the fastest path available. Counts and offsets are in elements.
 namespace bridge {

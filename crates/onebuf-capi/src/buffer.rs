@@ -327,6 +327,31 @@ pub extern "C" fn onebuf_buffer_explain(
     entry(|| string::give(text, || Ok(buffer.get()?.whole().0.explain().into_bytes())))
 }
 
+/// The plan of the buffer as JSON, as onebuf_buffer_plan_json() writes it.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_buffer_explain_json(
+    buffer: onebuf_buffer,
+    text: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    entry(|| {
+        string::give(text, || {
+            let kept = buffer.get()?;
+            let whole = kept.whole().0;
+            Ok(whole.plan().to_json(whole.hub().topology()).to_string().into_bytes())
+        })
+    })
+}
+
+/// Takes the buffer out of its pool: its memory is freed with it. Use this when other code keeps a handle of the memory. Without a
+/// pool there is nothing to do.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_buffer_detach(buffer: onebuf_buffer) -> onebuf_status {
+    entry(|| {
+        buffer.get()?.whole().0.detach();
+        Ok(())
+    })
+}
+
 /// Writes `bytes` bytes at `offset`. Waits for earlier work. `data` may be reused when this returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_buffer_write(

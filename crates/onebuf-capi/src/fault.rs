@@ -29,7 +29,59 @@ impl From<Error> for Fault {
     }
 }
 
+/// The parts of a failure. Those that do not apply are zero or empty.
+#[derive(Default)]
+pub(crate) struct Details {
+    pub status: onebuf_status,
+    pub driver_code: i32,
+    pub asked_bytes: u64,
+    pub limit_bytes: u64,
+    pub timeout_ms: u64,
+    pub subject: String,
+    pub reason: String,
+    pub driver_call: String,
+}
+
+impl Details {
+    fn of(error: &Error) -> Self {
+        let two = |subject: &str, reason: &str| Self {
+            subject: subject.to_owned(),
+            reason: reason.to_owned(),
+            ..Self::default()
+        };
+        match error {
+            Error::Unavailable { what, reason, .. } => two(what, reason),
+            Error::Unsupported { what, needs } => two(what, needs),
+            Error::CopyForbidden { route, why } => two(route, why),
+            Error::NotShared { device, shared_with } => two(device, shared_with),
+            Error::Busy { what } => two("", what),
+            Error::OutOfMemory { device, asked, limit } => {
+                Self { asked_bytes: *asked, limit_bytes: limit.unwrap_or(0), ..two(device, "") }
+            }
+            Error::DeviceLost { device, reason } => two(device, reason),
+            Error::PeerLost { reason } | Error::PeerRefused { reason } => two("", reason),
+            Error::InvalidArgument(reason) => two("", reason),
+            Error::ForeignContext { have, want } => two(have, want),
+            Error::Build { device, log } => two(device, log),
+            Error::Timeout { what, after_ms } => Self { timeout_ms: *after_ms, ..two(what, "") },
+            Error::Driver { api, call, code, name } => {
+                Self { driver_code: *code, driver_call: (*call).to_owned(), ..two(api, name) }
+            }
+            Error::Cache { path, reason } => two(path, reason),
+            other => two("", &other.to_string()),
+        }
+    }
+}
+
 impl Fault {
+    pub fn details(&self) -> Details {
+        let found = match self {
+            Fault::Library(error) => Details::of(error),
+            other => Details { reason: other.to_string(), ..Details::default() },
+        };
+        Details { status: self.status(), ..found }
+    }
+
     pub fn invalid(message: impl Into<String>) -> Self {
         Fault::Library(Error::invalid(message))
     }

@@ -10,11 +10,11 @@ use crate::{
     buffer::onebuf_buffer,
     device::onebuf_device,
     entry::{entry, free},
-    fault::Result,
     handle::{Noun, noun},
     hub::onebuf_hub,
     input::{Options, Slot, give, out},
     queue::onebuf_queue,
+    registered::Registered,
     status::onebuf_status,
     wrap::{WrapOptions, onebuf_wrap_options},
 };
@@ -27,27 +27,7 @@ pub struct onebuf_gl {
     /// Zero is the null handle.
     pub id: u64,
 }
-noun!(onebuf_gl, GlContext, 21);
-
-/// A context, and the handle of its device, which is freed with it.
-#[doc(hidden)]
-pub struct GlContext {
-    context: ForeignGl,
-    device: onebuf_device,
-}
-
-impl GlContext {
-    fn new(context: ForeignGl) -> Result<Self> {
-        let device = onebuf_device::put(context.device())?;
-        Ok(Self { context, device })
-    }
-}
-
-impl Drop for GlContext {
-    fn drop(&mut self) {
-        drop(self.device.take());
-    }
-}
+noun!(onebuf_gl, Registered<ForeignGl>, 21);
 
 /// Properties of an OpenGL buffer. Set `size`; the call fills in the rest.
 #[repr(C)]
@@ -80,7 +60,8 @@ pub unsafe extern "C" fn onebuf_gl_wrap(hub: onebuf_hub, gl: Slot<'_, onebuf_gl>
         let gl = out(gl, "gl")?;
         // SAFETY: guaranteed by the caller.
         let found = unsafe { hub.get()?.hub.foreign_gl()? };
-        *gl = onebuf_gl::put(GlContext::new(found)?)?;
+        let device = found.device();
+        *gl = onebuf_gl::put(Registered::new(found, device)?)?;
         Ok(())
     })
 }

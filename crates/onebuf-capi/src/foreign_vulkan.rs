@@ -13,6 +13,7 @@ use crate::{
     handle::{Noun, noun},
     hub::onebuf_hub,
     input::{Options, Slot, array, options, out, text},
+    registered::Registered,
     status::onebuf_status,
     wrap::{WrapOptions, onebuf_wrap_options},
 };
@@ -29,27 +30,7 @@ pub struct onebuf_vk {
     /// Zero is the null handle.
     pub id: u64,
 }
-noun!(onebuf_vk, VkContext, 22);
-
-/// A device, and its handle here, which is freed with it.
-#[doc(hidden)]
-pub struct VkContext {
-    context: ForeignVulkan,
-    device: onebuf_device,
-}
-
-impl VkContext {
-    fn new(context: ForeignVulkan) -> Result<Self> {
-        let device = onebuf_device::put(context.device())?;
-        Ok(Self { context, device })
-    }
-}
-
-impl Drop for VkContext {
-    fn drop(&mut self) {
-        drop(self.device.take());
-    }
-}
+noun!(onebuf_vk, Registered<ForeignVulkan>, 22);
 
 /// The handles of a `VkDevice`, and which of its queues onebuf may use.
 #[repr(C)]
@@ -151,7 +132,8 @@ pub unsafe extern "C" fn onebuf_vk_wrap(
                 extensions: &names.collect::<Result<Vec<_>>>()?,
             })?
         };
-        *vk = onebuf_vk::put(VkContext::new(found)?)?;
+        let device = found.device();
+        *vk = onebuf_vk::put(Registered::new(found, device)?)?;
         Ok(())
     })
 }

@@ -7,7 +7,17 @@
 //! failure. Callbacks may call every function of onebuf except running the same pipeline. They must not throw, and must
 //! not free what they are given.
 
-use crate::{buffer::onebuf_buffer, queue::onebuf_queue, status::onebuf_status};
+use crate::{
+    buffer::onebuf_buffer,
+    entry::entry,
+    handle::Noun,
+    input::{Slot, bytes, bytes_mut, out},
+    queue::onebuf_queue,
+    sink::onebuf_sink,
+    source::onebuf_source,
+    status::onebuf_status,
+};
+use onebuf::pipeline::{Filled, sink::Sink, source::FrameSource};
 use std::ffi::c_void;
 
 /// The result of a source callback.
@@ -48,3 +58,42 @@ pub type onebuf_source_function = Option<
 /// result.
 pub type onebuf_frame_function =
     Option<unsafe extern "C" fn(user: *mut c_void, frame: *const onebuf_frame) -> onebuf_status>;
+
+/// Fills one frame of `bytes` bytes by a source of the library, without a pipeline: inside a source callback, for example. A
+/// network source waits for a frame up to its timeout, and also fills in what came of an incomplete one. ONEBUF_BUSY while a
+/// pipeline has the source.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_source_fill(
+    source: onebuf_source,
+    data: *mut c_void,
+    bytes: usize,
+    filled: Slot<'_, onebuf_filled>,
+) -> onebuf_status {
+    entry(|| {
+        let filled = out(filled, "filled")?;
+        // SAFETY: guaranteed by the caller.
+        let frame = unsafe { bytes_mut(data, bytes, "data")? };
+        *filled = match source.get()?.claim()?.fill(frame)? {
+            Filled::Frame => ONEBUF_FILLED_FRAME,
+            Filled::Incomplete => ONEBUF_FILLED_INCOMPLETE,
+            Filled::Idle => ONEBUF_FILLED_IDLE,
+            Filled::End => ONEBUF_FILLED_END,
+        };
+        Ok(())
+    })
+}
+
+/// Gives one frame of `bytes` bytes to a sink of the library, without a pipeline. ONEBUF_BUSY while a pipeline has the sink.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_sink_take(
+    sink: onebuf_sink,
+    data: *const c_void,
+    bytes: usize,
+    number: u64,
+) -> onebuf_status {
+    entry(|| {
+        // SAFETY: guaranteed by the caller.
+        let frame = unsafe { self::bytes(data, bytes, "data")? };
+        Ok(sink.get()?.claim()?.take(frame, number)?)
+    })
+}

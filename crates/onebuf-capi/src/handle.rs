@@ -93,7 +93,7 @@ pub(crate) trait Noun: Copy {
 }
 
 /// Names of kinds for messages, indexed by [`Noun::KIND`].
-const NOUNS: [&str; 25] = [
+const NOUNS: [&str; 26] = [
     "no object",
     "string",
     "hub",
@@ -119,6 +119,7 @@ const NOUNS: [&str; 25] = [
     "Vulkan device",
     "queue pool",
     "published hub",
+    "viewer",
 ];
 
 fn name_of(kind: u8) -> &'static str {

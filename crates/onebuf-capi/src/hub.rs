@@ -7,15 +7,16 @@
 use crate::{
     device::onebuf_device,
     entry::{entry, free},
-    fault::Result,
+    fault::{Fault, Result},
     handle::{Noun, noun},
-    input::{Options, Slot, options, out, path_if_given, text, text_if_given},
+    input::{Options, Slot, fill, give, options, out, path_if_given, text, text_if_given},
+    observer::{Functions, onebuf_observer},
     status::onebuf_status,
     string::{self, onebuf_string},
     words::{self, onebuf_copies},
 };
-use onebuf::{Error, ProgramCache, prelude::*};
-use std::{ffi::c_char, time::Duration};
+use onebuf::{Error, ProgramCache, Verdicts, fake::FakeConfig, libs::Library, prelude::*};
+use std::{ffi::c_char, sync::Arc, time::Duration};
 
 /// A hub. Free it with onebuf_hub_free().
 #[repr(C)]
@@ -83,9 +84,33 @@ pub struct onebuf_hub_options {
     pub trace_events: usize,
     /// Not zero, with a trace: opens queues with profiling, so that launches are also recorded by their device's clock.
     pub trace_devices: u32,
+    /// Adds this many devices for tests, such as `fake:0`: the CPU runs their native kernels, and their memory is their own.
+    pub fake_devices: u32,
+    /// Functions of the program that are called while the hub works; NULL: none.
+    pub observer: *const onebuf_observer,
+    /// Size limit of the compiled programs on disk, in bytes; zero: 256 MiB. The least recently used are removed first.
+    pub program_cache_bytes: u64,
+    /// Path or soname of cuBLAS, or `none`; NULL: `ONEBUF_CUBLAS_LIB`, or the system's. The others below likewise.
+    pub cublas_library: *const c_char,
+    /// cuFFT.
+    pub cufft_library: *const c_char,
+    /// cuSOLVER.
+    pub cusolver_library: *const c_char,
+    /// rocBLAS.
+    pub rocblas_library: *const c_char,
+    /// rocFFT.
+    pub rocfft_library: *const c_char,
+    /// rocSOLVER.
+    pub rocsolver_library: *const c_char,
+    /// A folder whose verdicts are used for planning, such as one that was copied; NULL: those of `cache_folder`. Programs are then
+    /// kept on disk only if `cache_folder` is given. ONEBUF_CACHE if its file cannot be used.
+    pub verdict_folder: *const c_char,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_hub_options {}
+
+/// More devices for tests were not initialised.
+const MOST_FAKES: u32 = 16;
 
 /// A hub, and the handles of its devices, which are freed with it.
 #[doc(hidden)]
@@ -106,6 +131,14 @@ impl Hub {
     /// The handle of a device that discovery found. Devices of foreign contexts are not in this list.
     pub(crate) fn handle(&self, device: &onebuf::Device) -> Option<onebuf_device> {
         self.devices.get(device.index().get()).copied()
+    }
+
+    /// The handle of a device that the hub owns.
+    pub(crate) fn owned(&self, device: &onebuf::Device) -> Result<onebuf_device> {
+        let id = device.id();
+        let foreign =
+            || format!("`{id}` belongs to a foreign context: use onebuf_context_device_at()");
+        self.handle(device).ok_or_else(|| Fault::invalid(foreign()))
     }
 }
 
@@ -135,13 +168,19 @@ pub unsafe extern "C" fn onebuf_hub_discover(
 /// # Safety
 /// As for [`onebuf_hub_discover`].
 unsafe fn builder(given: *const onebuf_hub_options) -> Result<onebuf::HubBuilder> {
+    // SAFETY: guaranteed by the caller.
+    let given = unsafe { options(given)? };
+    let mut builder = onebuf::builder();
+    // First, because from here on the program is told when its observer is no longer used.
+    // SAFETY: guaranteed by the caller.
+    if let Some(observer) = unsafe { Functions::read(given.observer)? } {
+        builder = builder.observer(Arc::new(observer));
+    }
     // SAFETY: guaranteed by the caller, for all of these.
-    let (given, folder, library) = unsafe {
-        let given = options(given)?;
-        let library = text_if_given(given.opencl_library, "opencl_library")?;
-        (given, path_if_given(given.cache_folder), library)
+    let (folder, library) = unsafe {
+        (path_if_given(given.cache_folder), text_if_given(given.opencl_library, "opencl_library")?)
     };
-    let mut builder = onebuf::builder().copies(words::copies(given.copies)?);
+    builder = builder.copies(words::copies(given.copies)?);
     builder = builder.program_cache(program_cache(given.program_cache)?);
     if given.timeout_ms > 0 {
         builder = builder.timeout(crate::input::timeout(given.timeout_ms).unwrap_or(Duration::MAX));
@@ -157,6 +196,10 @@ unsafe fn builder(given: *const onebuf_hub_options) -> Result<onebuf::HubBuilder
     }
     // SAFETY: guaranteed by the caller.
     builder = unsafe { apis(builder, &given)? };
+    // SAFETY: guaranteed by the caller.
+    if let Some(folder) = unsafe { path_if_given(given.verdict_folder) } {
+        builder = builder.verdicts(Verdicts::load(folder)?);
+    }
     if given.without_verdicts != 0 {
         builder = builder.verdicts(Default::default());
     }
@@ -196,11 +239,36 @@ unsafe fn apis(
     if let Some(only) = unsafe { text_if_given(given.only, "only")? } {
         builder = builder.only(only.split(',').map(str::trim).filter(|api| !api.is_empty()));
     }
+    let maths = [
+        (Library::CuBlas, given.cublas_library, "cublas_library"),
+        (Library::CuFft, given.cufft_library, "cufft_library"),
+        (Library::CuSolver, given.cusolver_library, "cusolver_library"),
+        (Library::RocBlas, given.rocblas_library, "rocblas_library"),
+        (Library::RocFft, given.rocfft_library, "rocfft_library"),
+        (Library::RocSolver, given.rocsolver_library, "rocsolver_library"),
+    ];
+    for (library, path, name) in maths {
+        // SAFETY: guaranteed by the caller.
+        if let Some(path) = unsafe { text_if_given(path, name)? } {
+            builder = builder.math_library(library, path);
+        }
+    }
     if given.trace_events > 0 {
         builder = builder.trace(given.trace_events);
     }
     if given.trace_devices != 0 {
         builder = builder.trace_devices();
+    }
+    if given.program_cache_bytes > 0 {
+        builder = builder.program_cache_limit(given.program_cache_bytes);
+    }
+    if given.fake_devices > MOST_FAKES {
+        let asked = given.fake_devices;
+        return Err(Fault::invalid(format!("fake_devices {asked}: {MOST_FAKES} at most")));
+    }
+    for number in 0..given.fake_devices {
+        let name = format!("fake device {number}");
+        builder = builder.fake(FakeConfig { name, ..FakeConfig::default() });
     }
     Ok(if given.managed_memory == 0 { builder } else { builder.managed_memory(true) })
 }
@@ -263,13 +331,69 @@ pub unsafe extern "C" fn onebuf_hub_device(
         let hub = hub.get()?;
         // SAFETY: guaranteed by the caller.
         let found = hub.hub.device(unsafe { text(selector, "selector")? })?;
-        *device = hub.handle(&found).ok_or_else(|| {
-            let id = found.id();
-            Error::invalid(format!(
-                "`{id}` belongs to a foreign context: use onebuf_context_device_at()"
-            ))
-        })?;
+        *device = hub.owned(&found)?;
         Ok(())
+    })
+}
+
+/// All devices that match, as by onebuf_hub_device(), in the order of the hub's list; also none. `count` gets their number, and
+/// `devices` the first `capacity` of them; with a capacity of zero it may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_hub_select(
+    hub: onebuf_hub,
+    selector: *const c_char,
+    devices: *mut onebuf_device,
+    capacity: usize,
+    count: Slot<'_, usize>,
+) -> onebuf_status {
+    entry(|| {
+        let count = out(count, "count")?;
+        let hub = hub.get()?;
+        // SAFETY: guaranteed by the caller.
+        let found = hub.hub.select(unsafe { text(selector, "selector")? });
+        let found: Vec<onebuf_device> = found.iter().filter_map(|one| hub.handle(one)).collect();
+        // SAFETY: as above.
+        unsafe { fill(&found, devices, capacity, "devices")? };
+        *count = found.len();
+        Ok(())
+    })
+}
+
+/// Properties of a hub. Set `size`; the call fills in the rest.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_hub_info {
+    /// `sizeof(onebuf_hub_info)`.
+    pub size: usize,
+    /// Number of devices, including the host.
+    pub device_count: usize,
+    /// Number of verdicts that plans use.
+    pub verdict_count: usize,
+    /// Timeout of waits, in milliseconds.
+    pub timeout_ms: u64,
+    /// What is done about implied copies.
+    pub copies: onebuf_copies,
+}
+// SAFETY: plain numbers, the size first.
+unsafe impl Options for onebuf_hub_info {}
+
+/// Queries a hub.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_hub_query(
+    hub: onebuf_hub,
+    info: *mut onebuf_hub_info,
+) -> onebuf_status {
+    entry(|| {
+        let hub = hub.get()?;
+        let found = onebuf_hub_info {
+            size: 0,
+            device_count: hub.devices.len(),
+            verdict_count: hub.hub.verdicts().len(),
+            timeout_ms: u64::try_from(hub.hub.timeout().as_millis()).unwrap_or(u64::MAX),
+            copies: words::copies_number(hub.hub.copy_policy()),
+        };
+        // SAFETY: guaranteed by the caller.
+        unsafe { give(found, info, "info") }
     })
 }
 
@@ -290,6 +414,20 @@ pub extern "C" fn onebuf_hub_missing(
             });
             let notes = hub.notes().iter().map(|note| format!("{note}\n"));
             Ok(missing.chain(notes).collect::<String>().into_bytes())
+        })
+    })
+}
+
+/// The unavailable APIs as JSON: `[{"api","tried","loaded","code","reason","hint"}]`.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_hub_missing_json(
+    hub: onebuf_hub,
+    text: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    entry(|| {
+        string::give(text, || {
+            let missing = serde_json::to_vec(hub.get()?.hub.unavailable());
+            missing.map_err(|why| Fault::invalid(why.to_string()))
         })
     })
 }

@@ -97,6 +97,25 @@ pub(crate) unsafe fn array<'a, T>(
     Ok(unsafe { slice::from_raw_parts(data, count) })
 }
 
+/// Copies the first elements to an array of the caller; null is allowed if its capacity is zero.
+///
+/// # Safety
+/// Null, or valid for writes of `capacity` elements that nothing else uses meanwhile.
+pub(crate) unsafe fn fill<T: Copy>(
+    found: &[T],
+    to: *mut T,
+    capacity: usize,
+    name: &'static str,
+) -> Result<()> {
+    if capacity > 0 && to.is_null() {
+        return Err(Fault::Null(name));
+    }
+    let most = capacity.min(found.len());
+    // SAFETY: not null unless nothing is copied; the rest is guaranteed by the caller.
+    unsafe { to.copy_from_nonoverlapping(found.as_ptr(), most) };
+    Ok(())
+}
+
 /// # Safety
 /// Null, or a NUL-terminated string.
 unsafe fn string<'a>(text: *const c_char, name: &'static str) -> Result<&'a CStr> {

@@ -4,7 +4,7 @@
 //! Regions and guards borrow from a [`Kept`] inside an `Arc`. Each of them holds that `Arc` and drops it last.
 
 use crate::fault::{Fault, Result};
-use onebuf::{Buffer, Map, MapMut, MapWrite, SubBuffer};
+use onebuf::{Access, Buffer, Map, MapMut, MapWrite, SubBuffer};
 use std::{
     ffi::c_void,
     ops::{Deref, Range},
@@ -209,26 +209,39 @@ pub(crate) enum Turn {
 pub(crate) struct Persistent {
     guard: Guard,
     pub data: *mut c_void,
-    writes: bool,
+    access: Access,
 }
 
 // SAFETY: the pointer is only handed out; the guard may be sent between threads like any mapping's.
 unsafe impl Send for Persistent {}
 
 impl Persistent {
-    fn open(buffer: &Arc<Kept>, writes: bool) -> Result<Self> {
-        let used = if writes { MapUse::ReadWrite } else { MapUse::Read };
+    fn open(buffer: &Arc<Kept>, access: Access) -> Result<Self> {
+        let used = match access {
+            Access::Read => MapUse::Read,
+            Access::Write => MapUse::Write,
+            Access::ReadWrite => MapUse::ReadWrite,
+        };
         let mut guard = Guard::take(buffer, used, 0..buffer.len())?;
         let data = guard.pointer();
-        Ok(Self { guard, data, writes })
+        Ok(Self { guard, data, access })
+    }
+
+    pub fn allows(&self, access: Access) -> bool {
+        self.access == access || self.access == Access::ReadWrite
     }
 }
 
 impl Turn {
     /// The map, if it allows this access.
-    pub fn map(&self, writes: bool) -> Option<&Persistent> {
+    pub fn map(&self, access: Access) -> Option<&Persistent> {
+        self.host().filter(|persistent| persistent.allows(access))
+    }
+
+    /// The map, whatever it allows.
+    pub fn host(&self) -> Option<&Persistent> {
         match self {
-            Turn::Host(persistent) if persistent.writes || !writes => Some(persistent),
+            Turn::Host(persistent) => Some(persistent),
             _ => None,
         }
     }
@@ -269,19 +282,19 @@ impl Place {
     }
 
     /// Maps the buffer, unless it is already mapped for this access, and returns the address.
-    pub fn to_host(buffer: &Arc<Kept>, writes: bool) -> Result<*mut c_void> {
+    pub fn to_host(buffer: &Arc<Kept>, access: Access) -> Result<*mut c_void> {
         let mut turn = buffer.persistent.lock();
-        if let Some(persistent) = turn.map(writes) {
+        if let Some(persistent) = turn.map(access) {
             return Ok(persistent.data);
         }
         if matches!(*turn, Turn::Over) {
             return Err(Fault::Handle("the buffer was freed meanwhile".into()));
         }
-        // A map for reading ends before one for writing begins.
+        // A map for less ends before this one begins.
         if let Some(persistent) = turn.take() {
             persistent.guard.close()?;
         }
-        let persistent = Persistent::open(buffer, writes)?;
+        let persistent = Persistent::open(buffer, access)?;
         let data = persistent.data;
         *turn = Turn::Host(persistent);
         Ok(data)

@@ -8,7 +8,7 @@
 //! unwinds into C. Objects live in tables (`handle`) and are named by handles. Using an invalid handle is an error.
 //!
 //! Modules are levels, and each uses only earlier ones: `status`, `fault`, `words`, `input`, `handle`, `entry`; then
-//! objects that several nouns share (`kept`, `wait`, `visit`, `claim`, `typed`); then the nouns.
+//! objects that several nouns share (`kept`, `wait`, `visit`, `claim`, `registered`, `typed`); then the nouns.
 //!
 //! # Safety
 //! The contract of C callers, as stated in the header: a pointer is null or valid for what the function does with it; a
@@ -26,12 +26,14 @@ mod fault;
 mod handle;
 mod input;
 mod kept;
+mod registered;
 mod typed;
 mod visit;
 mod wait;
 
 pub mod bridge;
 pub mod buffer;
+pub mod cache;
 pub mod device;
 pub mod doctor;
 pub mod event;
@@ -41,14 +43,17 @@ pub mod foreign;
 pub mod foreign_gl;
 pub mod foreign_vulkan;
 pub mod frame;
+pub mod graft;
 pub mod hub;
 pub mod kernel;
+pub mod launch;
 pub mod ledger;
 pub mod libs;
 pub mod live;
 pub mod log;
 pub mod mapping;
 pub mod message;
+pub mod observer;
 pub mod offer;
 pub mod owner;
 pub mod peer;
@@ -57,6 +62,7 @@ pub mod pipeline;
 pub mod pointer;
 pub mod pool;
 pub mod program;
+pub mod progress;
 pub mod queue;
 pub mod queue_pool;
 pub mod sink;
@@ -65,7 +71,9 @@ pub mod status;
 pub mod string;
 pub mod trace;
 pub mod transfer;
+pub mod verdict;
 pub mod version;
 pub mod view;
+pub mod viewer;
 pub mod words;
 pub mod wrap;

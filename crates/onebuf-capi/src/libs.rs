@@ -216,6 +216,34 @@ unsafe fn gemm<T: Scalar>(
     Ok(blas.gemm(&product, &a, &b, &mut c)?)
 }
 
+/// A library of the device.
+pub type onebuf_library = u32;
+/// Matrix products: cuBLAS, rocBLAS.
+pub const ONEBUF_LIBRARY_BLAS: onebuf_library = 0;
+/// Fourier transforms: cuFFT, rocFFT.
+pub const ONEBUF_LIBRARY_FFT: onebuf_library = 1;
+/// Linear systems: cuSOLVER, rocSOLVER.
+pub const ONEBUF_LIBRARY_SOLVER: onebuf_library = 2;
+
+/// Loads a library for the queue in advance, and creates its handles, which the first use does otherwise. ONEBUF_UNSUPPORTED if the
+/// device has none; ONEBUF_UNAVAILABLE if it is not installed.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_library_open(
+    queue: onebuf_queue,
+    library: onebuf_library,
+) -> onebuf_status {
+    entry(|| {
+        let queue = queue.get()?;
+        match library {
+            ONEBUF_LIBRARY_BLAS => Blas::on(&queue).map(drop)?,
+            ONEBUF_LIBRARY_FFT => Fft::on(&queue).map(drop)?,
+            ONEBUF_LIBRARY_SOLVER => Solver::on(&queue).map(drop)?,
+            other => return Err(Fault::invalid(format!("library {other}: choose one of 0 to 2"))),
+        }
+        Ok(())
+    })
+}
+
 /// Computes a matrix product on the queue. A and B may be the same buffer; C must be another.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_gemm(

@@ -17,8 +17,12 @@ use crate::{
     string::{self, onebuf_string},
     visit::OpenOffer,
 };
-use onebuf::peer::Offer;
-use std::{ffi::c_char, os::unix::ffi::OsStrExt, sync::Arc};
+use onebuf::peer::{Offer, remove_sockets, remove_sockets_on_signals, socket_path};
+use std::{
+    ffi::c_char,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    sync::Arc,
+};
 
 /// An offer. Free it with onebuf_offer_free().
 #[repr(C)]
@@ -126,4 +130,35 @@ pub extern "C" fn onebuf_offer_accept(
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_offer_free(offer: onebuf_offer) -> onebuf_status {
     free(offer)
+}
+
+/// The path of the socket of a name: in `$XDG_RUNTIME_DIR/onebuf`, or in a folder of the user's among the temporary files.
+/// ONEBUF_INVALID_ARGUMENT for a name that no socket can have.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_socket_path(
+    name: *const c_char,
+    text: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    entry(|| {
+        string::give(text, || {
+            // SAFETY: guaranteed by the caller.
+            let path = socket_path(unsafe { self::text(name, "name")? })?;
+            Ok(path.into_os_string().into_vec())
+        })
+    })
+}
+
+/// Removes every socket that this process has created, for programs that exit without freeing their offers and publications.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_sockets_remove() -> onebuf_status {
+    entry(|| {
+        remove_sockets();
+        Ok(())
+    })
+}
+
+/// Does so when SIGINT, SIGTERM or SIGHUP ends the process. Only for programs that leave these signals to the library.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_sockets_remove_on_signals() -> onebuf_status {
+    entry(|| Ok(remove_sockets_on_signals()?))
 }

@@ -41,10 +41,10 @@ fn entry_found(
     done.then_some(status)
 }
 
-/// Gives the buffer to the host: maps it, for reading with ONEBUF_READ, otherwise for reading and writing, unless it is
-/// already mapped that way. Waits for earlier work. `data` is valid, for the size of the buffer, until
-/// onebuf_buffer_to_device() or until the buffer is freed; kernels that would use the buffer fail with ONEBUF_BUSY
-/// meanwhile.
+/// Gives the buffer to the host: maps it for reading, for writing, or for both, unless it is already mapped for that. With
+/// ONEBUF_WRITE the host must not read; bytes that it does not write keep their values. Waits for earlier work. `data` is
+/// valid, for the size of the buffer, until onebuf_buffer_to_device(), until a map for other access replaces it, or until
+/// the buffer is freed; kernels that would use the buffer fail with ONEBUF_BUSY meanwhile.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_to_host(
     buffer: onebuf_buffer,
@@ -53,8 +53,7 @@ pub extern "C" fn onebuf_buffer_to_host(
 ) -> onebuf_status {
     entry(|| {
         let data = out(data, "data")?;
-        let writes = words::access(access)? != Access::Read;
-        *data = Place::to_host(&buffer.get()?, writes)?;
+        *data = Place::to_host(&buffer.get()?, words::access(access)?)?;
         Ok(())
     })
 }
@@ -72,11 +71,11 @@ fn reach(
     buffer: &Buf,
     offset: usize,
     bytes: usize,
-    writes: bool,
+    access: Access,
 ) -> Result<Option<*mut u8>> {
     let range = buffer.range(offset, bytes)?;
     // SAFETY: the range is inside the buffer, and the map covers all of it.
-    Ok(turn.map(writes).map(|persistent| unsafe { persistent.data.cast::<u8>().add(range.start) }))
+    Ok(turn.map(access).map(|persistent| unsafe { persistent.data.cast::<u8>().add(range.start) }))
 }
 
 /// Writes `bytes` bytes at `offset`: through the persistent map, like stores of the caller, or like onebuf_buffer_write()
@@ -89,7 +88,7 @@ pub unsafe extern "C" fn onebuf_buffer_store(
     bytes: usize,
 ) -> onebuf_status {
     let through_map = entry_found(buffer, |turn, object| {
-        let Some(at) = reach(turn, object, offset, bytes, true)? else { return Ok(false) };
+        let Some(at) = reach(turn, object, offset, bytes, Access::Write)? else { return Ok(false) };
         // SAFETY: guaranteed by the caller; nothing else uses a map's bytes. The data may lie among them.
         unsafe { at.copy_from(self::bytes(data, bytes, "data")?.as_ptr(), bytes) };
         Ok(true)
@@ -108,7 +107,7 @@ pub unsafe extern "C" fn onebuf_buffer_load(
     bytes: usize,
 ) -> onebuf_status {
     let through_map = entry_found(buffer, |turn, object| {
-        let Some(at) = reach(turn, object, offset, bytes, false)? else { return Ok(false) };
+        let Some(at) = reach(turn, object, offset, bytes, Access::Read)? else { return Ok(false) };
         // SAFETY: as above.
         unsafe { at.copy_to(bytes_mut(data, bytes, "data")?.as_mut_ptr(), bytes) };
         Ok(true)
@@ -156,7 +155,7 @@ pub unsafe extern "C" fn onebuf_buffer_store_many(
         });
         let parts = parts.collect::<Result<Vec<(usize, &[u8])>>>()?;
         let turn = kept.persistent.lock();
-        if let Some(persistent) = turn.map(true) {
+        if let Some(persistent) = turn.map(Access::Write) {
             for (start, data) in parts {
                 // SAFETY: the range is inside the buffer, and the map covers all of it.
                 unsafe {
@@ -243,13 +242,13 @@ pub unsafe extern "C" fn onebuf_buffer_get_state(
     entry(|| {
         let kept = buffer.get()?;
         let turn = kept.persistent.lock();
-        let map = turn.map(false);
+        let map = turn.host();
         let known = onebuf_buffer_state {
             size: size_of::<onebuf_buffer_state>(),
             bytes: kept.len(),
             data: map.map_or(null_mut(), |map| map.data),
             mapped: u32::from(map.is_some()),
-            writable: u32::from(turn.map(true).is_some()),
+            writable: u32::from(turn.map(Access::Write).is_some()),
             memory_kind: words::memory_kind_number(kept.whole().0.plan().memory_kind),
             coherent: u32::from(is_coherent(&kept)),
         };

@@ -28,7 +28,7 @@ use onebuf::{
 };
 use std::{
     ffi::{c_char, c_void},
-    sync::{Arc, Mutex, TryLockError},
+    sync::{Arc, Mutex, PoisonError, TryLockError},
     time::Duration,
 };
 
@@ -166,6 +166,11 @@ unsafe impl Options for onebuf_pipeline_report {}
 pub struct BuiltPipeline {
     pipeline: Mutex<Pipeline<'static, Ring>>,
     pub(crate) handle: Handle,
+    /// Where each stage runs and why.
+    pub(crate) explained: String,
+    pub(crate) batch: usize,
+    /// Where the last run failed: the part, and the number of the frame.
+    pub(crate) failed: Mutex<Option<(String, u64)>>,
     said: Arc<Said>,
 }
 
@@ -295,7 +300,9 @@ impl Plan {
         }
         let pipeline = builder.build()?;
         let handle = pipeline.handle();
-        Ok(BuiltPipeline { pipeline: Mutex::new(pipeline), handle, said })
+        let (explained, batch) = (pipeline.explain(), pipeline.batch());
+        let failed = Mutex::new(None);
+        Ok(BuiltPipeline { pipeline: Mutex::new(pipeline), handle, explained, batch, failed, said })
     }
 }
 
@@ -342,7 +349,10 @@ impl BuiltPipeline {
                 return Err(Error::Busy { what: "this pipeline runs already".into() }.into());
             }
         };
-        pipeline.run().map_err(|failure| self.said.fault(failure))
+        let ran = pipeline.run();
+        let place = ran.as_ref().err().map(|failure| (failure.at.clone(), failure.frame));
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = place;
+        ran.map_err(|failure| self.said.fault(failure))
     }
 }
 

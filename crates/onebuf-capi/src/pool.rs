@@ -6,10 +6,15 @@
 use crate::{
     buffer::{Asked, onebuf_buffer, onebuf_buffer_options},
     entry::{entry, free},
+    fault::{Fault, Result},
     handle::{Noun, noun},
     hub::onebuf_hub,
-    input::{Options, Slot, give, out, timeout},
+    input::{Options, Slot, give, options, out, timeout},
     status::onebuf_status,
+};
+use onebuf::{
+    Buffer,
+    pool::{FreeLists, Fresh, Limit, Log, MemoryResource, SizeClasses},
 };
 
 /// A pool. Free it with onebuf_pool_free().
@@ -26,6 +31,19 @@ noun!(onebuf_pool, Pool, 12);
 pub struct Pool {
     pool: onebuf::Pool,
     hub: onebuf::Hub,
+}
+
+impl Pool {
+    /// # Safety
+    /// As for [`onebuf_pool_get`].
+    unsafe fn got(&self, asked: Asked, bytes: usize, timeout_ms: u64) -> Result<Buffer<u8>> {
+        // SAFETY: guaranteed by the caller.
+        let builder = unsafe { asked.builder(&self.hub, bytes)? };
+        Ok(match timeout(timeout_ms).unwrap_or(self.hub.timeout()) {
+            now if now.is_zero() => self.pool.get(&builder)?,
+            timeout => self.pool.get_within(&builder, timeout)?,
+        })
+    }
 }
 
 /// Counters of a pool.
@@ -54,6 +72,10 @@ pub struct onebuf_pool_statistics {
     pub peak_live_bytes: u64,
     /// Maximum of the bytes held, including idle buffers.
     pub peak_held_bytes: u64,
+    /// Buffers allocated in total.
+    pub made: u64,
+    /// The limit of the bytes held; zero: none.
+    pub limit_bytes: u64,
 }
 // SAFETY: plain numbers, the size first.
 unsafe impl Options for onebuf_pool_statistics {}
@@ -77,6 +99,60 @@ pub extern "C" fn onebuf_pool_create(
     })
 }
 
+/// Options of a pool. Zero in every field means the default.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_pool_options {
+    /// `sizeof(onebuf_pool_options)`.
+    pub size: usize,
+    /// Limits the bytes that it holds, including idle buffers; zero: no limit.
+    pub limit_bytes: u64,
+    /// Not zero: a buffer is reused for its own size only. Otherwise sizes are rounded up to classes.
+    pub exact_sizes: u32,
+    /// Not zero: logs each buffer that is handed out and returned: see onebuf_log_to().
+    pub log: u32,
+}
+// SAFETY: plain numbers, the size first.
+unsafe impl Options for onebuf_pool_options {}
+
+/// A pool over the stack of memory resources that the options ask for.
+fn over(hub: &onebuf::Hub, given: onebuf_pool_options) -> onebuf::Pool {
+    match given.limit_bytes {
+        0 => topped(hub, given, FreeLists::new(Fresh::default())),
+        limit => topped(hub, given, FreeLists::new(Limit::new(Fresh::default(), limit))),
+    }
+}
+
+fn topped(
+    hub: &onebuf::Hub,
+    given: onebuf_pool_options,
+    lists: impl MemoryResource + 'static,
+) -> onebuf::Pool {
+    match (given.exact_sizes != 0, given.log != 0) {
+        (false, false) => onebuf::Pool::over(hub, SizeClasses(lists)),
+        (false, true) => onebuf::Pool::over(hub, Log(SizeClasses(lists))),
+        (true, false) => onebuf::Pool::over(hub, lists),
+        (true, true) => onebuf::Pool::over(hub, Log(lists)),
+    }
+}
+
+/// Creates a pool with options. `options` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_pool_create_with(
+    hub: onebuf_hub,
+    options: *const onebuf_pool_options,
+    pool: Slot<'_, onebuf_pool>,
+) -> onebuf_status {
+    entry(|| {
+        let pool = out(pool, "pool")?;
+        // SAFETY: guaranteed by the caller.
+        let given = unsafe { self::options(options)? };
+        let hub = hub.get()?.hub.clone();
+        *pool = onebuf_pool::put(Pool { pool: over(&hub, given), hub })?;
+        Ok(())
+    })
+}
+
 /// Gets a buffer of `bytes` bytes, as onebuf_buffer_create() would create it; host memory is not allowed in the
 /// options. At the limit it waits up to the timeout for buffers to be returned, then fails with ONEBUF_OUT_OF_MEMORY.
 /// Freeing the buffer returns it to the pool. `options` may be NULL.
@@ -92,13 +168,32 @@ pub unsafe extern "C" fn onebuf_pool_get(
         // SAFETY: guaranteed by the caller, also for what the options point at.
         let asked = unsafe { Asked::read(options)? };
         let buffer = out(buffer, "buffer")?;
-        let Pool { pool, hub } = &*pool.get()?;
         // SAFETY: as above.
-        let builder = unsafe { asked.builder(hub, bytes)? };
-        let got = match timeout(timeout_ms).unwrap_or(hub.timeout()) {
-            now if now.is_zero() => pool.get(&builder)?,
-            timeout => pool.get_within(&builder, timeout)?,
-        };
+        let got = unsafe { pool.get()?.got(asked, bytes, timeout_ms)? };
+        *buffer = onebuf_buffer::put(got.into())?;
+        Ok(())
+    })
+}
+
+/// Gets a buffer like onebuf_pool_get(), all bytes of which are zero. The options must not have contents.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_pool_get_cleared(
+    pool: onebuf_pool,
+    bytes: usize,
+    options: *const onebuf_buffer_options,
+    timeout_ms: u64,
+    buffer: Slot<'_, onebuf_buffer>,
+) -> onebuf_status {
+    entry(|| {
+        // SAFETY: guaranteed by the caller, also for what the options point at.
+        let asked = unsafe { Asked::read(options)? };
+        let buffer = out(buffer, "buffer")?;
+        if asked.brings_bytes() {
+            return Err(Fault::invalid("`contents` or `host_memory` for a cleared buffer"));
+        }
+        // SAFETY: as above.
+        let got = unsafe { pool.get()?.got(asked, bytes, timeout_ms)? };
+        got.fill(0)?;
         *buffer = onebuf_buffer::put(got.into())?;
         Ok(())
     })
@@ -156,6 +251,8 @@ pub unsafe extern "C" fn onebuf_pool_get_statistics(
             idle_bytes: found.idle_bytes,
             peak_live_bytes: found.peak_live_bytes,
             peak_held_bytes: found.peak_held_bytes,
+            made: found.made,
+            limit_bytes: found.limit_bytes.unwrap_or(0),
         };
         // SAFETY: guaranteed by the caller.
         unsafe { give(known, statistics, "statistics") }

@@ -354,6 +354,33 @@ pub extern "C" fn onebuf_program_graft(
     })
 }
 
+/// How long onebuf_program_build() took, in nanoseconds: compiling, loading or lookup, depending on onebuf_program_origin().
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_program_build_time_ns(
+    program: onebuf_program,
+    time_ns: Slot<'_, u64>,
+) -> onebuf_status {
+    entry(|| {
+        let time = program.get()?.build_time().as_nanos();
+        *out(time_ns, "time_ns")? = u64::try_from(time).unwrap_or(u64::MAX);
+        Ok(())
+    })
+}
+
+/// Creates the driver's kernel objects in advance, instead of at their first use. `kernel_count` gets their number, and may be NULL:
+/// zero if the driver cannot list them, and on the host. Nothing is launched; onebuf_queue_warm_up() also launches.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_program_warm_up(
+    program: onebuf_program,
+    kernel_count: Slot<'_, usize>,
+) -> onebuf_status {
+    entry(|| {
+        let found = program.get()?.warm_up()?;
+        kernel_count.map(|count| count.write(found));
+        Ok(())
+    })
+}
+
 /// Frees a program. Its kernels stay usable.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_program_free(program: onebuf_program) -> onebuf_status {

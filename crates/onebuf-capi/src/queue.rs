@@ -8,11 +8,12 @@ use crate::{
     fault::{Fault, Result},
     fence::onebuf_fence,
     handle::{Noun, noun},
-    input::{Options, Slot, options, out, timeout},
+    hub::onebuf_hub,
+    input::{Options, Slot, give, options, out, timeout},
     status::onebuf_status,
     words::{self, onebuf_sync_method},
 };
-use onebuf::{Queue, QueueSpec};
+use onebuf::{Queue, QueueOrder, QueueSpec};
 use std::ffi::c_void;
 
 /// A queue. Free it with onebuf_queue_free().
@@ -66,6 +67,70 @@ pub unsafe extern "C" fn onebuf_queue_create(
         // SAFETY: guaranteed by the caller.
         let spec = spec(unsafe { self::options(options)? })?;
         *queue = onebuf_queue::put(device.get()?.queue_with(spec)?)?;
+        Ok(())
+    })
+}
+
+/// The device's default queue, as a handle of its own: every call returns the same queue, which is opened by the first.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_device_default_queue(
+    device: onebuf_device,
+    queue: Slot<'_, onebuf_queue>,
+) -> onebuf_status {
+    entry(|| {
+        let queue = out(queue, "queue")?;
+        *queue = onebuf_queue::put(device.get()?.default_queue()?)?;
+        Ok(())
+    })
+}
+
+/// Properties of a queue. Set `size`; the call fills in the rest.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct onebuf_queue_info {
+    /// `sizeof(onebuf_queue_info)`.
+    pub size: usize,
+    /// The order in which it runs its work.
+    pub order: onebuf_queue_order,
+    /// Not zero: profiling is enabled.
+    pub profiling: u32,
+}
+// SAFETY: plain numbers, the size first.
+unsafe impl Options for onebuf_queue_info {}
+
+/// Queries a queue.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_queue_query(
+    queue: onebuf_queue,
+    info: *mut onebuf_queue_info,
+) -> onebuf_status {
+    entry(|| {
+        let spec = queue.get()?.spec();
+        let order = match spec.order {
+            QueueOrder::InOrder => ONEBUF_QUEUE_IN_ORDER,
+            QueueOrder::OutOfOrder => ONEBUF_QUEUE_OUT_OF_ORDER,
+        };
+        let found = onebuf_queue_info { size: 0, order, profiling: spec.profiling.into() };
+        // SAFETY: guaranteed by the caller.
+        unsafe { give(found, info, "info") }
+    })
+}
+
+/// The device of a queue. The hub owns the handle. ONEBUF_INVALID_ARGUMENT for a queue of another hub, or of a foreign context:
+/// see onebuf_context_device_of().
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_hub_device_of(
+    hub: onebuf_hub,
+    queue: onebuf_queue,
+    device: Slot<'_, onebuf_device>,
+) -> onebuf_status {
+    entry(|| {
+        let device = out(device, "device")?;
+        let (hub, found) = (hub.get()?, queue.get()?.device());
+        if !found.hub().is(&hub.hub) {
+            return Err(Fault::invalid("a queue of another hub"));
+        }
+        *device = hub.owned(&found)?;
         Ok(())
     })
 }

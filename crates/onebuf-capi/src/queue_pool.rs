@@ -6,6 +6,7 @@
 use crate::{
     device::onebuf_device,
     entry::{entry, free},
+    fault::Fault,
     handle::{Noun, noun},
     input::{Slot, options, out},
     queue::{onebuf_queue, onebuf_queue_options, spec},
@@ -63,6 +64,37 @@ pub extern "C" fn onebuf_queue_pool_least_busy(
     entry(|| {
         let queue = out(queue, "queue")?;
         *queue = onebuf_queue::put(pool.get()?.least_busy())?;
+        Ok(())
+    })
+}
+
+/// Number of queues.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_queue_pool_size(
+    pool: onebuf_queue_pool,
+    count: Slot<'_, usize>,
+) -> onebuf_status {
+    entry(|| {
+        *out(count, "count")? = pool.get()?.all().len();
+        Ok(())
+    })
+}
+
+/// The queue at an index, as a handle of its own. Free it with onebuf_queue_free().
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_queue_pool_at(
+    pool: onebuf_queue_pool,
+    index: usize,
+    queue: Slot<'_, onebuf_queue>,
+) -> onebuf_status {
+    entry(|| {
+        let queue = out(queue, "queue")?;
+        let pool = pool.get()?;
+        let all = pool.all();
+        let found = all.get(index).ok_or_else(|| {
+            Fault::invalid(format!("queue {index} of a pool that has {}", all.len()))
+        })?;
+        *queue = onebuf_queue::put(found.clone())?;
         Ok(())
     })
 }

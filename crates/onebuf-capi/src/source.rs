@@ -9,13 +9,15 @@ use crate::{
     entry::{entry, free},
     fault::{Fault, Result},
     handle::{Noun, noun},
-    input::{self, Options, Slot, array, bytes, give, options, out, text, timeout},
+    input::{
+        self, Options, Slot, array, bytes, bytes_mut, fill, give, options, out, text, timeout,
+    },
     status::onebuf_status,
     string::{self, onebuf_string},
     typed::{Typed, with_element},
 };
 use onebuf::{
-    Complex32, Error,
+    Complex32, Error, bytemuck,
     pipeline::{
         NpyElement,
         source::{File, FrameSource, Memory, Npy, Synthetic, Tcp, Udp, UdpCounts, UdpMeter, Wave},
@@ -23,6 +25,7 @@ use onebuf::{
 };
 use std::{
     ffi::{c_char, c_void},
+    os::fd::{BorrowedFd, OwnedFd},
     path::Path,
     sync::Arc,
     time::Duration,
@@ -75,6 +78,10 @@ pub struct onebuf_synthetic_options {
     pub seed: u64,
     /// Number of frames; zero: unlimited.
     pub frames: u64,
+    /// How many samples each sensor is late; NULL: none is.
+    pub late: *const f64,
+    /// Number of sensors with such a delay.
+    pub late_count: usize,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_synthetic_options {}
@@ -100,6 +107,10 @@ pub struct onebuf_udp_source_options {
     pub receive_buffer_bytes: usize,
     /// Time without useful packets of a stream before another stream takes over; zero: 1 second.
     pub takeover_ms: u64,
+    /// Not zero: receives on `socket`, a bound UDP socket with its present receive buffer, instead of `address`.
+    pub has_socket: u32,
+    /// The socket's descriptor. It stays the caller's: onebuf duplicates it.
+    pub socket: i32,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_udp_source_options {}
@@ -120,6 +131,10 @@ pub struct onebuf_tcp_source_options {
     /// Time limit from the first to the last byte of a frame, however steadily bytes arrive, before the source fails
     /// with ONEBUF_TIMEOUT; zero: 60 seconds, and one second more for every megabyte of the frame.
     pub frame_limit_ms: u64,
+    /// Not zero: reads from `socket`, an established connection, instead of `address`.
+    pub has_socket: u32,
+    /// The socket's descriptor. It stays the caller's: onebuf duplicates it.
+    pub socket: i32,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_tcp_source_options {}
@@ -164,17 +179,33 @@ pub struct Feeder {
     source: Arc<Claimable<Feed>>,
     address: Option<String>,
     meter: Option<UdpMeter>,
+    shape: Vec<usize>,
 }
 
 impl Feeder {
     fn new(source: impl FrameSource<u8> + Send + 'static) -> Self {
-        Self { source: Claimable::new(Box::new(source)), address: None, meter: None }
+        Self {
+            source: Claimable::new(Box::new(source)),
+            address: None,
+            meter: None,
+            shape: Vec::new(),
+        }
     }
 
     /// Hands the source to a pipeline.
     pub(crate) fn claim(&self) -> Result<Claim<Feed>> {
         Claim::new(&self.source, "source")
     }
+}
+
+/// A descriptor of our own for the caller's socket.
+fn duplicate(socket: i32) -> Result<OwnedFd> {
+    if socket < 0 {
+        return Err(Fault::invalid(format!("socket {socket} is no descriptor")));
+    }
+    // SAFETY: borrowed for this call only; a number that is not open is an error of the system.
+    let given = unsafe { BorrowedFd::borrow_raw(socket) };
+    given.try_clone_to_owned().map_err(|why| Fault::invalid(format!("socket {socket}: {why}")))
 }
 
 /// The default timeout.
@@ -230,7 +261,10 @@ pub unsafe extern "C" fn onebuf_source_file(
 }
 
 fn npy<T: NpyElement>(path: &Path, times: u64) -> Result<Feeder> {
-    Ok(Feeder::new(Typed::<_, T>::new(played!(Npy::<T>::open(path)?, times))))
+    let file = Npy::<T>::open(path)?;
+    let axes = file.shape().iter().map(|axis| usize::try_from(*axis).unwrap_or(usize::MAX));
+    let shape = axes.collect();
+    Ok(Feeder { shape, ..Feeder::new(Typed::<_, T>::new(played!(file, times))) })
 }
 
 /// Plays the frames of a NumPy file, `times` times (ONEBUF_FOREVER: without end). Its first axis counts the frames, or
@@ -252,6 +286,33 @@ pub unsafe extern "C" fn onebuf_source_npy(
     })
 }
 
+/// # Safety
+/// As for [`onebuf_source_synthetic`].
+unsafe fn signal(given: &onebuf_synthetic_options) -> Result<Synthetic> {
+    let mut signal = Synthetic::new(given.channels, given.samples);
+    if !given.waves.is_null() {
+        // SAFETY: guaranteed by the caller.
+        let waves = unsafe { array(given.waves, given.wave_count, "waves")? };
+        let wave =
+            |&onebuf_wave { level, frequency, direction }: &_| Wave { level, frequency, direction };
+        signal = signal.waves(waves.iter().map(wave).collect::<Vec<_>>());
+    }
+    if given.noise != 0.0 {
+        signal = signal.noise(given.noise.max(0.0));
+    }
+    if given.seed != 0 {
+        signal = signal.seed(given.seed);
+    }
+    if given.frames != 0 {
+        signal = signal.frames(given.frames);
+    }
+    if !given.late.is_null() {
+        // SAFETY: guaranteed by the caller.
+        signal = signal.late(unsafe { array(given.late, given.late_count, "late")? });
+    }
+    Ok(signal)
+}
+
 /// Plays a computed signal, which is the same in every run.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_source_synthetic(
@@ -262,28 +323,33 @@ pub unsafe extern "C" fn onebuf_source_synthetic(
         let source = out(source, "source")?;
         // SAFETY: guaranteed by the caller.
         let given = unsafe { self::options(options)? };
-        let mut signal = Synthetic::new(given.channels, given.samples);
-        if !given.waves.is_null() {
-            // SAFETY: guaranteed by the caller.
-            let waves = unsafe { array(given.waves, given.wave_count, "waves")? };
-            let wave = |&onebuf_wave { level, frequency, direction }: &_| Wave {
-                level,
-                frequency,
-                direction,
-            };
-            signal = signal.waves(waves.iter().map(wave).collect::<Vec<_>>());
-        }
-        if given.noise != 0.0 {
-            signal = signal.noise(given.noise.max(0.0));
-        }
-        if given.seed != 0 {
-            signal = signal.seed(given.seed);
-        }
-        if given.frames != 0 {
-            signal = signal.frames(given.frames);
-        }
+        // SAFETY: as above, also for what the options point at.
+        let signal = unsafe { signal(&given)? };
         *source = onebuf_source::put(Feeder::new(Typed::<_, Complex32>::new(signal)))?;
         Ok(())
+    })
+}
+
+/// Computes one frame of a signal into `bytes` bytes at `data`: as many samples of two floats as a frame has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_synthetic_frame(
+    options: *const onebuf_synthetic_options,
+    number: u64,
+    data: *mut f32,
+    bytes: usize,
+) -> onebuf_status {
+    entry(|| {
+        // SAFETY: guaranteed by the caller, also for what the options point at.
+        let (signal, frame) = unsafe {
+            let signal = signal(&self::options(options)?)?;
+            (signal, bytes_mut(data.cast(), bytes, "data")?)
+        };
+        let frame = bytemuck::try_cast_slice_mut::<u8, Complex32>(frame).map_err(|why| {
+            Fault::invalid(format!(
+                "{bytes} bytes at {data:p} are no frame of complex samples: {why}"
+            ))
+        })?;
+        Ok(signal.frame(number, frame)?)
     })
 }
 
@@ -299,9 +365,12 @@ pub unsafe extern "C" fn onebuf_source_udp(
         let source = out(source, "source")?;
         // SAFETY: guaranteed by the caller.
         let given = unsafe { self::options(options)? };
-        // SAFETY: as above.
-        let address = unsafe { text(given.address, "address")? };
-        let mut udp = Udp::bind(address)?.timeout(silence(given.timeout_ms));
+        let udp = match given.has_socket {
+            // SAFETY: as above.
+            0 => Udp::bind(unsafe { text(given.address, "address")? })?,
+            _ => Udp::over(duplicate(given.socket)?.into())?,
+        };
+        let mut udp = udp.timeout(silence(given.timeout_ms));
         if given.one_stream != 0 {
             udp = udp.stream(given.stream);
         }
@@ -333,11 +402,12 @@ pub unsafe extern "C" fn onebuf_source_tcp(
         // SAFETY: guaranteed by the caller.
         let given = unsafe { self::options(options)? };
         // SAFETY: as above.
-        let address = unsafe { text(given.address, "address")? };
+        let address = || unsafe { text(given.address, "address") };
         let limit = silence(given.timeout_ms);
-        let mut tcp = match given.listen {
-            0 => Tcp::connect(address, limit)?,
-            _ => Tcp::listen(address, limit)?,
+        let mut tcp = match (given.has_socket, given.listen) {
+            (0, 0) => Tcp::connect(address()?, limit)?,
+            (0, _) => Tcp::listen(address()?, limit)?,
+            _ => Tcp::over(duplicate(given.socket)?.into(), limit)?,
         };
         if given.frame_limit_ms != 0 {
             tcp = tcp.frame_limit(Duration::from_millis(given.frame_limit_ms));
@@ -360,6 +430,28 @@ pub extern "C" fn onebuf_source_address(
             let none = || Error::unsupported("a source's address", "a network source");
             Ok(address.ok_or_else(none)?.into_bytes())
         })
+    })
+}
+
+/// The shape of a NumPy source's array. `axis_count` gets the number of axes, and `shape` the first `capacity` of them; with a
+/// capacity of zero it may be NULL. ONEBUF_UNSUPPORTED for other sources.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_source_shape(
+    source: onebuf_source,
+    shape: *mut usize,
+    capacity: usize,
+    axis_count: Slot<'_, usize>,
+) -> onebuf_status {
+    entry(|| {
+        let axis_count = out(axis_count, "axis_count")?;
+        let found = &source.get()?.shape;
+        if found.is_empty() {
+            return Err(Error::unsupported("the shape of a source", "a NumPy source").into());
+        }
+        // SAFETY: guaranteed by the caller.
+        unsafe { fill(found, shape, capacity, "shape")? };
+        *axis_count = found.len();
+        Ok(())
     })
 }
 

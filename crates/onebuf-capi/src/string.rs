@@ -30,10 +30,14 @@ pub(crate) fn give(
     make: impl FnOnce() -> Result<Vec<u8>>,
 ) -> Result<()> {
     let slot = out(slot, "text")?;
-    let mut bytes = make()?;
-    bytes.push(0);
-    *slot = onebuf_string::put(Bytes(bytes.into()))?;
+    *slot = of(make()?)?;
     Ok(())
+}
+
+/// The handle of a new string.
+pub(crate) fn of(mut bytes: Vec<u8>) -> Result<onebuf_string> {
+    bytes.push(0);
+    onebuf_string::put(Bytes(bytes.into()))
 }
 
 /// The text, NUL-terminated; empty for an invalid handle. Valid until the string is freed.

@@ -5,7 +5,7 @@
 
 use crate::{
     entry::entry,
-    fault::Result,
+    fault::{Fault, Result},
     handle::Noun,
     hub::onebuf_hub,
     input::{Slot, out, path},
@@ -13,7 +13,8 @@ use crate::{
     string::{self, onebuf_string},
 };
 use onebuf::{Error, prelude::*, trace::Trace};
-use std::{ffi::c_char, io};
+use serde_json::json;
+use std::{ffi::c_char, io, time::Duration};
 
 fn trace(hub: onebuf_hub) -> Result<Trace> {
     let found = hub.get()?.hub.trace();
@@ -69,4 +70,63 @@ pub extern "C" fn onebuf_trace_clear(hub: onebuf_hub) -> onebuf_status {
         trace(hub)?.clear();
         Ok(())
     })
+}
+
+/// The current time on the clock of the trace's events, in nanoseconds: for onebuf_trace_account().
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_trace_now_ns(hub: onebuf_hub, now_ns: Slot<'_, u64>) -> onebuf_status {
+    entry(|| {
+        let now_ns = out(now_ns, "now_ns")?;
+        *now_ns = ns(trace(hub)?.now());
+        Ok(())
+    })
+}
+
+/// Queries the device times of completed work now. The trace does so occasionally, which takes time; after this call it does not
+/// for the next few dozen launches.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_trace_catch_up(hub: onebuf_hub) -> onebuf_status {
+    entry(|| {
+        trace(hub)?.catch_up();
+        Ok(())
+    })
+}
+
+/// Accounts for the time between two moments of onebuf_trace_now_ns(), as JSON: `{"total_ns":n,"work":[{"device","name","ns"}],
+/// "idle":[{"cause","ns"}]}`. The parts add up to the total. Needs `onebuf_hub_options.trace_devices`: work counts by the devices'
+/// own clocks.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_trace_account(
+    hub: onebuf_hub,
+    from_ns: u64,
+    to_ns: u64,
+    text: Slot<'_, onebuf_string>,
+) -> onebuf_status {
+    entry(|| {
+        string::give(text, || {
+            if to_ns < from_ns {
+                return Err(Fault::invalid("`to_ns` is before `from_ns`"));
+            }
+            let stretch = Duration::from_nanos(from_ns)..Duration::from_nanos(to_ns);
+            let account = trace(hub)?.account(std::iter::once(stretch));
+            let topology = hub.get()?.hub.topology().clone();
+            let work = account.work.iter().map(|((device, name), time)| {
+                json!({ "device": topology.node(*device).id, "name": name, "ns": ns(*time) })
+            });
+            let idle = account
+                .idle
+                .iter()
+                .map(|(cause, time)| json!({ "cause": cause.to_string(), "ns": ns(*time) }));
+            let found = json!({
+                "total_ns": ns(account.total),
+                "work": work.collect::<Vec<_>>(),
+                "idle": idle.collect::<Vec<_>>(),
+            });
+            Ok(found.to_string().into_bytes())
+        })
+    })
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

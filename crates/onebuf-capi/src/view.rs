@@ -42,9 +42,9 @@ pub struct View {
 }
 
 impl View {
-    pub(crate) fn new(buffer: Arc<Kept>, queue: Arc<Queue>, access: Access) -> Result<Self> {
+    pub(crate) fn new(buffer: Arc<Kept>, queue: Arc<Queue>, used: ViewUse) -> Result<Self> {
         // SAFETY: the guard is dropped first.
-        let (arg, sync_method) = unsafe { take(&buffer, &queue, access)? };
+        let (arg, sync_method) = unsafe { take(&buffer, &queue, used)? };
         Ok(Self { arg: Mutex::new(Some(arg)), sync_method, buffer, queue })
     }
 
@@ -87,6 +87,21 @@ impl View {
     }
 }
 
+/// What kernels do with the buffer under a view.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum ViewUse {
+    Read,
+    ReadWrite,
+    /// They write every byte, and read none.
+    Overwrite,
+}
+
+impl From<Access> for ViewUse {
+    fn from(access: Access) -> Self {
+        if access == Access::Read { ViewUse::Read } else { ViewUse::ReadWrite }
+    }
+}
+
 /// Takes a view, and returns the sync method.
 ///
 /// # Safety
@@ -95,17 +110,25 @@ impl View {
 pub(crate) unsafe fn take(
     buffer: &Arc<Kept>,
     queue: &Arc<Queue>,
-    access: Access,
+    used: ViewUse,
 ) -> Result<(Arg<'static>, SyncMethod)> {
     // SAFETY: both objects stay in place until the caller's `Arc`s are dropped, and the guard is dropped before those.
     let (buffer, queue): (&'static Kept, &'static Queue) =
         unsafe { (&*Arc::as_ptr(buffer), &*Arc::as_ptr(queue)) };
-    Ok(match (&buffer.buf, access) {
-        (Buf::Whole(buffer), Access::Read) => argument(buffer.read_on(queue)?, |v| v.sync_method()),
-        (Buf::Whole(buffer), _) => argument(buffer.write_on(queue)?, |v| v.sync_method()),
-        (Buf::Region { region, .. }, Access::Read) => {
+    Ok(match (&buffer.buf, used) {
+        (Buf::Whole(buffer), ViewUse::Read) => {
+            argument(buffer.read_on(queue)?, |v| v.sync_method())
+        }
+        (Buf::Whole(buffer), ViewUse::ReadWrite) => {
+            argument(buffer.write_on(queue)?, |v| v.sync_method())
+        }
+        (Buf::Whole(buffer), ViewUse::Overwrite) => {
+            argument(buffer.overwrite_on(queue)?, |v| v.sync_method())
+        }
+        (Buf::Region { region, .. }, ViewUse::Read) => {
             argument(region.read_on(queue)?, |v| v.sync_method())
         }
+        // The rest of the buffer keeps its contents, and with it the region.
         (Buf::Region { region, .. }, _) => argument(region.write_on(queue)?, |v| v.sync_method()),
     })
 }
@@ -131,7 +154,7 @@ pub extern "C" fn onebuf_view_take(
     entry(|| {
         let view = out(view, "view")?;
         let access = words::access(access)?;
-        *view = onebuf_view::put(View::new(buffer.get()?, queue.get()?, access)?)?;
+        *view = onebuf_view::put(View::new(buffer.get()?, queue.get()?, access.into())?)?;
         Ok(())
     })
 }
@@ -151,10 +174,26 @@ pub extern "C" fn onebuf_view_take_within(
         let view = out(view, "view")?;
         let (access, buffer, queue) = (words::access(access)?, buffer.get()?, queue.get()?);
         let taken = when_free(timeout_ms, buffer.whole().0.hub(), || {
-            let taken = View::new(buffer.clone(), queue.clone(), access);
+            let taken = View::new(buffer.clone(), queue.clone(), access.into());
             taken.map_err(|fault| Blocked::on(&buffer, fault))
         })?;
         *view = onebuf_view::put(taken)?;
+        Ok(())
+    })
+}
+
+/// Lets kernels on the queue write the buffer until the view is freed, and discards its contents: a device with memory of its
+/// own gets no bytes of them. Kernels that read the buffer are refused. Bytes that are not written are unspecified afterwards. A
+/// region keeps its contents, because the rest of the buffer does.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_view_overwrite(
+    buffer: onebuf_buffer,
+    queue: onebuf_queue,
+    view: Slot<'_, onebuf_view>,
+) -> onebuf_status {
+    entry(|| {
+        let view = out(view, "view")?;
+        *view = onebuf_view::put(View::new(buffer.get()?, queue.get()?, ViewUse::Overwrite)?)?;
         Ok(())
     })
 }

@@ -156,6 +156,14 @@ pub(crate) fn copies(number: onebuf_copies) -> Result<CopyPolicy> {
     choose("copies", number, &[CopyPolicy::Allow, CopyPolicy::Warn, CopyPolicy::Forbid])
 }
 
+pub(crate) fn copies_number(policy: CopyPolicy) -> onebuf_copies {
+    match policy {
+        CopyPolicy::Allow => ONEBUF_COPIES_ALLOW,
+        CopyPolicy::Warn => ONEBUF_COPIES_WARN,
+        CopyPolicy::Forbid => ONEBUF_COPIES_FORBID,
+    }
+}
+
 pub(crate) fn hint(number: onebuf_hint) -> Result<Option<Hint>> {
     let all = [Hint::CpuPreferred, Hint::GpuPreferred, Hint::Coherent, Hint::Streaming];
     choose_if_given("hint", number, &all)

@@ -19,14 +19,18 @@ use crate::{
     foreign::{native, onebuf_context},
     handle::Noun,
     hub::onebuf_hub,
-    input::{Options, Slot, array, options, out},
+    input::{Options, Slot, array, options, out, text_if_given},
     kept::{Buf, Kept, Whole},
     queue::onebuf_queue,
     status::onebuf_status,
     words::{self, onebuf_copies, onebuf_route, onebuf_sync_method},
 };
 use onebuf::{Buffer, Device, Fence, WrapBuilder, prelude::*};
-use std::{ffi::c_void, ptr::NonNull, sync::Arc};
+use std::{
+    ffi::{c_char, c_void},
+    ptr::NonNull,
+    sync::Arc,
+};
 
 /// Options of a wrapped buffer. Zero in every field means the default.
 #[repr(C)]
@@ -59,6 +63,8 @@ pub struct onebuf_wrap_options {
     pub release_user: *mut c_void,
     /// Not zero: allows ONEBUF_ROUTE_RAW_ADDRESS, as in `onebuf_buffer_options`.
     pub raw_addresses: u32,
+    /// A name for messages, logs and traces; NULL: a number.
+    pub name: *const c_char,
 }
 // SAFETY: plain numbers and pointers, the size first; handles are numbers.
 unsafe impl Options for onebuf_wrap_options {}
@@ -84,6 +90,7 @@ pub(crate) struct WrapOptions {
     given: onebuf_wrap_options,
     devices: Vec<Arc<Device>>,
     after: Vec<Arc<Fence>>,
+    name: Option<String>,
 }
 
 impl WrapOptions {
@@ -91,14 +98,15 @@ impl WrapOptions {
     /// As for [`onebuf_buffer_wrap`].
     pub(crate) unsafe fn read(given: *const onebuf_wrap_options) -> Result<Self> {
         // SAFETY: guaranteed by the caller, for all of these.
-        let (given, devices, after) = unsafe {
+        let (given, devices, after, name) = unsafe {
             let given = options(given)?;
             let devices = array(given.devices, given.device_count, "devices")?;
-            (given, devices, array(given.after, given.after_count, "after")?)
+            let after = array(given.after, given.after_count, "after")?;
+            (given, devices, after, text_if_given(given.name, "name")?)
         };
         let devices = devices.iter().map(|device| device.get()).collect::<Result<_>>()?;
         let after = after.iter().map(|fence| fence.get()).collect::<Result<_>>()?;
-        Ok(Self { given, devices, after })
+        Ok(Self { given, devices, after, name: name.map(str::to_owned) })
     }
 
     /// The required size in bytes; zero: any.
@@ -114,6 +122,9 @@ impl WrapOptions {
         builder = builder.raw_addresses(given.raw_addresses != 0);
         if let Some(route) = words::route(given.route)? {
             builder = builder.route(route);
+        }
+        if let Some(name) = &self.name {
+            builder = builder.name(name);
         }
         if given.bytes > 0 {
             builder = builder.len(given.bytes);

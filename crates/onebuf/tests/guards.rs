@@ -317,6 +317,39 @@ fn a_buffer_that_the_host_only_writes_is_filled_in_place() {
 }
 
 #[test]
+fn a_host_that_is_named_maps_with_its_access_alone() {
+    let hub = hub_of([FakeConfig::default()]);
+    let device = hub.device("fake:0").unwrap();
+    let queue = device.queue().unwrap();
+    let kernel = add_one(&queue);
+    let shape = hub.buffer::<u32>(64).shared_with([&device, &hub.host()]).allocate_on(&device);
+    let shape = shape.memory_kind(MemoryKind::MappedDevice).trust_declared(true);
+    let filled = shape.clone().host_access(HostAccess::Write).build().unwrap();
+    filled.map_write(..).unwrap().fill(41);
+    assert!(filled.map().is_err() && filled.to_vec().is_err());
+    launch(&filled, &queue, &kernel).unwrap();
+    let read = shape.clone().host_access(HostAccess::Read).build().unwrap();
+    read.copy_from(0, &filled, ..).unwrap();
+    assert_eq!(*read.map().unwrap(), [42; 64]);
+    assert!(read.map_mut().is_err() && read.map_write(..).is_err());
+    // Kernels of the host would have full access.
+    let on_host = hub.host().queue().unwrap();
+    assert!(matches!(read.read_on(&on_host), Err(Error::NotShared { .. })));
+    shape.build().unwrap().read_on(&on_host).unwrap();
+    let kept_away = hub.buffer::<u32>(64).shared_with([&device, &hub.host()]).allocate_on(&device);
+    let kept_away = kept_away.memory_kind(MemoryKind::MappedDevice).trust_declared(true);
+    let kept_away = kept_away.host_access(HostAccess::None).build();
+    assert!(
+        matches!(kept_away, Err(Error::Unsupported { .. })),
+        "the host is named, and has no access"
+    );
+    // A staged copy goes through the host.
+    let staged = hub.buffer::<u32>(64).shared_with([&device, &hub.host()]).allocate_on(&device);
+    let staged = staged.route(RouteKind::Staged).host_access(HostAccess::Read).build();
+    assert!(matches!(staged, Err(Error::Unsupported { .. })));
+}
+
+#[test]
 fn a_staged_copy_is_not_brought_to_a_host_that_overwrites_it() {
     let hub = hub_of([FakeConfig::default()]);
     let device = hub.device("fake:0").unwrap();

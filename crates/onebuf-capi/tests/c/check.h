@@ -26,6 +26,8 @@ static inline void ends(onebuf_status want, onebuf_status got, const char *call,
 
 #define TEXT_OF_ADD "kernel void add(global uint *x, uint n) { x[get_global_id(0)] += n; }"
 
+#define CUDA_OF_ADD "extern \"C\" __global__ void add(unsigned *x, unsigned n) { x[blockIdx.x * blockDim.x + threadIdx.x] += n; }"
+
 static inline int32_t native_add(void *user, const onebuf_native_call *call) {
     if (user) ++*(int *)user;
     uint32_t *x = (uint32_t *)call->args[0].data;
@@ -39,6 +41,7 @@ static inline onebuf_program build_add(onebuf_device device, int *calls) {
     onebuf_program_options source = {0};
     source.size = sizeof source;
     source.opencl_c = TEXT_OF_ADD;
+    source.cuda_c = source.hip_c = CUDA_OF_ADD;
     source.natives = &native;
     source.native_count = 1;
     onebuf_program program;

@@ -210,10 +210,40 @@ static void address_of(onebuf_source source, char *to, size_t room) {
     OK(onebuf_string_free(address));
 }
 
-static void over_the_network(bool over_tcp) {
+// A socket of the program, bound to a port that the system chose; `to` gets its address.
+static int bound(int kind, char *to, size_t room) {
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t length = sizeof address;
+    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    int fd = socket(AF_INET, kind, 0);
+    TRUE(bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    TRUE(getsockname(fd, (struct sockaddr *)&address, &length) == 0);
+    snprintf(to, room, "127.0.0.1:%d", ntohs(address.sin_port));
+    return fd;
+}
+
+static void over_the_network(bool over_tcp, bool own_socket) {
     onebuf_source source;
     sender other = {.over_tcp = over_tcp};
-    if (over_tcp) {
+    pthread_t thread;
+    int fd = -1;
+    if (over_tcp && own_socket) {
+        int door = bound(SOCK_STREAM, other.to, sizeof other.to);
+        TRUE(listen(door, 1) == 0);
+        pthread_create(&thread, NULL, send_all, &other);
+        fd = accept(door, NULL, NULL);
+        TRUE(fd >= 0 && close(door) == 0);
+        onebuf_tcp_source_options options = ONEBUF_OPTIONS(onebuf_tcp_source_options);
+        options.has_socket = 1, options.socket = -1;
+        ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_source_tcp(&options, &source));
+        options.socket = fd;
+        OK(onebuf_source_tcp(&options, &source));
+    } else if (own_socket) {
+        fd = bound(SOCK_DGRAM, other.to, sizeof other.to);
+        onebuf_udp_source_options options = ONEBUF_OPTIONS(onebuf_udp_source_options);
+        options.has_socket = 1, options.socket = fd;
+        OK(onebuf_source_udp(&options, &source));
+    } else if (over_tcp) {
         onebuf_tcp_source_options options = ONEBUF_OPTIONS(onebuf_tcp_source_options);
         options.address = "127.0.0.1:0";
         options.listen = 1;
@@ -228,9 +258,9 @@ static void over_the_network(bool over_tcp) {
         options.timeout_ms = 60000;
         OK(onebuf_source_udp(&options, &source));
     }
+    if (fd >= 0) TRUE(close(fd) == 0); // onebuf has its own
     address_of(source, other.to, sizeof other.to);
-    pthread_t thread;
-    pthread_create(&thread, NULL, send_all, &other);
+    if (!(over_tcp && own_socket)) pthread_create(&thread, NULL, send_all, &other);
     onebuf_sink sink = memory_sink();
     onebuf_pipeline pipeline;
     onebuf_pipeline_report report = ONEBUF_OPTIONS(onebuf_pipeline_report);
@@ -324,8 +354,10 @@ int main(int argc, char **argv) {
     through_memory();
     through_files();
     if (is_host) computed();
-    over_the_network(false);
-    over_the_network(true);
+    over_the_network(false, false);
+    over_the_network(false, true);
+    over_the_network(true, false);
+    over_the_network(true, true);
     mistakes();
 
     OK(onebuf_kernel_free(kernel));

@@ -283,6 +283,7 @@ static void both_orders(const owner *a) {
     options.bytes = BYTES;
     options.after = &fence;
     options.after_count = 1;
+    options.name = "their samples";
     onebuf_buffer buffer, again;
     OK(onebuf_buffer_wrap(hub, a->mem, &options, &buffer));
     OK(onebuf_fence_free(fence));
@@ -347,6 +348,7 @@ static void both_orders(const owner *a) {
     same(data, __LINE__);
     uint32_t zero = 0;
     ENDS(ONEBUF_BUSY, onebuf_buffer_write(buffer, 0, &zero, 4));
+    TRUE(strstr(onebuf_last_error_message(), "their samples is in use"));
     OK(onebuf_queue_fence(theirs, &fence));
     ENDS(ONEBUF_BUSY, onebuf_buffer_written_until(buffer, fence));
     OK(onebuf_fence_free(fence));

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { KEPT = 24, KINDS = 24, AREA = 1 << 17, MOST = 1 << 16 };
+enum { KEPT = 24, KINDS = 25, AREA = 1 << 17, MOST = 1 << 16 };
 
 static uint64_t state;
 static uint64_t any(void) { // splitmix64
@@ -36,7 +36,7 @@ static bool note(onebuf_status status, int line) {
 
 // Handles by kind; some of them are freed.
 enum { STRING, HUB, DEVICE, QUEUE, BUFFER, MAPPING, VIEW, TRANSFER, FENCE, PROGRAM, KERNEL, POOL, CONTEXT, EVENT, LU,
-       OFFER, PEER, PIPELINE, SOURCE, SINK, GL, VK, QUEUES, PUBLISHED };
+       OFFER, PEER, PIPELINE, SOURCE, SINK, GL, VK, QUEUES, PUBLISHED, VIEWER };
 static uint64_t kept[KINDS][KEPT];
 
 static void keep(int kind, uint64_t id) {
@@ -486,7 +486,7 @@ static void launches(void) {
     for (int i = 0; i < 4; i++) {
         memset(&args[i], 0, sizeof args[i]);
         args[i].kind = rarely() ? (uint32_t)any() : i % 2 ? value_kind() : below(2) ? ONEBUF_ARG_BUFFER
-                       : below(2) ? ONEBUF_ARG_VIEW : ONEBUF_ARG_TURN;
+                       : below(2) ? ONEBUF_ARG_VIEW : below(2) ? ONEBUF_ARG_TURN : ONEBUF_ARG_OVERWRITE;
         args[i].access = choice();
         args[i].buffer = PICK(onebuf_buffer, BUFFER);
         args[i].view = PICK(onebuf_view, VIEW);
@@ -1085,13 +1085,15 @@ static void graphics(void) {
     }
 }
 
+#include "fuzz_queries.h"
+
 int main(int argc, char **argv) {
     if (argc != 4) fail("usage: fuzz SEED STEPS DEVICE", __LINE__);
     state = strtoull(argv[1], NULL, 10);
     selector = argv[3];
     void (*calls[])(void) = {hubs, devices, strings, queues, buffers, buffers, buffers, buffers, guards,
                              guards, fences, programs, launches, launches, pools, foreigners, foreigners, events, bridges, maths, descriptors,
-                             processes, sources, sinks, pipelines, graphics, extras};
+                             processes, sources, sinks, pipelines, graphics, extras, queries, queries};
     for (unsigned long step = strtoul(argv[2], NULL, 10); step > 0; step--) {
         if (step % 400 == 0) begin(); // replaces objects that were freed
         calls[below(sizeof calls / sizeof *calls)]();

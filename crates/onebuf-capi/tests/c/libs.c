@@ -103,14 +103,32 @@ static void systems(void) {
     OK(onebuf_buffer_free(z));
 }
 
+// `none` is no library, whatever the environment says.
+static void without_libraries(const char *name, onebuf_hub_options options) {
+    options.cublas_library = options.cufft_library = options.cusolver_library = "none";
+    options.rocblas_library = options.rocfft_library = options.rocsolver_library = "none";
+    OK(onebuf_hub_discover(&options, &hub));
+    OK(onebuf_hub_device(hub, name, &device));
+    OK(onebuf_queue_create(device, NULL, &queue));
+    for (onebuf_library library = 0; library < 3; library++) ENDS(ONEBUF_UNAVAILABLE, onebuf_library_open(queue, library));
+    OK(onebuf_queue_free(queue));
+    OK(onebuf_hub_free(hub));
+}
+
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "host";
     onebuf_hub_options options = ONEBUF_OPTIONS(onebuf_hub_options);
     options.without_opencl = 1;
     options.without_verdicts = 1;
+    if (argc > 2) {
+        without_libraries(name, options);
+        options.cublas_library = options.cufft_library = options.cusolver_library = argv[2];
+        options.rocblas_library = options.rocfft_library = options.rocsolver_library = argv[2];
+    }
     OK(onebuf_hub_discover(&options, &hub));
     OK(onebuf_hub_device(hub, name, &device));
     OK(onebuf_queue_create(device, NULL, &queue));
+    for (onebuf_library library = 0; library < 3; library++) OK(onebuf_library_open(queue, library));
     products();
     transforms();
     systems();

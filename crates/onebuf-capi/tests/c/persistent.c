@@ -29,6 +29,31 @@ static bool all_are(const uint32_t *data, uint32_t first) {
     return true;
 }
 
+// A map for writing does not read, and one for reading replaces it.
+static void one_way(onebuf_queue queue, onebuf_kernel kernel) {
+    onebuf_buffer buffer = fresh();
+    uint32_t word = 7;
+    void *data;
+    onebuf_buffer_state state = ONEBUF_OPTIONS(onebuf_buffer_state);
+    OK(onebuf_buffer_fill(buffer, 0, BYTES, &word, 4));
+    OK(onebuf_buffer_to_host(buffer, ONEBUF_WRITE, &data));
+    ((uint32_t *)data)[1] = 8;
+    OK(onebuf_buffer_get_state(buffer, &state));
+    TRUE(state.mapped && state.writable && state.data == data);
+    word = 9;
+    OK(onebuf_buffer_store(buffer, 8, &word, 4));
+    ENDS(ONEBUF_BUSY, onebuf_buffer_load(buffer, 0, &word, 4)); // this map does not read
+    OK(onebuf_buffer_to_host(buffer, ONEBUF_READ, &data));
+    TRUE(((uint32_t *)data)[0] == 7 && ((uint32_t *)data)[1] == 8 && ((uint32_t *)data)[2] == 9);
+    OK(onebuf_buffer_get_state(buffer, &state));
+    TRUE(state.mapped && !state.writable);
+    OK(onebuf_buffer_to_device(buffer));
+    add(queue, kernel, buffer, 2);
+    OK(onebuf_buffer_load(buffer, 4, &word, 4));
+    TRUE(word == 10);
+    OK(onebuf_buffer_free(buffer));
+}
+
 // Host and kernels take turns; every element is checked.
 static void turns(onebuf_queue queue, onebuf_kernel kernel) {
     onebuf_buffer buffer = fresh();
@@ -238,6 +263,7 @@ int main(int argc, char **argv) {
     onebuf_queue queue;
     OK(onebuf_queue_create(device, NULL, &queue));
     turns(queue, kernel);
+    one_way(queue, kernel);
     stores();
     batches();
     states();

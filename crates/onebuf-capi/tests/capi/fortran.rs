@@ -23,7 +23,7 @@ const CHECKED: [&str; 4] = [
     "-fno-sanitize-recover=all",
 ];
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     crate_folder().join("../..")
 }
 
@@ -32,7 +32,7 @@ const FLANGS: [&str; 5] = ["flang-new-19", "flang-19", "flang-20", "flang-new", 
 
 /// How programs are built.
 #[derive(Clone, Copy, PartialEq)]
-enum How {
+pub enum How {
     /// Without checks, as users build them.
     Plain,
     /// With run-time checks and sanitizers.
@@ -40,6 +40,9 @@ enum How {
     /// By LLVM's compiler.
     Flang,
 }
+
+/// One way for each compiler.
+pub const BOTH: [How; 2] = [How::Plain, How::Flang];
 
 /// A program, built as users build it.
 pub fn plain(source: &str) -> Option<PathBuf> {
@@ -108,11 +111,11 @@ impl How {
         Some(object)
     }
 
-    fn program(self, source: &str) -> Option<PathBuf> {
+    pub fn program(self, source: &str) -> Option<PathBuf> {
         self.program_with(source, &[])
     }
 
-    fn program_with(self, source: &str, more: &[&str]) -> Option<PathBuf> {
+    pub fn program_with(self, source: &str, more: &[&str]) -> Option<PathBuf> {
         // One at a time, and once: another test may be running the program.
         static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
         let objects = self.objects()?;
@@ -129,12 +132,12 @@ impl How {
     }
 }
 
-fn sources() -> PathBuf {
+pub fn sources() -> PathBuf {
     root().join("bindings/fortran/src")
 }
 
 /// The modules' files, in the order of compiling.
-fn order() -> Vec<String> {
+pub fn order() -> Vec<String> {
     let text = fs::read_to_string(sources().join("order.txt")).expect("the order of modules");
     text.lines().map(str::to_owned).collect()
 }
@@ -145,27 +148,27 @@ fn run(command: &mut Command) {
 }
 
 /// The devices whose kernel language these programs have.
-fn speaking() -> impl Iterator<Item = &'static String> {
+pub fn speaking() -> impl Iterator<Item = &'static String> {
     let known = ["host", "opencl", "gl", "vulkan"];
     found().iter().filter(move |id| known.contains(&id.split(':').next().unwrap_or_default()))
 }
 
 /// A command that runs the program on that device, of any API.
-fn at(program: &Path, device: &str) -> Command {
+pub fn at(program: &Path, device: &str) -> Command {
     let mut run = command(program);
     run.env("ONEBUF_DEVICE", device);
     run.env_remove("ONEBUF_EGL_LIB").env_remove("ONEBUF_VULKAN_LIB");
     run
 }
 
-fn on(program: &Path, device: &str) -> String {
+pub fn on(program: &Path, device: &str) -> String {
     let mut run = at(program, device);
     run.arg(device);
     said(run)
 }
 
 /// Runs without drivers, which leak memory and have errors.
-fn alone(mut command: Command) -> Command {
+pub fn alone(mut command: Command) -> Command {
     command.env("ONEBUF_OPENCL_LIB", "none").env("ONEBUF_DEVICE", "host");
     command
 }
@@ -270,7 +273,15 @@ fn a_second_compiler_builds_everything() {
         let source = format!("bindings/fortran/tests/{name}.f90");
         on(&How::Flang.program(&source).expect("a compiler"), device);
     }
-    for name in ["01-drop-in", "02-pointers", "03-pipeline", "04-conv2d", "05-ring"] {
+    for name in [
+        "01-drop-in",
+        "02-pointers",
+        "03-pipeline",
+        "04-conv2d",
+        "05-ring",
+        "06-stages",
+        "07-c-interface",
+    ] {
         let source = format!("examples/fortran/{name}.f90");
         let program = How::Flang.program(&source).expect("a compiler");
         if name != "04-conv2d" {
@@ -280,7 +291,7 @@ fn a_second_compiler_builds_everything() {
 }
 
 /// Runs a test program on the devices, and once more with run-time checks on the host if it runs there.
-fn works(name: &str, on_host: bool, phrase: &str) {
+pub fn works(name: &str, on_host: bool, phrase: &str) {
     let source = format!("bindings/fortran/tests/{name}.f90");
     let Some(program) = How::Plain.program(&source) else { return };
     for device in speaking().filter(|id| on_host || id.starts_with("opencl")) {
@@ -419,110 +430,6 @@ fn generated_sources_are_current() {
     }
 }
 
-/// The words of a source, in lower case.
-fn words(text: &str) -> BTreeSet<String> {
-    let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
-    text.split(|c| !is_word(c)).map(str::to_lowercase).collect()
-}
-
-/// Statements without comments, each in one line.
-fn statements(text: &str) -> Vec<String> {
-    let code = text.lines().map(|line| line.split('!').next().unwrap_or_default().trim());
-    let joined = code.collect::<Vec<_>>().join("\n").replace("&\n", "");
-    joined.lines().map(str::to_owned).collect()
-}
-
-#[test]
-fn every_public_procedure_takes_stat_and_errmsg() {
-    // Constructors of values, pure functions (which have a twin with stat=), and what only the other modules call.
-    let excused = |name: &str| {
-        let inner = ["set_fence", "adopt_fence", "fence_handle", "native_kernel"];
-        inner.contains(&name)
-            || name.ends_with("_only")
-            || name.starts_with("value_")
-            || name.starts_with("local_")
-    };
-    let read = |name: &str| {
-        let path = sources().join(format!("{name}.f90"));
-        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"))
-    };
-    let mut public = words(&read("gpu_unified_buffers"));
-    let whole = ["gpu_programs", "gpu_pools", "gpu_rings", "gpu_libraries", "gpu_foreign"];
-    for name in whole.iter().chain(&["gpu_fence_primitives", "gpu_fence_calls"]) {
-        let lists =
-            statements(&read(name)).into_iter().filter(|line| line.starts_with("public ::"));
-        public.extend(lists.flat_map(|line| words(&line)));
-    }
-    let (mut checked, mut generic) = (0, None);
-    for name in order().iter().filter(|name| *name != "onebuf_c" && *name != "gpu_typed") {
-        let lines = statements(&read(name));
-        for line in &lines {
-            match line.strip_prefix("interface ") {
-                Some(name) => generic = Some(public.contains(name)),
-                None if line.starts_with("end interface") => generic = None,
-                None => {}
-            }
-            if let (Some(true), Some(list)) = (generic, line.strip_prefix("module procedure ")) {
-                public.extend(words(list));
-            }
-        }
-        for line in &lines {
-            let head = ["function ", "subroutine "].iter().find_map(|kind| {
-                let (before, rest) = line.split_once(kind)?;
-                let ends = before.starts_with("end") || before.contains('\'');
-                (!ends).then(|| rest.split_once('(')).flatten()
-            });
-            let Some((name, arguments)) = head else { continue };
-            if !public.contains(name) || excused(name) {
-                continue;
-            }
-            let has = words(arguments);
-            assert!(
-                has.contains("stat") && has.contains("errmsg"),
-                "{name} takes no stat=: {line}"
-            );
-            checked += 1;
-        }
-    }
-    assert!(checked > 60, "{checked} procedures");
-}
-
-/// The names of Rust items in error messages, in the code that Fortran programs reach.
-fn rust_names(folder: &Path, to: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(folder).expect("a folder of sources") {
-        let path = entry.expect("an entry").path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if path.is_dir() {
-            if !["fake", "tests", "testing"].contains(&name) {
-                rust_names(&path, to);
-            }
-        } else if name.ends_with(".rs") && !name.contains("test") {
-            let text = fs::read_to_string(&path).expect("a source");
-            let code = text.split("#[cfg(all(test").next().unwrap_or_default();
-            let code = code.split("#[cfg(test)]").next().unwrap_or_default();
-            let is_code =
-                |line: &&str| !line.trim_start().starts_with("//") && !line.contains("#[must_use");
-            for line in code.lines().filter(is_code).filter(|line| line.contains('"')) {
-                let quoted = line.split('`').skip(1).step_by(2);
-                to.extend(quoted.filter(|name| name.contains("::")).map(str::to_owned));
-            }
-        }
-    }
-}
-
-#[test]
-fn every_rust_name_in_a_message_has_a_fortran_word() {
-    let mut names = BTreeSet::new();
-    for name in ["core", "hal", "host", "opencl", "cuda", "gl", "vulkan", "libs", "capi"] {
-        rust_names(&crate_folder().join(format!("../onebuf-{name}/src")), &mut names);
-    }
-    assert!(names.contains("Source::with_glsl"), "the control: {names:?}");
-    let table = fs::read_to_string(sources().join("gpu_errors.f90")).expect("the table");
-    let missing: Vec<&String> =
-        names.iter().filter(|name| !table.contains(&format!("`{name}`"))).collect();
-    assert!(missing.is_empty(), "gpu_errors.f90 has no words for {missing:?}");
-}
-
 #[test]
 fn examples_in_fortran_run_on_every_device() {
     let phrases = [
@@ -530,6 +437,8 @@ fn examples_in_fortran_run_on_every_device() {
         ("02-pointers", "the last element is  20.0"),
         ("03-pipeline", "20 frames"),
         ("05-ring", "the last element is  40.0"),
+        ("06-stages", "50 frames, in total 2450.0"),
+        ("07-c-interface", "4096 bytes asked in 1 operation"),
     ];
     for (name, phrase) in phrases {
         let Some(program) = How::Plain.program(&format!("examples/fortran/{name}.f90")) else {

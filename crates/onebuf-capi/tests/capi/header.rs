@@ -1,9 +1,11 @@
 //! `include/onebuf.h` matches the sources. `./dev header` generates it.
 
+mod cpp;
+
 use std::{fs, path::PathBuf, process::Command};
 
 /// The sections of the header, in order: each uses only earlier ones.
-const SECTIONS: &[&str] = &[
+pub const SECTIONS: &[&str] = &[
     "status",
     "message",
     "version",
@@ -11,7 +13,10 @@ const SECTIONS: &[&str] = &[
     "words",
     "string",
     "device",
+    "observer",
     "hub",
+    "cache",
+    "verdict",
     "fence",
     "queue",
     "queue_pool",
@@ -21,6 +26,8 @@ const SECTIONS: &[&str] = &[
     "transfer",
     "program",
     "kernel",
+    "launch",
+    "graft",
     "pool",
     "ledger",
     "trace",
@@ -42,7 +49,9 @@ const SECTIONS: &[&str] = &[
     "sink",
     "frame",
     "pipeline",
+    "progress",
     "live",
+    "viewer",
 ];
 
 fn path(name: &str) -> PathBuf {
@@ -59,9 +68,15 @@ fn head(source: &str) -> String {
     format!("// {title} {rule}\n{}\n", text.collect::<String>())
 }
 
-fn section(name: &str) -> String {
+fn source(name: &str) -> (PathBuf, String) {
     let file = path(&format!("src/{name}.rs"));
-    let source = fs::read_to_string(&file).expect("the source");
+    let text = fs::read_to_string(&file).expect("the source");
+    (file, text)
+}
+
+/// The declarations of a section, in the order of their source.
+pub fn items(name: &str) -> Vec<Item> {
+    let (file, source) = source(name);
     let config = cbindgen::Config::from_file(path("cbindgen.toml")).expect("cbindgen.toml");
     let made = cbindgen::Builder::new().with_config(config).with_src(&file).generate();
     let mut body = Vec::new();
@@ -69,14 +84,18 @@ fn section(name: &str) -> String {
     let body = String::from_utf8(body).expect("text");
     let mut items: Vec<Item> = body.trim().split("\n\n").map(Item::new).collect();
     items.sort_by_key(|item| item.place(&source));
-    let items = items.iter().map(Item::text).collect::<String>();
-    head(&source) + items.trim_start()
+    items
+}
+
+fn section(name: &str) -> String {
+    let items = items(name).iter().map(Item::text).collect::<String>();
+    head(&source(name).1) + items.trim_start()
 }
 
 /// The text between two empty lines: one declaration with its comment.
-struct Item {
-    text: String,
-    name: String,
+pub struct Item {
+    pub text: String,
+    pub name: String,
 }
 
 impl Item {
@@ -146,11 +165,15 @@ fn the_header_is_what_the_sources_say() {
     if std::env::var_os("ONEBUF_WRITE_HEADER").is_some() {
         return fs::write(file, wanted).expect("the header");
     }
-    let found = fs::read_to_string(&file).unwrap_or_default();
+    differs("include/onebuf.h", &fs::read_to_string(&file).unwrap_or_default(), &wanted);
+}
+
+/// Fails if a generated file is not as it should be.
+fn differs(name: &str, found: &str, wanted: &str) {
     let differs = found.lines().zip(wanted.lines()).position(|(found, wanted)| found != wanted);
     assert!(
         found == wanted,
-        "include/onebuf.h differs from the sources, first in line {}: run `./dev header`",
+        "{name} differs from the sources, first in line {}: run `./dev header`",
         differs.unwrap_or(found.lines().count().min(wanted.lines().count())) + 1
     );
 }
@@ -158,7 +181,17 @@ fn the_header_is_what_the_sources_say() {
 #[test]
 fn every_noun_has_its_section() {
     let inner = [
-        "lib", "callback", "claim", "entry", "fault", "handle", "input", "kept", "typed", "visit",
+        "lib",
+        "callback",
+        "claim",
+        "entry",
+        "fault",
+        "handle",
+        "input",
+        "kept",
+        "registered",
+        "typed",
+        "visit",
         "wait",
     ];
     for entry in fs::read_dir(path("src")).expect("the sources") {
@@ -185,7 +218,8 @@ fn every_noun_has_its_number() {
 /// Every C function is used in the C++ header, except those that C++ replaces by other means.
 #[test]
 fn every_function_is_there_in_cpp() {
-    let cpp = fs::read_to_string(path("include/onebuf.hpp")).expect("the header for C++");
+    let by_hand = fs::read_to_string(path("include/onebuf.hpp")).expect("the header for C++");
+    let cpp = by_hand + &cpp::generated();
     let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
     let used: std::collections::BTreeSet<&str> = cpp.split(|c| !is_word(c)).collect();
     let header = header();

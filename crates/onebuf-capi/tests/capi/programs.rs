@@ -259,6 +259,63 @@ fn extras_work_on_every_device() {
 }
 
 #[test]
+fn queries_are_answered_and_observers_told() {
+    for (name, phrase) in [
+        ("c/queries.c", "queries are answered"),
+        ("cpp/queries.cpp", "queries are answered in C++"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder for files");
+        let in_folder = |mut run: std::process::Command| {
+            run.arg(folder.path()).env("XDG_RUNTIME_DIR", folder.path());
+            run
+        };
+        for build in [Build::Shared, Build::Sanitized] {
+            let Some(program) = compile(&source(name), build, &[]) else { return };
+            assert!(said(in_folder(command(&program))).contains(phrase), "{name}");
+        }
+        let Some(run) = under_valgrind(&program_without_sanitizers(name)) else { return };
+        assert!(said(in_folder(run)).contains(phrase), "{name}");
+    }
+}
+
+#[test]
+fn the_rest_of_cpp_works_on_every_device() {
+    let Some(program) = compile(&source("cpp/rest.cpp"), Build::Shared, &[]) else { return };
+    for device in devices().iter().skip(1) {
+        let mut run = command(&program);
+        run.arg(device);
+        assert!(said(run).contains(&format!("the rest works in C++ on {device}")));
+    }
+}
+
+/// The times depend on the machine: the program is also a benchmark, which is run by hand.
+#[test]
+fn launches_of_c_and_cpp_do_the_same() {
+    let Some(program) = compile(&source("cpp/launch_cost.cpp"), Build::Shared, &["-O2"]) else {
+        return;
+    };
+    for device in devices() {
+        let mut run = command(&program);
+        run.args([device, "2"]);
+        let said = said(run);
+        assert!(said.contains("ratio"), "{said}");
+    }
+}
+
+#[test]
+fn processes_and_the_doctor_in_cpp() {
+    let (Some(driver), Some(program)) =
+        (stub(), compile(&source("cpp/processes.cpp"), Build::Shared, &[]))
+    else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder for verdicts");
+    let mut run = command(&program);
+    run.arg(folder.path()).env("ONEBUF_OPENCL_LIB", driver).env("XDG_RUNTIME_DIR", folder.path());
+    assert!(said(run).contains("processes work in C++"));
+}
+
+#[test]
 fn everything_works_statically_linked_and_sanitized() {
     for build in [Build::Static, Build::Sanitized] {
         let Some(program) = compile(&source("c/everything.c"), build, &[]) else { return };
@@ -300,6 +357,9 @@ fn libraries_compute_on_the_host_and_on_gpus() {
             run.arg(device).env(format!("ONEBUF_{api}_LIB"), &library);
             run.envs(MATHS.map(|name| (name, &library)));
             assert!(said(run).contains(&format!("libraries work on {device}")));
+            let mut by_path = command(&program);
+            by_path.arg(device).arg(&library).env(format!("ONEBUF_{api}_LIB"), &library);
+            assert!(said(by_path).contains(&format!("libraries work on {device}")));
         }
     }
     let Some(run) = under_valgrind(&program_without_sanitizers("c/libs.c")) else { return };
@@ -457,6 +517,19 @@ fn programs_of_vulkan_share_their_buffers() {
     works(command(&program), "foreign Vulkan works in C++");
 }
 
+#[test]
+fn grafted_programs_compute() {
+    if !has_header("CL/cl.h") {
+        return;
+    }
+    let Some(program) = compile(&source("c/graft.c"), Build::Shared, &OPENCL) else { return };
+    let said = said(command(&program));
+    match said.lines().find_map(|line| line.strip_prefix("skip: ")) {
+        Some(why) => note(&format!("skip: grafted programs in C: {why}")),
+        None => assert!(said.contains("grafted programs compute"), "{said}"),
+    }
+}
+
 /// Uses a driver whose memory sanitizers and Valgrind can observe completely.
 #[test]
 fn foreign_objects_are_neither_lost_nor_misread() {
@@ -528,8 +601,10 @@ fn random_calls_are_answered() {
 }
 
 /// Functions that the fuzzer does not call, and why.
-const NOT_AT_RANDOM: [(&str, &str); 1] =
-    [("onebuf_doctor_helper_main", "it is the `main` of another process: c/doctor.c runs it")];
+const NOT_AT_RANDOM: [(&str, &str); 2] = [
+    ("onebuf_doctor_helper_main", "it is the `main` of another process: c/doctor.c runs it"),
+    ("onebuf_sockets_remove_on_signals", "it changes the process's signals: c/queries.c calls it"),
+];
 
 #[test]
 fn every_function_is_called_at_random() {
@@ -538,7 +613,7 @@ fn every_function_is_called_at_random() {
         let name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         text.split(|c| !name(c)).map(str::to_owned).collect()
     };
-    let called = words(&text(&source("c/fuzz.c")));
+    let called = words(&(text(&source("c/fuzz.c")) + &text(&source("c/fuzz_queries.h"))));
     let sources = fs::read_dir(crate_folder().join("src")).expect("the sources");
     let sources: String = sources.map(|entry| text(&entry.expect("an entry").path())).collect();
     let exported = sources.split("extern \"C\" fn onebuf_").skip(1);

@@ -2,6 +2,7 @@
 
 #include <onebuf.hpp>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -14,6 +15,16 @@ void check(bool fine, int line) {
     std::exit(1);
 }
 #define TRUE(what) check(static_cast<bool>(what), __LINE__)
+
+/// Whether this device does not support the call.
+template <class Call> bool refused(Call call) {
+    try {
+        call();
+    } catch (const onebuf::Error &error) {
+        return error.status() == ONEBUF_UNSUPPORTED;
+    }
+    return false;
+}
 
 const char *text = "kernel void scale(global float *x, float by) { x[get_global_id(0)] *= by; }\n"
                    "kernel void turn(global float *x, local float *tile) {\n"
@@ -39,9 +50,9 @@ void manager(onebuf::Hub &hub, onebuf::Device &device) {
     queue.launch(scale, n, x, 2.0f);                           // checked against the parameters
     TRUE(x.to_vector()[n - 1] == 2.0f);                        // waits for the kernel
 
-    std::vector<onebuf::Queue> queues;
-    for (int i = 0; i < 4; ++i) queues.push_back(device.queue());
-    for (auto &each : queues) each.launch(scale, n, x, 0.5f);  // in order: they share a buffer
+    auto queues = device.queues(4);                            // the pool of queues
+    for (int i = 0; i < 3; ++i) queues.next_queue().launch(scale, n, x, 0.5f); // in order: they share a buffer
+    queues.least_busy().launch(scale, n, x, 0.5f);
     TRUE(x.to_vector()[0] == 0.125f);
 }
 
@@ -64,6 +75,15 @@ void buffers(onebuf::Hub &hub, onebuf::Device &device) {
     const float *found = read.wait();                          // in the transfer's own memory
     TRUE(found[n - 1] == 3.0f);
 
+    auto filled = hub.buffer<float>(n, onebuf::BufferOptions{device}.host_access(onebuf::HostAccess::Write));
+    for (float &each : filled.map_overwrite()) each = 4.0f;    // in place, where the driver allows it
+    alignas(4096) static float mine[n];                        // CL_MEM_USE_HOST_PTR: not ours until `done` was called
+    static std::atomic<bool> done{false};
+    auto options = onebuf::BufferOptions().shared_with({device, hub.host()});
+    auto over = hub.buffer_over(mine, n, options, [] { done = true; });
+    over.copy_from(filled, 0, n);
+    TRUE(over.map_read()[n - 1] == 4.0f && !done);
+
     regular.copy_from(any, 0, n);                              // inside the device, where both are there
     TRUE(regular.to_vector()[5] == 3.0f);
     input.write(samples);
@@ -78,6 +98,12 @@ void libraries(onebuf::Hub &hub, onebuf::Device &device) {
         auto native = queue.cl_queue();                        // a cl_command_queue
         TRUE(mem != nullptr && native != nullptr);             // clblast::Scal(n, 2.0f, mem, 0, 1, &native);
     }                                                          // the next user waits for that
+
+    // Pointers are those of the view's own API, and descriptors those of memory that can be exported.
+    auto view = x.write_on(queue);
+    TRUE(refused([&] { view.hip_ptr(); }) && refused([&] { view.cuda_ptr(); }));
+    view.reset();
+    TRUE(refused([&] { x.export_fd(onebuf::FdKind::Opaque); }));
 }
 
 /// Receives another component's objects: raw handles here, or objects of CL/opencl.hpp if that was included before.
@@ -137,6 +163,19 @@ void owner(const onebuf::Hub &hub, const onebuf::Device &device) {
     TRUE(other.wrap<float>(mem).to_vector() == std::vector<float>(n, 42.0f));
     bridges(hub, device, mem);
     shared(hub, device, mem);
+    bool released = false;
+    hub.wrap<float>(mem, onebuf::WrapOptions().owned([&](void *) { released = true; })).reset();
+    TRUE(released);                                            // the reference would be released there
+    if (apart.has("svm_coarse")) {
+        auto svm = other.buffer<float>(n, onebuf::BufferOptions{apart}.memory_kind(onebuf::MemoryKind::CoarseSvm));
+        auto view = svm.write_on(queue);
+        float *pointer = view.address();                       // as clSVMAlloc returns it
+        auto theirs = hub.foreign_context(context.cl_context());
+        auto same = theirs.wrap_svm(pointer, n);
+        same.fill(7.0f);
+        same.reset(), view.reset();
+        TRUE(svm.map_read()[n - 1] == 7.0f);
+    }
     TRUE(other.wrap<float>(mem).to_vector()[15] == 21.0f);     // the result is in the owner's memory
 }
 

@@ -24,7 +24,7 @@ constexpr std::uint64_t FRAMES = 25;
 // Returns the value of a result, with exceptions or without.
 #ifdef ONEBUF_NO_EXCEPTIONS
 template <class T> T take(onebuf::Result<T> result) { return *std::move(result); }
-inline void done(onebuf::Result<void> result) { TRUE(result); }
+inline void done(onebuf::Result<void> result) { TRUE(result && result.has_value()); }
 #define NOTHING std::monostate{}
 template <class Call> onebuf_status status_of(Call call, std::string &said) {
     auto result = call();

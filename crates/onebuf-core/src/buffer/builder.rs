@@ -135,7 +135,8 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     }
 
     /// Sets how the host accesses the buffer once it is built; it reads and writes it by default. Less is for a buffer of
-    /// one device, or for routes by descriptors or between peers: other routes map or copy the memory on the host.
+    /// one device, or for routes by descriptors or between peers: other routes map or copy the memory on the host. If the
+    /// buffer is shared with the host, too, the host maps it with this access, and runs no kernels on it.
     pub fn host_access(mut self, access: HostAccess) -> Self {
         self.shape.host = access;
         self

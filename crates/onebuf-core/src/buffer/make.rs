@@ -398,8 +398,16 @@ fn takes_contents(memory_kind: MemoryKind) -> bool {
 /// Checks that a buffer with restricted host access is for one device, or only uses routes that do not involve the
 /// host.
 fn check_host_access(hub: &Hub, shape: &Shape, plan: &Plan) -> Result<()> {
-    use RouteKind::{ApiShare, DmaBuf, OpaqueFd, Peer, Same};
-    let alone = |hop: &&Hop| !matches!(hop.kind, Same | OpaqueFd | DmaBuf | ApiShare | Peer);
+    use RouteKind::{ApiShare, DmaBuf, HostPointer, OpaqueFd, Peer, Same, SvmPointer};
+    // The host maps the memory, with just that access.
+    let is_map = |hop: &Hop| {
+        shape.host != HostAccess::None
+            && hop.to == hub.host_index()
+            && matches!(hop.kind, HostPointer | SvmPointer)
+    };
+    let alone = |hop: &&Hop| {
+        !is_map(hop) && !matches!(hop.kind, Same | OpaqueFd | DmaBuf | ApiShare | Peer)
+    };
     let shared = plan.routes.iter().find(alone);
     match shared.filter(|_| shape.host != HostAccess::ReadWrite) {
         None => Ok(()),
@@ -537,7 +545,7 @@ impl Maker<'_> {
             in_place,
             copies: kind != RouteKind::Staged && hop.zero_copy != Some(true),
             sync: self.shape.sync_method(hop.sync),
-            only_maps: false,
+            only_maps: hop.to == self.hub.host_index() && self.shape.host != HostAccess::ReadWrite,
             planned: true,
             lost,
             spare: OnceLock::new(),
