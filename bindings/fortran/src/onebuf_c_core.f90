@@ -574,6 +574,12 @@ module onebuf_c_core
       integer(c_int32_t) :: onebuf_buffer_fill
     end function
 
+    function onebuf_buffer_discard(buffer) bind(c)
+      import
+      type(onebuf_buffer), value :: buffer
+      integer(c_int32_t) :: onebuf_buffer_discard
+    end function
+
     function onebuf_buffer_copy(to, to_offset, from, from_offset, bytes) bind(c)
       import
       type(onebuf_buffer), value :: to

@@ -1064,6 +1064,11 @@ onebuf_status onebuf_buffer_fill(onebuf_buffer buffer,
                                  const void *pattern,
                                  size_t pattern_bytes);
 
+// Declares that the contents are no longer needed. They are undefined until a kernel or a transfer writes them: the next user
+// copies nothing where a device has a copy of its own. A region keeps its contents. `ONEBUF_BUSY` while a view or a mapping is
+// held.
+onebuf_status onebuf_buffer_discard(onebuf_buffer buffer);
+
 // Copies bytes between two buffers of one hub, or inside one buffer. The copy stays on the device if both buffers
 // share one. Copying a region waits for its whole buffer.
 onebuf_status onebuf_buffer_copy(onebuf_buffer to,

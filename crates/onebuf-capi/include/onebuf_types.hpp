@@ -981,6 +981,13 @@ public:
         return detail::check(onebuf_buffer_detach(handle()));
     }
 
+    /// Declares that the contents are no longer needed. They are undefined until a kernel or a transfer writes them: the next user
+    /// copies nothing where a device has a copy of its own. A region keeps its contents. `ONEBUF_BUSY` while a view or a mapping is
+    /// held.
+    Result<void> discard() const {
+        return detail::check(onebuf_buffer_discard(handle()));
+    }
+
     /// Whether the buffer wraps foreign memory.
     Result<bool> is_foreign() const {
         return detail::value<bool>([&](bool *to) { return onebuf_buffer_is_foreign(handle(), to); });

@@ -468,6 +468,17 @@ pub unsafe extern "C" fn onebuf_buffer_fill(
     })
 }
 
+/// Declares that the contents are no longer needed. They are undefined until a kernel or a transfer writes them: the next user
+/// copies nothing where a device has a copy of its own. A region keeps its contents. `ONEBUF_BUSY` while a view or a mapping is
+/// held.
+#[unsafe(no_mangle)]
+pub extern "C" fn onebuf_buffer_discard(buffer: onebuf_buffer) -> onebuf_status {
+    entry(|| match &buffer.get()?.buf {
+        Buf::Whole(buffer) => Ok(buffer.discard()?),
+        Buf::Region { .. } => Ok(()),
+    })
+}
+
 /// Copies bytes between two buffers of one hub, or inside one buffer. The copy stays on the device if both buffers
 /// share one. Copying a region waits for its whole buffer.
 #[unsafe(no_mangle)]

@@ -197,6 +197,20 @@ static void overwriting(onebuf_kernel kernel) {
     OK(onebuf_queue_finish(second, 1000));
     OK(onebuf_ledger_implied_bytes(hub, &after));
     TRUE(after == before);
+    OK(onebuf_view_take(buffer, queue, ONEBUF_READ, &view));
+    ENDS(ONEBUF_BUSY, onebuf_buffer_discard(buffer)); // a view is held
+    OK(onebuf_view_free(view));
+    add(second, there, buffer, 2); // only the second device has the newest contents
+    OK(onebuf_buffer_discard(buffer));
+    OK(onebuf_ledger_implied_bytes(hub, &before));
+    add(queue, kernel, buffer, 1);
+    OK(onebuf_queue_finish(queue, 1000));
+    OK(onebuf_ledger_implied_bytes(hub, &after));
+    TRUE(after == before);
+    add(second, there, buffer, 2); // the control: without it they are copied
+    OK(onebuf_queue_finish(second, 1000));
+    OK(onebuf_ledger_implied_bytes(hub, &after));
+    TRUE(after == before + BYTES);
     OK(onebuf_kernel_free(writes)), OK(onebuf_kernel_free(there)), OK(onebuf_program_free(program));
     OK(onebuf_buffer_free(buffer)), OK(onebuf_queue_free(second));
 }

@@ -92,6 +92,13 @@ void overwriting(const onebuf::Hub &hub, const Counts &counts) {
         TRUE(status_of([&] { here.launch(add, N, view, 1u); }) == ONEBUF_INVALID_ARGUMENT); // it reads
         TRUE(view.sync_method() != onebuf::SyncMethod::Any);
     }
+    there.launch(far, N, x, 1u);
+    before = hub.implied_bytes();
+    x.discard(); // the first device gets none of the contents
+    here.launch(add, N, x, 1u);
+    TRUE(hub.implied_bytes() == before);
+    there.launch(far, N, x, 1u); // the control
+    TRUE(hub.implied_bytes() == before + 4 * N);
     TRUE(has(x.explain_json(), "\"memory_kind\""));
     here.wait_for(there.fence());
     TRUE(std::string(to_string(there.fence().sync_method())) != "unknown");
