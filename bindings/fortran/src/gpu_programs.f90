@@ -51,6 +51,13 @@ module gpu_programs
     integer(int64) :: local_bytes = 0
   end type
 
+  ! The same inside of a launch, without initial values: a launch sets as many as it needs.
+  type :: slot
+    integer :: kind
+    integer(int32) :: bits(2)
+    integer(int64) :: local_bytes
+  end type
+
   interface program_is_valid
     module procedure valid_only, valid_with_stat
   end interface
@@ -442,7 +449,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
     character(*), parameter :: me = 'dispatch_compute'
-    type(kernel_value), target :: values(program%argument_count)
+    type(slot), target :: values(MAX_ARGUMENTS)
     character(120) :: wrong
     integer(c_int32_t) :: status
     integer :: given
@@ -473,7 +480,7 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
-    type(kernel_value), target :: values(program%argument_count)
+    type(slot), target :: values(MAX_ARGUMENTS)
     character(120) :: wrong
     integer :: given
 
@@ -492,7 +499,7 @@ contains
   subroutine prepare(program, work_items, group, values, given, integers, reals, arguments, wrong)
     type(compute_program), intent(in) :: program
     type(extents), intent(in) :: work_items, group
-    type(kernel_value), intent(inout) :: values(:)
+    type(slot), intent(inout) :: values(:)
     integer, intent(out) :: given
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
@@ -519,7 +526,7 @@ contains
 
   ! All values in order.
   subroutine gather(values, given, integers, reals, arguments, wrong)
-    type(kernel_value), intent(inout) :: values(:)
+    type(slot), intent(inout) :: values(:)
     integer, intent(out) :: given
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
@@ -533,22 +540,26 @@ contains
     if (present(reals)) counts(3) = size(reals)
     given = sum(counts)
     if (given > size(values)) then
-      write (wrong, '(2(i0, a))') given, ' values for a program with ', size(values), ' arguments'
+      wrong = 'more than 64 values'
       return
     end if
-    if (counts(1) > 0) values(:counts(1)) = arguments
+    do i = 1, counts(1)
+      values(i) = slot(arguments(i)%kind, arguments(i)%bits, arguments(i)%local_bytes)
+    end do
     do i = 1, counts(2)
-      values(counts(1) + i) = value_int32(integers(i))
+      values(counts(1) + i)%kind = ARG_INT32
+      values(counts(1) + i)%bits(1) = integers(i)
     end do
     do i = 1, counts(3)
-      values(counts(1) + counts(2) + i) = value_real32(reals(i))
+      values(counts(1) + counts(2) + i)%kind = ARG_REAL32
+      values(counts(1) + counts(2) + i)%bits(1) = transfer(reals(i), 0_int32)
     end do
   end subroutine
 
   ! Checks that each value has the type that the program was compiled with.
   subroutine check_values(program, values, wrong)
     type(compute_program), intent(in) :: program
-    type(kernel_value), intent(in) :: values(:)
+    type(slot), intent(in) :: values(:)
     character(*), intent(inout) :: wrong
     integer :: i, at
 
@@ -607,11 +618,31 @@ contains
     type(compute_program), intent(in) :: program
     type(onebuf_queue), intent(in) :: queue
     type(onebuf_grid), intent(in) :: grid
-    type(kernel_value), intent(in), target :: values(:)
+    type(slot), intent(in), target :: values(:)
     type(gpu_fence), intent(inout), optional, target :: fence
     type(onebuf_buffer), intent(in), optional :: buffers(0:)
     integer(c_int32_t) :: status
-    type(onebuf_arg) :: args(program%argument_count)
+    ! Compilers put arrays of unknown size on the heap.
+    type(onebuf_arg) :: few(8)
+    type(onebuf_arg), allocatable :: many(:)
+
+    if (program%argument_count <= size(few)) then
+      status = launch_with(few(:program%argument_count), program, queue, grid, values, fence, buffers)
+    else
+      allocate (many(program%argument_count))
+      status = launch_with(many, program, queue, grid, values, fence, buffers)
+    end if
+  end function
+
+  function launch_with(args, program, queue, grid, values, fence, buffers) result(status)
+    type(onebuf_arg), intent(inout), contiguous :: args(:)
+    type(compute_program), intent(in) :: program
+    type(onebuf_queue), intent(in) :: queue
+    type(onebuf_grid), intent(in) :: grid
+    type(slot), intent(in), target :: values(:)
+    type(gpu_fence), intent(inout), optional, target :: fence
+    type(onebuf_buffer), intent(in), optional :: buffers(0:)
+    integer(c_int32_t) :: status
     type(onebuf_fence), target :: reached
     type(c_ptr) :: wanted
     integer :: i, point, at
