@@ -3004,7 +3004,7 @@ onebuf_status onebuf_source_synthetic(const onebuf_synthetic_options *options,
 // Computes one frame of a signal into `bytes` bytes at `data`: as many samples of two floats as a frame has.
 onebuf_status onebuf_synthetic_frame(const onebuf_synthetic_options *options,
                                      uint64_t number,
-                                     float *data,
+                                     void *data,
                                      size_t bytes);
 
 // Receives frames as UDP packets, directly into the slots if the host can access them. A frame that lacks a packet is

@@ -1831,8 +1831,8 @@ public:
     /// Computes one frame of a signal, without a source: as many samples as a frame has.
     static Result<void> synthetic_frame(const SyntheticOptions &options, std::uint64_t number, std::complex<float> *frame,
                                         std::size_t samples) {
-        return detail::check(onebuf_synthetic_frame(&options, number, reinterpret_cast<float *>(frame),
-                                                    detail::bytes_of<std::complex<float>>(samples)));
+        return detail::check(
+            onebuf_synthetic_frame(&options, number, frame, detail::bytes_of<std::complex<float>>(samples)));
     }
     static Result<Source> udp(const UdpSourceOptions &options) {
         return made([&](onebuf_source *to) { return onebuf_source_udp(&options, to); });

@@ -335,14 +335,14 @@ pub unsafe extern "C" fn onebuf_source_synthetic(
 pub unsafe extern "C" fn onebuf_synthetic_frame(
     options: *const onebuf_synthetic_options,
     number: u64,
-    data: *mut f32,
+    data: *mut c_void,
     bytes: usize,
 ) -> onebuf_status {
     entry(|| {
         // SAFETY: guaranteed by the caller, also for what the options point at.
         let (signal, frame) = unsafe {
             let signal = signal(&self::options(options)?)?;
-            (signal, bytes_mut(data.cast(), bytes, "data")?)
+            (signal, bytes_mut(data, bytes, "data")?)
         };
         let frame = bytemuck::try_cast_slice_mut::<u8, Complex32>(frame).map_err(|why| {
             Fault::invalid(format!(
