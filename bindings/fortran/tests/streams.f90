@@ -69,6 +69,8 @@ program streams
   use checks, only: check
   implicit none
   integer, parameter :: n = 6000
+  character(*), parameter :: source = 'extern "C" __global__ void add(unsigned *x, int n) '// &
+    '{ x[blockIdx.x*blockDim.x + threadIdx.x] += n; }'
   type(c_ptr) :: pointer, stream, event, native
   type(unified_buffer) :: b, half, none
   type(buffer_view) :: view
@@ -125,7 +127,7 @@ program streams
   call gpu_use_stream(stream)
   native = gpu_native_queue()
   call check(c_associated(native, stream), 'the stream is the queue')
-  program = compile_compute_program('add', [BUFFER_READ_WRITE], cuda_c='add', hip_c='add', integers=1)
+  program = compile_compute_program('add', [BUFFER_READ_WRITE], cuda_c=source, hip_c=source, integers=1)
   call bind_buffer_to_shader(b, 0)
   call dispatch_compute(program, [n], integers=[5])
   call open_buffer_view(view, b)
