@@ -1,12 +1,17 @@
 //! Folders and files that no other user can write to, and the user's cache folder.
 
 use onebuf_hal::{Error, Result};
+use rustix::fs::FlockOperation;
 use std::{
     fs,
     io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    },
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
 };
 
 /// Returns the user's cache folder: `onebuf` in `$XDG_CACHE_HOME`, or in `~/.cache`.
@@ -41,6 +46,25 @@ pub(crate) fn make_private(folder: &Path) -> Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|e| unusable(folder, e.to_string()))?;
     check_private(folder)
+}
+
+/// How long to wait for another process that writes to the folder. Writing takes milliseconds, unless the process was stopped.
+const MOST_WAIT: Duration = Duration::from_secs(2);
+
+/// Waits until no other process writes to the folder, and keeps others waiting until the result is dropped. `None` if the lock
+/// is not available in time, or not at all: files are still replaced as a whole then, but the later writer wins.
+pub(crate) fn lock(folder: &Path) -> Option<impl Drop> {
+    let opened = fs::File::open(folder).ok()?;
+    let start = Instant::now();
+    while let Err(error) = rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        let is_taken = matches!(error, rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR);
+        if !is_taken || start.elapsed() >= MOST_WAIT {
+            tracing::warn!(folder = %folder.display(), %error, "the folder is not locked");
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Some(OwnedFd::from(opened))
 }
 
 pub(crate) fn unusable(path: &Path, reason: String) -> Error {

@@ -125,8 +125,9 @@ impl Verdicts {
         }
     }
 
-    /// Adds these verdicts to the folder's. The file is replaced as a whole, and is on disk when this returns. If two processes
-    /// save at the same time, the later one wins. Anything unusable in the file's place is replaced, except a folder.
+    /// Adds these verdicts to the folder's. The file is replaced as a whole, and is on disk when this returns. Processes that save
+    /// at the same time take turns, so that none loses its verdicts. Anything unusable in the file's place is replaced, except a
+    /// folder.
     ///
     /// # Errors
     /// [`Error::Cache`] if the folder cannot be created or written, or if other users can write to it.
@@ -142,6 +143,7 @@ impl Verdicts {
     fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(FILE);
         private_files::make_private(folder)?;
+        let _turn = private_files::lock(folder);
         // An unreadable file has nothing worth keeping.
         let mut all = Self::load(folder).unwrap_or_default();
         all.schema = SCHEMA;
@@ -221,6 +223,37 @@ mod tests {
             parse: &|text| Verdicts::parse(text).is_ok(),
         }
         .run();
+    }
+
+    /// Without the lock, two that load the same file at once lose what the other adds.
+    #[test]
+    fn savers_at_the_same_time_lose_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        const EACH: usize = 12;
+        std::thread::scope(|scope| {
+            for saver in 0..4 {
+                let folder = folder.path();
+                scope.spawn(move || {
+                    for i in 0..EACH {
+                        let verdicts = [(format!("{saver} {i}"), Verdict::default())].into();
+                        Verdicts { schema: SCHEMA, verdicts }.save(folder).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(Verdicts::load(folder.path()).unwrap().len(), 4 * EACH);
+    }
+
+    /// A process that was stopped while it held the lock does not block others for good.
+    #[test]
+    fn a_lock_that_stays_taken_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let _held = private_files::lock(folder.path()).expect("nobody has it");
+        let verdicts = [("key".to_owned(), Verdict::default())].into();
+        Verdicts { schema: SCHEMA, verdicts }.save(folder.path()).unwrap();
+        assert_eq!(Verdicts::load(folder.path()).unwrap().len(), 1);
     }
 
     #[test]

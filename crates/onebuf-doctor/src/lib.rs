@@ -28,7 +28,7 @@ use onebuf_core::{
     Device, Hub,
     internals::GRAFT,
     route,
-    topology::{Node, Route, Verdict, VerdictState},
+    topology::{Node, Route, Verdict},
 };
 use onebuf_hal::{Error, Result, RouteKind};
 use remembered::Remembered;
@@ -174,10 +174,7 @@ impl Doctor {
                     experiments += 1;
                     let helper = self.helper(hub.libraries());
                     let verdict = helper.run(from, to, route.kind)?;
-                    if verdict.state != VerdictState::Declared {
-                        remembered.verdicts.insert(from, to, route.kind, verdict.clone());
-                        remembered.save();
-                    }
+                    remembered.note(from, to, route.kind, &verdict);
                     verdict
                 }
             };
@@ -209,10 +206,7 @@ impl Doctor {
                 Some(known) => known,
                 None => {
                     let verdict = self.helper(hub.libraries()).run(near, far, GRAFT)?;
-                    if verdict.state != VerdictState::Declared {
-                        remembered.verdicts.insert_graft(near, far, verdict.clone());
-                        remembered.save();
-                    }
+                    remembered.note_graft(near, far, &verdict);
                     verdict
                 }
             };
