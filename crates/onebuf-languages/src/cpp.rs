@@ -11,7 +11,7 @@ pub fn names(header: &str) -> BTreeSet<String> {
     let text = without_comments(header);
     let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
     let tokens = tokens(&code.join("\n"));
-    let mut all = Declared::default();
+    let mut all = CppNames::default();
     Scope { path: Vec::new(), is_class: false, all: &mut all }.read(&tokens);
     all.inherit();
     all.names.retain(|name| !name.starts_with("detail::") && name != "detail");
@@ -19,13 +19,13 @@ pub fn names(header: &str) -> BTreeSet<String> {
 }
 
 #[derive(Default)]
-struct Declared {
+struct CppNames {
     names: BTreeSet<String>,
     /// The base of a class.
     bases: BTreeMap<String, String>,
 }
 
-impl Declared {
+impl CppNames {
     /// Adds what classes inherit. Handles are for the classes of the header, not for its users.
     fn inherit(&mut self) {
         for (class, base) in &self.bases {
@@ -84,7 +84,7 @@ fn quoted(text: &str, by: char) -> usize {
 struct Scope<'n> {
     path: Vec<String>,
     is_class: bool,
-    all: &'n mut Declared,
+    all: &'n mut CppNames,
 }
 
 impl Scope<'_> {

@@ -7,10 +7,10 @@ use std::{
 };
 
 /// The modules of a folder.
-pub struct Modules(BTreeMap<String, Module>);
+pub struct Modules(BTreeMap<String, FortranModule>);
 
 #[derive(Default)]
-struct Module {
+struct FortranModule {
     /// Names in `public ::`.
     public: BTreeSet<String>,
     /// Names in `private ::`.
@@ -76,7 +76,7 @@ fn whole(file: &Path) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn parse(text: &str, modules: &mut BTreeMap<String, Module>) {
+fn parse(text: &str, modules: &mut BTreeMap<String, FortranModule>) {
     let text = text.lines().map(|line| line.split('!').next().unwrap_or_default().trim());
     let text = text.collect::<Vec<_>>().join("\n").replace("&\n", " ").to_lowercase();
     let mut name = String::new();
@@ -92,7 +92,7 @@ fn parse(text: &str, modules: &mut BTreeMap<String, Module>) {
     }
 }
 
-fn statement(line: &str, module: &mut Module) {
+fn statement(line: &str, module: &mut FortranModule) {
     let listed = |text: &str| -> BTreeSet<String> {
         let names = text.split(',').map(|name| name.split("=>").next().unwrap_or_default().trim());
         names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
@@ -125,7 +125,7 @@ fn statement(line: &str, module: &mut Module) {
 }
 
 /// A line inside of a type.
-fn component(line: &str, module: &mut Module) {
+fn component(line: &str, module: &mut FortranModule) {
     let Some((before, public)) = &mut module.inside else { return };
     if line == "private" || line == "contains" {
         *public = line == "contains";
