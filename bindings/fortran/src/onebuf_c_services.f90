@@ -269,7 +269,7 @@ module onebuf_c_services
       import
       type(onebuf_synthetic_options), intent(in) :: options
       integer(c_int64_t), value :: number
-      real(c_float), intent(out) :: data(*)
+      type(c_ptr), value :: data
       integer(c_size_t), value :: bytes
       integer(c_int32_t) :: onebuf_synthetic_frame
     end function

@@ -80,9 +80,10 @@ static void about_memory(void) {
     onebuf_pool pool = {0};
     onebuf_string string = {0};
     size_t bytes = room();
-    switch (below(4)) {
+    switch (below(5)) {
     case 0: if (TRY(onebuf_buffer_explain_json(buffer, rarely() ? NULL : &string))) keep(STRING, string.id); break;
     case 1: TRY(onebuf_buffer_detach(buffer)); break;
+    case 3: TRY(onebuf_buffer_discard(buffer)); break;
     case 2: {
         blank();
         onebuf_pool_options *how = (onebuf_pool_options *)&options;

@@ -13,7 +13,10 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-const FLAGS: [&str; 6] = ["-std=f2008", "-Wall", "-Wextra", "-Werror", "-fimplicit-none", "-g"];
+/// Stages of pipelines run on threads of their own: with `-frecursive` no local variable is shared by the callers of a procedure, and the
+/// check for recursion, which takes a second thread for a recursive call, is off.
+const FLAGS: [&str; 7] =
+    ["-std=f2008", "-Wall", "-Wextra", "-Werror", "-fimplicit-none", "-frecursive", "-g"];
 /// Run-time checks of gfortran, and the sanitizers. Without the alignment check, because gfortran 12 finalizes array components
 /// at invalid addresses.
 const CHECKED: [&str; 4] = [
