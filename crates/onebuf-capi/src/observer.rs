@@ -149,7 +149,7 @@ unsafe impl Sync for Functions {}
 
 impl Functions {
     /// # Safety
-    /// As for [`crate::hub::onebuf_hub_discover`].
+    /// As for `onebuf_hub_discover`.
     pub unsafe fn read(given: *const onebuf_observer) -> Result<Option<Watch>> {
         if given.is_null() {
             return Ok(None);
