@@ -30,6 +30,9 @@ static inline void ends(onebuf_status want, onebuf_status got, const char *call,
 
 static inline int32_t native_add(void *user, const onebuf_native_call *call) {
     if (user) ++*(int *)user;
+    // A random declaration may have other parameters.
+    if (call->arg_count < 2 || !call->args[0].writable || call->args[0].bytes / 4 < call->offset[0] + call->global[0]) return 14;
+    if (call->args[1].bytes < 4 || !call->args[1].data) return 15;
     uint32_t *x = (uint32_t *)call->args[0].data;
     uint32_t n = *(const uint32_t *)call->args[1].data;
     for (size_t i = 0; i < call->global[0]; i++) x[call->offset[0] + i] += n;
