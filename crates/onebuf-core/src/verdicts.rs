@@ -126,8 +126,8 @@ impl Verdicts {
     }
 
     /// Adds these verdicts to the folder's. The file is replaced as a whole, and is on disk when this returns. Processes that save
-    /// at the same time take turns, so that none loses its verdicts. Anything unusable in the file's place is replaced, except a
-    /// folder.
+    /// at the same time take turns, so that none loses its verdicts, unless one of them stops for two seconds while it
+    /// saves. Anything unusable in the file's place is replaced, except a folder.
     ///
     /// # Errors
     /// [`Error::Cache`] if the folder cannot be created or written, or if other users can write to it.
@@ -250,7 +250,7 @@ mod tests {
     fn a_lock_that_stays_taken_is_passed_over() {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        let _held = private_files::lock(folder.path()).expect("nobody has it");
+        let _held = private_files::lock(folder.path()).expect("the folder is not locked yet");
         let verdicts = [("key".to_owned(), Verdict::default())].into();
         Verdicts { schema: SCHEMA, verdicts }.save(folder.path()).unwrap();
         assert_eq!(Verdicts::load(folder.path()).unwrap().len(), 1);

@@ -217,7 +217,7 @@ impl<T: Pod> Buffer<T> {
     /// a kernel or a transfer writes them. The next user, reader or writer, copies nothing, where a device has a copy of its own
     /// (a staged route). Users are ordered as ever.
     ///
-    /// [`Buffer::overwrite_on`] does the same for one view that only writes. A buffer that wraps a part of foreign memory keeps its
+    /// [`Buffer::overwrite_on`] discards the contents for one view that only writes. A buffer that wraps a part of foreign memory keeps its
     /// contents, because the other parts do.
     ///
     /// ```
