@@ -16,6 +16,7 @@ pub mod class_a;
 mod data;
 mod dialect;
 mod elements;
+mod hardware;
 mod held;
 mod life;
 mod machine;
@@ -30,6 +31,7 @@ pub use cases::CASES;
 pub use data::{Random, assert_same, pages_apart, random_words};
 pub use dialect::{kernels, like_cuda, two_texts};
 pub use elements::{Element, Sample, axpy_source};
+pub use hardware::{Hardware, lacking};
 pub use held::{Held, is_held};
 pub use life::life;
 pub use machine::{

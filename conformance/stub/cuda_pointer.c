@@ -5,7 +5,7 @@
 
 enum {
     CONTEXT = 1, DEVICE_ADDRESS = 3, HOST_ADDRESS = 4, IS_MANAGED = 8, DEVICE = 9, RANGE_START = 11, RANGE_BYTES = 12,
-    HANDLE_TYPES = 14
+    HANDLE_TYPES = 14, MAPPING_BYTES = 18, MAPPING_START = 19
 };
 
 /* Locked. */
@@ -15,8 +15,15 @@ static bool answer(void *to, int attribute, uint64_t at, const struct range *r)
     uint64_t host = managed || pinned ? at : 0, none = 0;
     uint64_t start = !r ? 0 : is_device(r->kind) ? tagged(r->at) : (uint64_t)(uintptr_t)r->at;
     void *context = r && r->kind != MAPPED && !is_hip ? &devices[r->device] : NULL;
-    size_t bytes = r ? r->bytes : 0;
-    int device = r ? r->device : -2;
+    size_t bytes = r ? r->bytes : 0, piece_bytes = bytes;
+    uint64_t piece = start;
+    /* As CUDA's driver does: the range of virtual memory is the whole reservation, whatever is mapped there. */
+    if (r && r->kind == MAPPED && !is_hip) {
+        char *reserved = r->at;
+        reservation_of(&reserved, &bytes);
+        start = tagged(reserved);
+    }
+    int device = !r ? -2 : r->device == CREATED ? 0 : r->device;
     unsigned flag = managed;
     unsigned long long types = r ? (unsigned long long)handle_types(r) : 0;
     switch (attribute) {
@@ -28,6 +35,8 @@ static bool answer(void *to, int attribute, uint64_t at, const struct range *r)
     case RANGE_START: memcpy(to, &start, sizeof start); return true;
     case RANGE_BYTES: memcpy(to, &bytes, sizeof bytes); return true;
     case HANDLE_TYPES: memcpy(to, &types, sizeof types); return true;
+    case MAPPING_BYTES: memcpy(to, &piece_bytes, sizeof piece_bytes); return !is_hip;
+    case MAPPING_START: memcpy(to, &piece, sizeof piece); return !is_hip;
     default: return false;
     }
 }

@@ -278,6 +278,16 @@ status hipMemRetainAllocationHandle(void **handle, void *at)
     HIP(hipMemRetainAllocationHandle, cuMemRetainAllocationHandle);
 
 /* Locked: the kinds of handle that a mapped allocation was created for. */
+/* Locked. The start and the size of the reservation that contains an address. */
+void reservation_of(char **at, size_t *bytes)
+{
+    for (struct reservation *v = reservations; v; v = v->next)
+        if (*at >= v->at && *at < v->at + v->bytes) {
+            *at = v->at, *bytes = v->bytes;
+            return;
+        }
+}
+
 int handle_types(const struct range *r) { return r->kind == MAPPED ? ((struct allocation *)r->of)->handles : 0; }
 
 EXPORT status cuMemExportToShareableHandle(void *shareable, void *handle, int kind, unsigned long long flags)

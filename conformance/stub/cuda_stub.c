@@ -73,7 +73,7 @@ static uint64_t now_ns(void)
 }
 
 /* ---- Current context and device ----------------------------------------------------------------------------- */
-struct device devices[DEVICES];
+struct device devices[CONTEXTS];
 static _Thread_local int stack[64], depth; /* CUDA: pushed contexts, by device */
 static _Thread_local int hip_device;
 bool is_hip; /* the API that was initialised last: a process tests one at a time under its own lock */
@@ -209,11 +209,37 @@ EXPORT status cuDevicePrimaryCtxRelease_v2(int device)
     return OK;
 }
 
+/* A context beside the primary one, on the first device. It is current then. */
+EXPORT status cuCtxCreate_v2(void **context, unsigned flags, int device)
+{
+    if (flags || device || known(device) || devices[CREATED].retained || depth == 64) return INVALID_VALUE;
+    devices[CREATED].retained = 1;
+    stack[depth++] = CREATED;
+    *context = &devices[CREATED];
+    return OK;
+}
+
+EXPORT status cuCtxDestroy_v2(void *context)
+{
+    if (context != &devices[CREATED] || !devices[CREATED].retained) return INVALID_CONTEXT;
+    lock();
+    if (devices[CREATED].objects) die("a context was destroyed before what was made in it");
+    devices[CREATED] = (struct device){ 0 };
+    unlock();
+    return OK;
+}
+
 EXPORT status cuCtxPushCurrent_v2(void *context)
 {
     struct device *of = context;
-    if (of < devices || of >= devices + DEVICES || depth == 64 || !of->retained) return INVALID_CONTEXT;
+    if (of < devices || of >= devices + CONTEXTS || depth == 64 || !of->retained) return INVALID_CONTEXT;
     stack[depth++] = (int)(of - devices);
+    return OK;
+}
+
+EXPORT status cuCtxGetCurrent(void **context)
+{
+    *context = depth ? &devices[stack[depth - 1]] : NULL;
     return OK;
 }
 
@@ -231,7 +257,7 @@ EXPORT int onebuf_stub_current(void) { return is_hip ? hip_device : depth; }
 
 /* ---- Memory -------------------------------------------------------------------------------------------------- */
 struct range *ranges;
-size_t allocated[DEVICES];
+size_t allocated[CONTEXTS];
 
 /* The range that contains these bytes; a range of host memory if the address has no tag. */
 struct range *find(uint64_t address, size_t bytes)
@@ -491,8 +517,8 @@ static struct stream *new_stream(int device)
  * the calling thread. The driver owns them: they live as long as the process. */
 struct stream *stream_of(void *handle)
 {
-    static struct stream *shared[DEVICES];
-    static _Thread_local struct stream *own[DEVICES];
+    static struct stream *shared[CONTEXTS];
+    static _Thread_local struct stream *own[CONTEXTS];
     static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
     int device = current();
     if ((uintptr_t)handle > 2 || device < 0) return handle;

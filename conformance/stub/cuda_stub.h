@@ -14,7 +14,8 @@ enum {
     NOT_READY = 600, ILLEGAL_ADDRESS = 700, PEER_ALREADY = 704, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
     NOT_SUPPORTED = 801,
     RTC_INVALID_INPUT = 3, RTC_INVALID_PROGRAM = 4, RTC_INVALID_OPTION = 5, RTC_COMPILATION = 6,
-    DEVICES = 2, MAX_PARAMETERS = 7
+    DEVICES = 2, MAX_PARAMETERS = 7,
+    CREATED = DEVICES, CONTEXTS /* the primary ones, by device, and one that cuCtxCreate makes on device 0 */
 };
 #define TAG ((uint64_t)1 << 62)     /* device pointers are real addresses plus this */
 #define MEMORY ((size_t)1 << 30)    /* bytes of each device */
@@ -28,7 +29,7 @@ enum {
 /* MAPPED: virtual memory; IMPORTED: external memory; OPENED: memory of another process; GRAPHICS: OpenGL's memory; FOREIGN:
  * OpenCL's memory in the same address space (agent_stub.c). The others are host memory. */
 enum kind { DEVICE_MEMORY, MAPPED, IMPORTED, OPENED, GRAPHICS, PINNED, REGISTERED, FOREIGN, MANAGED };
-struct device { int retained, objects; bool dead, peers[DEVICES]; };
+struct device { int retained, objects; bool dead, peers[CONTEXTS]; };
 struct range {
     enum kind kind;
     int device;
@@ -69,9 +70,9 @@ struct command {
 struct stream { int device; bool closing; void *below; struct command *first, **last, *running; pthread_t thread; };
 
 #pragma GCC visibility push(hidden)
-extern struct device devices[DEVICES];
+extern struct device devices[CONTEXTS];
 extern struct range *ranges;
-extern size_t allocated[DEVICES];
+extern size_t allocated[CONTEXTS];
 extern bool initialised, is_hip;
 
 void lock(void);
@@ -109,6 +110,7 @@ int new_file(size_t bytes);
 bool is_our_file(int fd);
 bool execute_shared(struct command *c);
 void forget_external(struct range *r);
+void reservation_of(char **at, size_t *bytes);
 int handle_types(const struct range *r);
 /* cuda_semaphore.c */
 void execute_semaphore(const struct command *c);

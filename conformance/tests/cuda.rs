@@ -3,12 +3,18 @@
 
 #[path = "cuda/application.rs"]
 mod application;
+#[path = "cuda/created.rs"]
+mod created;
 #[path = "cuda/foreign.rs"]
 mod foreign;
+#[path = "cuda/ipc.rs"]
+mod ipc;
 #[path = "cuda/managed.rs"]
 mod managed;
 #[path = "cuda/reflect.rs"]
 mod reflect;
+#[path = "cuda/rest.rs"]
+mod rest;
 
 use onebuf::{
     Access, Buffer, CopyPolicy, Device, Error, Hub, HubBuilder, MemoryKind, Probe, Result,
@@ -17,8 +23,9 @@ use onebuf::{
     topology::VerdictState,
 };
 use onebuf_conformance::{
-    Machine, Side, Step, Watchdog, assert_same, assert_settled, cuda_stub, fresh, kinds, life,
-    note, one_api, pairs, random_words, second_life, share_selftest, shared, step_model,
+    Hardware, Machine, Side, Step, Watchdog, assert_same, assert_settled, cuda_stub, fresh, kinds,
+    lacking, life, note, one_api, pairs, random_words, second_life, share_selftest, shared,
+    step_model,
 };
 use onebuf_sys::{
     Flavor,
@@ -332,7 +339,10 @@ fn real_devices_see_each_others_work() {
     if gpus(&hub).is_empty() {
         let missing = hub.unavailable().iter().filter(|u| ["cuda", "hip"].contains(&u.api));
         let why: Vec<_> = missing.map(|u| format!("{}: {}", u.api, u.reason)).collect();
-        return note(&format!("skip: no GPU of CUDA or HIP: {}", why.join("; ")));
+        return lacking(
+            &[Hardware::Nvidia, Hardware::Amd],
+            &format!("no GPU of CUDA or HIP: {}", why.join("; ")),
+        );
     }
     drop(hub);
     let builder = onebuf::builder()

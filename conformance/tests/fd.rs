@@ -11,7 +11,8 @@ use onebuf::{
     topology::{Route, Verdict, VerdictState},
 };
 use onebuf_conformance::{
-    Side, Step, Watchdog, assert_same, note, play, random_words, selftest, step_model, stub,
+    Hardware, Side, Step, Watchdog, assert_same, lacking, note, play, random_words, selftest,
+    step_model, stub,
 };
 use std::{
     fs,
@@ -240,7 +241,8 @@ fn real_chips_share_by_descriptors() {
     let by_fd = |r: &&Route| [RouteKind::OpaqueFd, RouteKind::DmaBuf].contains(&r.kind);
     let routes: Vec<_> = hub.topology().routes().iter().filter(by_fd).collect();
     if routes.is_empty() {
-        return note("skip: no chip here has an API that exports memory and one that imports it");
+        let what = "no chip here has an API that exports memory and one that imports it";
+        return lacking(&[Hardware::Nvidia], what);
     }
     for route in routes {
         let [from, to] =

@@ -124,6 +124,10 @@ fn memory_under_a_forgotten_guard_is_kept() {
 #[test]
 fn what_holds_no_mark_leaves_the_buffer_usable() {
     let bench = bench();
+    // A first transfer, after which the hub keeps staging memory for each device.
+    bench.each(|_, buffer, _| buffer.write(&[7; N]).unwrap());
+    let kept = settled(&bench, 0);
+    assert!(kept <= bench.sides.len() as i64, "{:?}", bench.probe.live());
     bench.each(|side, buffer, what| {
         forget(buffer.read_async(.., vec![0; N]).unwrap());
         forget(buffer.write_async(..2, vec![5; 2]).unwrap());
@@ -137,12 +141,13 @@ fn what_holds_no_mark_leaves_the_buffer_usable() {
         assert_eq!(buffer.to_vec().unwrap()[..4], [5, 6, 9, 10], "{what}");
         drop(buffer);
     });
-    assert_eq!(settled(&bench), 0, "{:?}", bench.probe.live());
+    assert_eq!(settled(&bench, kept), kept, "{:?}", bench.probe.live());
 }
 
-fn settled(bench: &Bench) -> i64 {
-    for _ in 0..2000 {
-        if bench.memories() == 0 {
+/// Waits until drivers hold at most this many references to memory; returns how many they hold.
+fn settled(bench: &Bench, most: i64) -> i64 {
+    for _ in 0..500 {
+        if bench.memories() <= most {
             break;
         }
         std::thread::sleep(Duration::from_millis(1));

@@ -7,7 +7,7 @@ use onebuf::{
     topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
-    Side, Step, assert_same, note, pages_apart, play, random_words, step_model,
+    Hardware, Side, Step, assert_same, lacking, note, pages_apart, play, random_words, step_model,
 };
 use std::{fs, os::unix::fs::PermissionsExt, thread, time::Duration};
 
@@ -288,7 +288,7 @@ fn real_gpus_see_each_others_work() {
     let is_peer = |route: &&Route| route.kind == RouteKind::Peer;
     let routes: Vec<_> = hub.topology().routes().iter().filter(is_peer).collect();
     if routes.is_empty() {
-        return note("skip: no two GPUs that reach each other's memory");
+        return lacking(&[Hardware::TwoNvidia], "no two GPUs that reach each other's memory");
     }
     for route in routes {
         let device = |ix: onebuf::topology::DeviceIx| hub.device(&hub.topology().node(ix).id);

@@ -8,6 +8,7 @@
 #![allow(clippy::undocumented_unsafe_blocks, reason = "one reason, above, for all raw calls")]
 
 use super::*;
+use onebuf_conformance::{Hardware, lacking};
 use onebuf_sys::{
     Refused,
     cuda_like::{
@@ -199,6 +200,20 @@ impl App {
         self.call(|table| unsafe { table.fill_u32_async(DevicePtr(at), value, words, stream) });
     }
 
+    /// Makes raw calls in another context.
+    pub fn call_in<T>(
+        &self,
+        context: CuContext,
+        calls: impl FnOnce(&CudaLike) -> Result<T, Refused>,
+    ) -> T {
+        self.call(|table| unsafe {
+            table.push_current(context)?;
+            let called = calls(table);
+            table.pop_current(&mut CuContext::NULL.clone())?;
+            called
+        })
+    }
+
     pub fn wait(&self, stream: CuStream) {
         let start = Instant::now();
         let idle = || self.call(|table| unsafe { Ok(table.stream_query(stream).is_ok()) });
@@ -228,13 +243,18 @@ impl App {
 
     /// A word that holds a stream until `release`.
     pub fn hold(&self, stream: CuStream) -> Held {
+        self.hold_in(self.context, stream)
+    }
+
+    /// A word that holds a stream of the given context until `release`.
+    pub fn hold_in(&self, context: CuContext, stream: CuStream) -> Held {
         let flags = consts::HOST_PORTABLE | consts::HOST_DEVICE_MAP;
         let word = self.call(|table| unsafe { table.host_alloc(4096, flags) });
         self.keep(Made::Host(word));
         // SAFETY: pinned memory that is freed when the application ends, after its last use.
         let held = Held(unsafe { &*word.0.cast() });
         held.set(0);
-        self.call(|table| unsafe {
+        let wait = |table: &CudaLike| unsafe {
             let at = table.host_device_pointer(word.0, 0)?;
             match table.flavor() {
                 Flavor::Cuda => table.cuda_wait_value(stream, at, 1, consts::WAIT_VALUE_GEQ),
@@ -242,7 +262,11 @@ impl App {
                     table.hip_wait_value(stream, at, 1, consts::WAIT_VALUE_GEQ, u32::MAX)
                 }
             }
-        });
+        };
+        match context == self.context {
+            true => self.call(wait),
+            false => self.call_in(context, wait),
+        }
         held
     }
 }
@@ -326,7 +350,10 @@ pub fn everywhere(test: impl Fn(&Hub, &Device, &App)) {
     let hub = onebuf::builder().without(["opencl", "hip", "vulkan", "gl"]);
     let hub = hub.verdicts(Default::default()).build().unwrap();
     match hub.device("cuda:0") {
-        Err(_) => note("skip: no CUDA device: the application's objects were those of the stub"),
+        Err(_) => lacking(
+            &[Hardware::Nvidia],
+            "no CUDA device: the application's objects were those of the stub",
+        ),
         Ok(device) => {
             let app = App::new(Flavor::Cuda, None, 0);
             test(&hub, &device, &app);

@@ -4,6 +4,7 @@
 
 use super::*;
 use onebuf::{Cause, Entry, Hint, Pool};
+use onebuf_conformance::{Hardware, lacking};
 
 const PAGE: usize = 4096;
 /// Words in a page.
@@ -319,7 +320,8 @@ fn real_devices_move_managed_pages() {
     let has = |device: &&Device| device.info().caps.memory_kinds.contains(&MemoryKind::Managed);
     let able: Vec<_> = gpus.iter().filter(has).collect();
     if able.is_empty() {
-        return note(&format!("skip: no GPU with managed memory: {gpus:?}, {:?}", hub.notes()));
+        let what = format!("no GPU with managed memory: {gpus:?}, {:?}", hub.notes());
+        return lacking(&[Hardware::Nvidia], &what);
     }
     for device in able {
         let side = Side::open(device).unwrap();

@@ -10,7 +10,8 @@ use onebuf::{
     args, prelude::*,
 };
 use onebuf_conformance::{
-    Step, Watchdog, assert_same, class_a::ClassA, note, one_api, random_words, step_model,
+    Hardware, Step, Watchdog, assert_same, class_a::ClassA, lacking, note, one_api, random_words,
+    step_model,
 };
 use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt, time::Duration};
 
@@ -52,7 +53,7 @@ fn pair() -> Option<(Device, Device)> {
     };
     let found = hub.select("opencl").iter().find_map(seen_twice);
     if found.is_none() {
-        note("skip: no GPU that both OpenCL and CUDA see");
+        lacking(&[Hardware::Nvidia], "no GPU that both OpenCL and CUDA see");
     }
     found
 }

@@ -10,7 +10,7 @@ use onebuf::{
     trace::{Event, HubBuilderTraceExt, HubTraceExt, What},
 };
 use onebuf_conformance::{
-    Side, Step, Watchdog, assert_same, note, one_api, play, random_words, step_model,
+    Hardware, Side, Step, Watchdog, assert_same, lacking, one_api, play, random_words, step_model,
 };
 use std::{fs, time::Duration};
 
@@ -318,7 +318,7 @@ fn on_a_gpu_nothing_is_handed_over() {
     let _alone = one_api();
     let _watchdog = Watchdog::new("a pipeline that grafts", Duration::from_secs(240));
     let Some(hub) = judged(VerdictState::Proven) else {
-        return note("skip: no GPU that both OpenCL and CUDA see");
+        return lacking(&[Hardware::Nvidia], "no GPU that both OpenCL and CUDA see");
     };
     let sides = Sides::of(hub);
     sides.run(2, |stages| sides.two(stages)).assert_moved(&[0]);

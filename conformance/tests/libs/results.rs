@@ -5,7 +5,7 @@ use onebuf::{
     Buffer, Complex32, Complex64, Device, Error, Hub, Queue, Result,
     libs::{Blas, Columns, Fft, Fft1d, Gemm, Number, Op, Sample, Solver, Square},
 };
-use onebuf_conformance::{Random, note, one_api};
+use onebuf_conformance::{Hardware, Random, lacking, note, one_api};
 use std::fmt::Debug;
 
 const OPS: [Op; 3] = [Op::None, Op::Transpose, Op::Adjoint];
@@ -214,7 +214,10 @@ fn real_libraries_compute_what_the_host_does() {
         onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default()).build().unwrap();
     let gpus = [hub.select("cuda"), hub.select("hip")].concat();
     if gpus.is_empty() {
-        return note("skip: real libraries: no GPU of CUDA or HIP");
+        return lacking(
+            &[Hardware::Nvidia, Hardware::Amd],
+            "real libraries: no GPU of CUDA or HIP",
+        );
     }
     for device in gpus {
         let queue = device.queue().unwrap();

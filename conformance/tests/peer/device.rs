@@ -9,7 +9,7 @@ use super::{
     whole_hub,
 };
 use onebuf::{Buffer, Error, Hub, MemoryKind, Pool, peer::Offer};
-use onebuf_conformance::note;
+use onebuf_conformance::{Hardware, lacking, note};
 use std::{fs, thread, time::Duration};
 
 /// The UUID of the stubs' first device.
@@ -262,7 +262,10 @@ fn real_device_memory_in_two_processes() {
     };
     let homes: Vec<_> = devices.iter().filter(exports).collect();
     if homes.is_empty() {
-        return note("skip: no device here exports its memory to another process");
+        return lacking(
+            &[Hardware::Nvidia],
+            "no device here exports its memory to another process",
+        );
     }
     for home in homes {
         let (chip, exports) = (&home.info().physical, &home.info().caps.exports);

@@ -10,7 +10,7 @@ use onebuf::{
     Buffer, Error, Hub, MemoryKind, Pool,
     peer::{Attach, Offer},
 };
-use onebuf_conformance::note;
+use onebuf_conformance::{Hardware, lacking, note};
 use std::{fs, thread, time::Duration};
 
 /// 4 MiB: whole blocks, which IPC handles require.
@@ -223,7 +223,8 @@ fn real_plain_memory_in_two_processes() {
     let devices = hub.devices();
     let homes: Vec<_> = devices.iter().filter(|device| device.info().caps.ipc).collect();
     if homes.is_empty() {
-        return note("skip: no device here has handles of its memory for other processes");
+        let what = "no device here has handles of its memory for other processes";
+        return lacking(&[Hardware::Nvidia, Hardware::Amd], what);
     }
     for home in homes {
         rounds_with(&hub, home, &on_device(home.id()));

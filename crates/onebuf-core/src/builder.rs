@@ -19,6 +19,7 @@ use crate::{
     private_files,
     program::{ProgramCache, Programs},
     queue_state::PendingWork,
+    route::CopyTuning,
     verdicts::Verdicts,
 };
 use found::{Backends, FoundDevices};
@@ -40,6 +41,7 @@ pub struct HubBuilder {
     probe: Option<Arc<Probe>>,
     policy: CopyPolicy,
     timeout: Option<Duration>,
+    copy_tuning: CopyTuning,
     cache: Option<PathBuf>,
     verdicts: Option<Verdicts>,
     program_cache: ProgramCache,
@@ -62,6 +64,7 @@ impl HubBuilder {
             probe: None,
             policy: CopyPolicy::default(),
             timeout: None,
+            copy_tuning: CopyTuning::default(),
             cache: None,
             verdicts: None,
             program_cache: ProgramCache::default(),
@@ -165,6 +168,13 @@ impl HubBuilder {
         self
     }
 
+    /// Changes how large copies are divided, for tests and measurements.
+    #[doc(hidden)]
+    pub fn copy_tuning(mut self, change: impl FnOnce(&mut CopyTuning)) -> Self {
+        change(&mut self.copy_tuning);
+        self
+    }
+
     /// Adds a fake device for tests.
     pub fn fake(self, config: FakeConfig) -> Self {
         // SAFETY: `FakeBackend` fulfils the contract: see its implementation.
@@ -227,11 +237,10 @@ impl HubBuilder {
         self
     }
 
-    /// The cache of programs.
-    fn programs(&self) -> Programs {
+    /// The folder of caches; none if the verdicts were given without one.
+    fn folder(&self) -> Option<PathBuf> {
         let users = || private_files::user_folder().ok().filter(|_| self.verdicts.is_none());
-        let folder = self.cache.clone().or_else(users);
-        Programs::new(self.program_cache, folder, self.program_cache_limit)
+        self.cache.clone().or_else(users)
     }
 
     /// Discovers the devices, and builds the hub.
@@ -247,7 +256,8 @@ impl HubBuilder {
         }
         // Before any driver is loaded, because drivers change the environment.
         identity::environment();
-        let programs = self.programs();
+        let folder = self.folder();
+        let programs = Programs::new(self.program_cache, folder.clone(), self.program_cache_limit);
         let mut found = FoundDevices::default();
         found.search(&self.backends, self.probe.clone(), next_domain);
         if found.nodes.first().is_none_or(|node| node.info.api != Api::HOST) {
@@ -281,6 +291,8 @@ impl HubBuilder {
             ledger,
             policy: self.policy,
             timeout,
+            cache_folder: folder,
+            copy_tuning: self.copy_tuning,
             unavailable: found.unavailable,
             notes: found.notes,
             libraries: self.backends.environment(),

@@ -12,7 +12,7 @@ use crate::{
     ledger::Ledger,
     observe::{BufferObservers, NewBuffer, Observer, Observers, Tracer},
     queue_state::{PendingWork, QueueState},
-    route::staging_pool::StagingPool,
+    route::{CopyTuning, copy_pool::CopyPool, staging_pool::StagingPool},
     sync::{Joiner, SyncTables},
     topology::{DeviceIx, Topology},
     verdicts::Verdicts,
@@ -21,6 +21,7 @@ use onebuf_hal::{self as hal, CopyPolicy, Domain, Error, Result, Unavailable, lo
 use onebuf_sys::Probe;
 use std::{
     any::Any,
+    path::{Path, PathBuf},
     sync::{
         OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
@@ -38,11 +39,14 @@ struct HubState {
     ledger: Ledger,
     policy: CopyPolicy,
     timeout: Duration,
+    cache_folder: Option<PathBuf>,
     unavailable: Vec<Unavailable>,
     notes: Vec<Error>,
     /// The requested libraries, as values of their environment variables.
     libraries: Vec<(&'static str, String)>,
     sync_tables: SyncTables,
+    /// Threads that help with large copies.
+    copy_pool: CopyPool,
     /// Counts driver calls and injects failures, for tests.
     probe: Option<Arc<Probe>>,
     /// Data of modules and crates above.
@@ -62,6 +66,8 @@ pub(crate) struct HubParts {
     pub ledger: Ledger,
     pub policy: CopyPolicy,
     pub timeout: Duration,
+    pub cache_folder: Option<PathBuf>,
+    pub copy_tuning: CopyTuning,
     pub unavailable: Vec<Unavailable>,
     pub notes: Vec<Error>,
     pub libraries: Vec<(&'static str, String)>,
@@ -79,10 +85,12 @@ impl Hub {
             ledger: parts.ledger,
             policy: parts.policy,
             timeout: parts.timeout,
+            cache_folder: parts.cache_folder,
             unavailable: parts.unavailable,
             notes: parts.notes,
             libraries: parts.libraries,
             sync_tables: SyncTables::default(),
+            copy_pool: CopyPool::new(parts.copy_tuning),
             probe: parts.probe,
             extensions: parts.extensions,
             tracer: parts.tracer,
@@ -116,6 +124,12 @@ impl Hub {
     /// The doctor's verdicts that the hub was created with.
     pub fn verdicts(&self) -> &Verdicts {
         self.0.device_table.verdicts()
+    }
+
+    /// The folder of cached verdicts and programs; `None` if the hub was given its verdicts, and no folder.
+    #[doc(hidden)]
+    pub fn cache_folder(&self) -> Option<&Path> {
+        self.0.cache_folder.as_deref()
     }
 
     /// The timeout of this hub's waits.
@@ -224,6 +238,20 @@ impl Hub {
     /// Pinned host memory for copies to and from a device.
     pub(crate) fn staging_pool(&self, device: DeviceIx) -> &StagingPool {
         &self.entry(device).staging_pool
+    }
+
+    /// The threads that help with large copies.
+    /// Copies a slice to another of the same length, by several threads if that is faster.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    #[doc(hidden)]
+    pub fn copy_slice(&self, from: &[u8], to: &mut [u8]) {
+        self.0.copy_pool.copy_slice(from, to);
+    }
+
+    pub(crate) fn copy_pool(&self) -> &CopyPool {
+        &self.0.copy_pool
     }
 
     /// The host's [service queue](Self::service_queue_state).

@@ -15,6 +15,9 @@ use std::{
 /// The key of grafting verdicts, in place of a route kind. Its number is incremented whenever that experiment changes.
 pub const GRAFT: &str = "graft-1";
 
+/// The key of choices between two ways to compute the same. Its number is incremented whenever their measurement changes.
+const CHOICE: &str = "choice-1";
+
 const FILE: &str = "verdicts.json";
 const SCHEMA: u32 = 1;
 /// The largest file that onebuf writes: a verdict takes less than a kilobyte.
@@ -53,6 +56,22 @@ impl Verdicts {
     /// Stores the verdict on grafting programs of one device onto another.
     pub fn insert_graft(&mut self, from: &Node, to: &Node, verdict: Verdict) {
         self.verdicts.insert(identity::key(from, to, GRAFT), verdict);
+    }
+
+    /// Returns the verdict on a choice between two ways to compute the same on a device. `what` names the ways and the shape.
+    #[doc(hidden)]
+    pub fn find_choice(&self, device: &Node, what: &str) -> Option<Verdict> {
+        if self.is_empty() {
+            return None;
+        }
+        self.verdicts.get(&identity::key(device, device, format_args!("{CHOICE} {what}"))).cloned()
+    }
+
+    /// Stores the verdict on a choice: proven if the first way is the faster one.
+    #[doc(hidden)]
+    pub fn insert_choice(&mut self, device: &Node, what: &str, verdict: Verdict) {
+        let key = identity::key(device, device, format_args!("{CHOICE} {what}"));
+        self.verdicts.insert(key, verdict);
     }
 
     /// The number of verdicts.

@@ -15,7 +15,7 @@ use std::{
 };
 
 /// How long a free may block where it cannot be deferred.
-const FREE_WAIT: Duration = Duration::from_secs(10);
+pub(super) const FREE_WAIT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// Frees an object. The context is current during the call.
@@ -164,6 +164,11 @@ impl Context {
     /// context is current.
     pub fn outwaits(&self, queue: &RawQueue) -> bool {
         wait_until(|| !self.waits(queue))
+    }
+
+    /// Waits up to `FREE_WAIT` until the queue has no unfinished work; returns whether it has none. The context is current.
+    pub fn outlasts(&self, queue: &RawQueue) -> bool {
+        wait_until(|| is_over(queue.query()))
     }
 
     /// Destroys an event. The context is current.

@@ -165,18 +165,22 @@ impl Context {
         let Driver { table, device, .. } = &*self.driver;
         match table.flavor() {
             Flavor::Cuda => {
+                // An application that uses CUDA itself has it current on its threads. Pushing and popping cost more than this query.
+                if table.is_current(self.raw) {
+                    return Ok(Current::new(&self.driver, Leave::AsItIs));
+                }
                 // SAFETY: a live context.
                 unsafe { table.push_current(self.raw)? };
-                Ok(Current::new(&self.driver, None))
+                Ok(Current::new(&self.driver, Leave::Pop))
             }
             Flavor::Hip => {
                 // SAFETY: no preconditions.
                 let before = unsafe { table.current_device()? };
                 if before == *device {
-                    return Ok(Current::new(&self.driver, None));
+                    return Ok(Current::new(&self.driver, Leave::AsItIs));
                 }
                 // Created first, so that the previous device is restored after a refusal too.
-                let current = Current::new(&self.driver, Some(before));
+                let current = Current::new(&self.driver, Leave::Restore(before));
                 // SAFETY: a device of this driver.
                 unsafe { table.set_device(*device)? };
                 Ok(current)
@@ -206,16 +210,26 @@ impl Drop for Context {
 /// Keeps a context current on this thread. Restores the previous one when dropped.
 pub(super) struct Current<'c> {
     driver: &'c Driver,
-    /// HIP's previous device, if it was another.
-    before: Option<i32>,
+    leave: Leave,
     /// The guard is not `Send`: it restores the context of the thread that made it.
     of_thread: PhantomData<*const ()>,
 }
 
+/// What the end of a [`Current`] does.
+#[derive(Clone, Copy)]
+enum Leave {
+    /// It was current before.
+    AsItIs,
+    /// CUDA's context was pushed.
+    Pop,
+    /// HIP's previous device was another.
+    Restore(i32),
+}
+
 impl<'c> Current<'c> {
     #[inline]
-    fn new(driver: &'c Driver, before: Option<i32>) -> Self {
-        Self { driver, before, of_thread: PhantomData }
+    fn new(driver: &'c Driver, leave: Leave) -> Self {
+        Self { driver, leave, of_thread: PhantomData }
     }
 }
 
@@ -223,15 +237,15 @@ impl Drop for Current<'_> {
     #[inline]
     fn drop(&mut self) {
         let table = &self.driver.table;
-        let done = match (table.flavor(), self.before) {
-            (Flavor::Cuda, _) => {
+        let done = match self.leave {
+            Leave::AsItIs => return,
+            Leave::Pop => {
                 let mut popped = CuContext::NULL;
                 // SAFETY: pushed by `enter` on this thread, which the guard cannot leave.
                 unsafe { table.pop_current(&raw mut popped) }
             }
             // SAFETY: it was current before.
-            (Flavor::Hip, Some(before)) => unsafe { table.set_device(before) },
-            (Flavor::Hip, None) => Ok(()),
+            Leave::Restore(before) => unsafe { table.set_device(before) },
         };
         self.driver.note(done);
     }

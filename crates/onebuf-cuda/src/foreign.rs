@@ -6,6 +6,7 @@
 use super::{
     device::{Context, Device},
     event::Event,
+    ipc::UNKNOWN_PROCESS,
     memory::Memory,
     queue::Queue,
     vmm::{self, Vmm},
@@ -52,7 +53,7 @@ pub enum PointerKind {
 }
 
 /// Some bytes of an allocation of the application.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ForeignRange {
     pub at: DevicePtr,
     start: DevicePtr,
@@ -76,8 +77,17 @@ impl ForeignRange {
     }
 }
 
-/// The attributes that a wrap needs, queried with one call.
-const ATTRIBUTES: [i32; 8] = [
+/// How memory of the application is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Described {
+    pub memory_kind: MemoryKind,
+    pub host: Option<NonNull<u8>>,
+    pub range: ForeignRange,
+}
+
+/// The attributes that a wrap needs, queried with one call. The range of virtual memory is the whole reservation, mapped or not; the last two
+/// have the piece that is mapped at the address. Older drivers and HIP do not know them.
+const ATTRIBUTES: [i32; 10] = [
     consts::POINTER_CONTEXT,
     consts::POINTER_DEVICE_ADDRESS,
     consts::POINTER_HOST_ADDRESS,
@@ -86,7 +96,20 @@ const ATTRIBUTES: [i32; 8] = [
     consts::POINTER_RANGE_START,
     consts::POINTER_RANGE_BYTES,
     consts::POINTER_HANDLE_TYPES,
+    consts::POINTER_MAPPING_START,
+    consts::POINTER_MAPPING_BYTES,
 ];
+const OLDER: usize = ATTRIBUTES.len() - 2;
+
+/// The part of a range that is in the piece mapped at the address; the range itself without such a piece.
+fn within_piece(range: (u64, u64), piece: (u64, u64), at: u64) -> (u64, u64) {
+    let end = |(start, bytes): (u64, u64)| start.saturating_add(bytes);
+    if range.1 == 0 || !(piece.0..end(piece)).contains(&at) {
+        return range;
+    }
+    let start = range.0.max(piece.0);
+    (start, end(range).min(end(piece)).saturating_sub(start))
+}
 
 impl Context {
     /// Asks the driver about an address. The context is current.
@@ -99,13 +122,19 @@ impl Context {
         let (mut attributes, mut values) = (ATTRIBUTES, [0u64; ATTRIBUTES.len()]);
         let mut places: [*mut c_void; ATTRIBUTES.len()] =
             std::array::from_fn(|n| (&raw mut values[n]).cast());
-        let count = ATTRIBUTES.len() as u32;
-        // SAFETY: one place of eight bytes for each attribute, none of which is longer. The driver takes any address.
-        driver.check(unsafe {
+        let mut ask = |count: usize| {
             let (attributes, places) = (attributes.as_mut_ptr(), places.as_mut_ptr());
-            table.pointer_attributes(count, attributes, places, DevicePtr(at))
-        })?;
-        let [context, address, host, managed, device, start, bytes, handles] = values;
+            // SAFETY: one place of eight bytes for each attribute, none of which is longer. The driver takes any address.
+            unsafe { table.pointer_attributes(count as u32, attributes, places, DevicePtr(at)) }
+        };
+        let answered = match driver.flavor() {
+            Flavor::Cuda => ask(ATTRIBUTES.len()).or_else(|_| ask(OLDER)),
+            Flavor::Hip => ask(OLDER),
+        };
+        driver.check(answered)?;
+        let [context, address, host, managed, device, start, bytes, handles, piece, piece_bytes] =
+            values;
+        let (start, bytes) = within_piece((start, bytes), (piece, piece_bytes), at);
         if bytes == 0 {
             return Err(Error::invalid(format!(
                 "{at:#x} is no memory of {}: ordinary host memory must be pinned first",
@@ -153,6 +182,23 @@ impl Context {
         }
         let in_pieces = first.start + (first.bytes as u64) < end;
         Ok(PointerFacts { exportable: first.exportable && !in_pieces, ..first })
+    }
+
+    /// Asks the driver how these bytes are used.
+    fn described(&self, at: u64, bytes: usize) -> Result<Described> {
+        let current = self.enter()?;
+        let facts = self.range(at, bytes)?;
+        drop(current);
+        let (memory_kind, host) = match facts.kind {
+            PointerKind::Host => (MemoryKind::MappedDevice, facts.host),
+            PointerKind::Device if facts.exportable => (MemoryKind::Exportable, None),
+            PointerKind::Device | PointerKind::Managed => (MemoryKind::Device, None),
+        };
+        let (start, allocation_bytes) = (DevicePtr(facts.start), facts.bytes);
+        let is_managed = facts.kind == PointerKind::Managed;
+        let at = DevicePtr(facts.address);
+        let range = ForeignRange { at, start, allocation_bytes, is_managed };
+        Ok(Described { memory_kind, host, range })
     }
 
     /// Checks that device memory belongs to this device and context.
@@ -207,20 +253,20 @@ impl Device {
         access: Access,
     ) -> Result<(Arc<dyn hal::Memory>, AllocSpec)> {
         let context = self.context()?;
-        let current = context.enter()?;
-        let facts = context.range(at, bytes)?;
-        drop(current);
-        let (memory_kind, host) = match facts.kind {
-            PointerKind::Host => (MemoryKind::MappedDevice, facts.host),
-            PointerKind::Device if facts.exportable => (MemoryKind::Exportable, None),
-            PointerKind::Device | PointerKind::Managed => (MemoryKind::Device, None),
-        };
+        let Described { memory_kind, host, range } = context.described(at, bytes)?;
         let spec = spec(bytes, memory_kind, access);
-        let (start, allocation_bytes) = (DevicePtr(facts.start), facts.bytes);
-        let is_managed = facts.kind == PointerKind::Managed;
-        let at = DevicePtr(facts.address);
-        let range = ForeignRange { at, start, allocation_bytes, is_managed };
         Ok((Arc::new(Memory::foreign(context, range, host, &spec)), spec))
+    }
+
+    /// Asks the driver again about memory that `wrap_pointer` returned for this address: whether it would return the same.
+    ///
+    /// # Errors
+    /// Those of `wrap_pointer`.
+    pub fn is_still(&self, memory: &dyn hal::Memory, at: u64, bytes: usize) -> Result<bool> {
+        let context = self.context()?;
+        let described = context.described(at, bytes)?;
+        let memory = memory.as_any().downcast_ref::<Memory>();
+        Ok(memory.is_some_and(|memory| memory.is_foreign_as(&context, &described)))
     }
 
     /// Maps an allocation that the application created with the virtual memory calls, and adds a reference to it.
@@ -271,7 +317,7 @@ impl Device {
                 Error::invalid(format!("{bytes} bytes at {offset} of another process's memory"))
             })?;
         // The process and the address are unknown; the driver refuses handles of this process.
-        Ok(IpcRange { handle, process: 0, base: 0, allocation_bytes, offset, bytes })
+        Ok(IpcRange { handle, process: UNKNOWN_PROCESS, base: 0, allocation_bytes, offset, bytes })
     }
 
     /// Wraps a stream of the application. Null and 1 are the default stream that synchronises with others, 2 is the
@@ -339,4 +385,18 @@ impl Device {
 
 fn spec(bytes: usize, memory_kind: MemoryKind, access: Access) -> AllocSpec {
     AllocSpec { bytes, align: 1, memory_kind, access, host: HostAccess::default(), hint: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::within_piece;
+
+    #[test]
+    fn a_range_ends_where_its_piece_does() {
+        // An allocation in a larger mapping; a piece of a reservation; no such attributes; an address that is unknown.
+        assert_eq!(within_piece((100, 50), (0, 1000), 110), (100, 50));
+        assert_eq!(within_piece((0, 600), (200, 200), 300), (200, 200));
+        assert_eq!(within_piece((100, 50), (0, 0), 110), (100, 50));
+        assert_eq!(within_piece((0, 0), (0, 0), 7), (0, 0));
+    }
 }

@@ -10,6 +10,9 @@ use onebuf_sys::{
     cuda_like::{CudaLike, DevicePtr, IpcHandle, consts},
 };
 
+/// The process of a handle that the application passes: nothing says which.
+pub(super) const UNKNOWN_PROCESS: u32 = 0;
+
 /// Size of the drivers' blocks.
 const BLOCK_BYTES: usize = 2 << 20;
 
@@ -69,9 +72,7 @@ impl Opened {
             Ok((at, bytes)) if at == base && bytes >= range.allocation_bytes => Ok(opened),
             Ok((_, bytes)) => {
                 opened.free(driver);
-                let said = range.allocation_bytes;
-                let what = format!("an IPC handle of {bytes} bytes that was announced with {said}");
-                Err(Error::unsupported(what, "a handle of the announced size"))
+                Err(too_small(range, bytes))
             }
             Err(why) => {
                 opened.free(driver);
@@ -85,4 +86,17 @@ impl Opened {
         // SAFETY: opened by `open`, closed once.
         driver.note(unsafe { driver.table.close_ipc(self.base) });
     }
+}
+
+/// The error for an allocation of another process that is smaller than the caller, or the other process, said.
+fn too_small(range: &IpcRange, bytes: usize) -> Error {
+    let (said, offset) = (range.allocation_bytes, range.offset);
+    if range.process == UNKNOWN_PROCESS {
+        let wanted = range.bytes;
+        return Error::invalid(format!(
+            "{wanted} bytes at {offset} of another process's memory: its allocation has {bytes} bytes"
+        ));
+    }
+    let what = format!("an IPC handle of {bytes} bytes that was announced with {said}");
+    Error::unsupported(what, "a handle of the announced size")
 }

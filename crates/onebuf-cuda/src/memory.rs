@@ -9,7 +9,7 @@ use super::{
     CudaLikeBackend, conv,
     device::Context,
     external::External,
-    foreign::ForeignRange,
+    foreign::{Described, ForeignRange},
     graphics::Registered,
     ipc::Opened,
     managed::Managed,
@@ -209,6 +209,15 @@ impl Memory {
         let (at, host) = (range.at, host.map(HostAddress));
         let inner = Inner::of(context, at, host, spec, Allocation::Foreign(range));
         Memory::whole(inner, spec.access)
+    }
+
+    /// Whether this is memory of the application, in this context and as described.
+    pub(super) fn is_foreign_as(&self, context: &Arc<Context>, described: &Described) -> bool {
+        let Inner { context: own, host, memory_kind, allocation, .. } = &*self.inner;
+        let Some(Allocation::Foreign(range)) = *allocation else { return false };
+        let host = host.map(|HostAddress(at)| at);
+        let memory_kind = *memory_kind;
+        Arc::ptr_eq(own, context) && Described { memory_kind, host, range } == *described
     }
 
     /// Memory that the application created and this library mapped.

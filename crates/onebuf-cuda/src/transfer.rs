@@ -5,13 +5,14 @@
 //! only as long as the copy. The adapter has checked the ranges; none is empty.
 
 use super::{
+    deferred_free::FREE_WAIT,
     device::Context,
     event::Event,
     memory::Memory,
     queue::{Queue, RawQueue},
 };
 use onebuf_hal::{
-    self as hal, Result,
+    self as hal, Error, Result,
     locks::{Arc, Ordering},
 };
 use onebuf_sys::{Refused, cuda_like::DevicePtr};
@@ -40,7 +41,7 @@ pub(super) unsafe fn read(
         queue.drain(queue.driver().post.limit())?;
     }
     // SAFETY: a checked range, a live stream of the current context, and the caller's guarantee about `into`.
-    queue.timed(|| unsafe { queue.driver().table.read_async(into.cast(), at, bytes, queue.raw) })
+    start(queue, || unsafe { queue.driver().table.read_async(into.cast(), at, bytes, queue.raw) })
 }
 
 /// Enqueues a write from host memory. The context is current.
@@ -64,7 +65,19 @@ pub(super) unsafe fn write(
         drained.inspect_err(|_| queue.waits_outside.store(outside, Ordering::Release))?;
     }
     // SAFETY: a checked range, a live stream of the current context, and the caller's guarantee about `from`.
-    queue.timed(|| unsafe { queue.driver().table.write_async(at, from.cast(), bytes, queue.raw) })
+    start(queue, || unsafe { queue.driver().table.write_async(at, from.cast(), bytes, queue.raw) })
+}
+
+/// Enqueues a transfer of host memory. If the driver then refuses the event, waits for the transfer: the caller gets no event, and
+/// may reuse its memory after an error.
+fn start(queue: &Arc<RawQueue>, enqueue: impl FnOnce() -> Result<(), Refused>) -> Result<Event> {
+    let mut is_enqueued = false;
+    let event = queue.timed(|| enqueue().inspect(|()| is_enqueued = true));
+    if event.is_err() && is_enqueued && !queue.context.outlasts(queue) {
+        let what = format!("a transfer without an event on {}", queue.driver().info.name);
+        return Err(Error::timeout(what, FREE_WAIT));
+    }
+    event
 }
 
 /// Writes new memory and waits. The driver gets copies, not the caller's bytes, because it may still read them after a

@@ -1,9 +1,10 @@
 //! A device's own context: one stream of work, shared by all its queues.
 
-use super::{device::Driver, event::Event, stage::Stage};
+use super::{device::Driver, event::Event, memory::Inner, stage::Stage};
 use onebuf_hal::{
     self as hal, Error, NativeContext, Result,
     locks::{Arc, AtomicBool, Mutex, Ordering},
+    mapped::MappedMemories,
 };
 use onebuf_sys::gl::{EglContext, Gl, GlRefused, GlSync, consts};
 use std::{
@@ -29,6 +30,8 @@ pub(super) struct Context {
     unsettled: AtomicBool,
     /// The buffers in memory of other APIs. Modified and read on the context's thread.
     pub external: Arc<Mutex<Vec<u32>>>,
+    /// Buffers with coherent maps, which copies use in place.
+    pub mapped: MappedMemories<Inner>,
 }
 
 /// The thread on which the context is current.
@@ -90,7 +93,8 @@ impl Context {
         static NEXT: atomic::AtomicU64 = atomic::AtomicU64::new(0);
         let id = NEXT.fetch_add(1, atomic::Ordering::Relaxed);
         let (driver, external) = (driver.clone(), Arc::default());
-        Context { driver, id, place, unsettled: AtomicBool::new(false), external }
+        let (unsettled, mapped) = (AtomicBool::new(false), MappedMemories::default());
+        Context { driver, id, place, unsettled, external, mapped }
     }
 
     /// Whether it is a foreign context.

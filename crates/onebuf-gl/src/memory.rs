@@ -196,8 +196,11 @@ impl Memory {
     }
 
     fn whole(inner: Inner, bytes: usize, access: Access) -> Memory {
-        let domain = inner.context.driver.domain;
-        Memory { inner: Arc::new(inner), part: None, domain, bytes, access }
+        let (domain, inner) = (inner.context.driver.domain, Arc::new(inner));
+        if let Some(HostAddress(at)) = inner.coherent() {
+            inner.context.ours().mapped.add(at.as_ptr(), bytes, &inner);
+        }
+        Memory { inner, part: None, domain, bytes, access }
     }
 
     /// The offset in the whole buffer.
@@ -304,6 +307,22 @@ unsafe impl TypedMemory for Memory {
 
     fn access_state(&self) -> AccessState {
         *lock(&self.inner.access_state)
+    }
+
+    /// The hand-over flushes the whole map once more: it cannot know that every store was flushed.
+    fn flush_stores(&self, offset: usize, bytes: usize) -> Result<bool> {
+        let inner = &self.inner;
+        let access_state = lock(&inner.access_state);
+        if !self.needs_access_state() || *access_state != AccessState::Released {
+            return Ok(false);
+        }
+        let (name, at) = (inner.name, conv::signed(self.byte(offset)));
+        // SAFETY: a live buffer, mapped whole for explicit flushes, and a range of it; the context is current.
+        inner.context.run(|gl| unsafe {
+            gl.bind_buffer(TARGET, name)?;
+            gl.flush_buffer(TARGET, at, conv::signed(bytes))
+        })?;
+        Ok(true)
     }
 
     unsafe fn export(&self, _queue: &Queue) -> Result<Export> {
@@ -524,8 +543,20 @@ fn unfit(context: &Context, refused: GlRefused, range: &FdRange) -> Error {
     }
 }
 
+impl Inner {
+    /// The address of a coherent map that the host may read and write.
+    fn coherent(&self) -> Option<HostAddress> {
+        let both = consts::MAP_READ_BIT | consts::MAP_WRITE_BIT | consts::MAP_COHERENT_BIT;
+        let maps = self.mapping.is_some_and(|mapping| mapping.map & both == both);
+        self.host.filter(|_| maps)
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
+        if let Some(HostAddress(at)) = self.coherent() {
+            self.context.ours().mapped.remove(at.as_ptr(), &raw const *self);
+        }
         let name = self.name;
         let origin = std::mem::replace(&mut self.origin, Origin::Own);
         if matches!(origin, Origin::Foreign { .. }) {

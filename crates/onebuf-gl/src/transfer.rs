@@ -1,7 +1,8 @@
 //! Requested transfers: reads, writes, fills, and copies between two memories of one device.
 //!
 //! OpenGL reads into host memory synchronously, after all earlier work, however long that takes. So onebuf first waits
-//! for that work, with a timeout. Writes copy their data. The adapter has checked the ranges; none is empty.
+//! for that work, with a timeout. Writes copy their data. Host memory of a coherent map is transferred by copies between two
+//! buffers instead, which do not wait. The adapter has checked the ranges; none is empty.
 
 use super::{
     context::Context,
@@ -44,6 +45,16 @@ pub(super) unsafe fn read(
     into: *mut u8,
     bytes: usize,
 ) -> Result<Event> {
+    if from.readable(offset).is_none()
+        && let Some((mapped, start)) = context.ours().mapped.find(into, bytes)
+    {
+        return directly(
+            context,
+            (from.inner.name, from.byte(offset)),
+            (mapped.name, start),
+            bytes,
+        );
+    }
     context.mark()?.wait(context.driver.post.limit())?;
     match from.readable(offset) {
         // SAFETY: the range is inside the map, all earlier work is over, and its writes are visible; the caller
@@ -52,6 +63,31 @@ pub(super) unsafe fn read(
         None => read_buffer(context, from, from.byte(offset), TransferAddress(into), bytes)?,
     }
     Ok(Event::past(context.clone()))
+}
+
+/// Enqueues a copy between a buffer and one with a coherent map. OpenGL keeps the storage of both until the copy is done.
+fn directly(
+    context: &Arc<Context>,
+    (from, from_at): (u32, usize),
+    (to, to_at): (u32, usize),
+    bytes: usize,
+) -> Result<Event> {
+    let [from_at, to_at, bytes] = [from_at, to_at, bytes].map(conv::signed);
+    let sync = context.run(|gl| {
+        context.settle(gl)?;
+        // SAFETY: the context is current; ranges inside live buffers, which are different ones.
+        unsafe {
+            gl.bind_buffer(SOURCE, from)?;
+            gl.bind_buffer(TARGET, to)?;
+            gl.copy_buffer(SOURCE, TARGET, from_at, to_at, bytes)?;
+        }
+        context.fence(gl).inspect_err(|_| {
+            // The caller gets no event, and may reuse its memory: the copy must be over.
+            // SAFETY: the context is current.
+            let _ = unsafe { gl.finish() };
+        })
+    })?;
+    Ok(Event::new(context.clone(), sync))
 }
 
 fn read_buffer(
@@ -108,6 +144,9 @@ pub(super) unsafe fn write(
     from: *const u8,
     bytes: usize,
 ) -> Result<Event> {
+    if let Some((mapped, start)) = context.ours().mapped.find(from, bytes) {
+        return directly(context, (mapped.name, start), (to.inner.name, to.byte(offset)), bytes);
+    }
     let at = to.byte(offset);
     let from = TransferAddress(from.cast_mut());
     let sync = context.run(|gl| {

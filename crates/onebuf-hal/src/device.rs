@@ -313,6 +313,10 @@ pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
     /// The current access state.
     fn access_state(&self) -> AccessState;
 
+    /// Makes the host's stores to these bytes visible to the device, while the host has the memory. Only a map that is not coherent
+    /// needs that. Returns whether it took a call.
+    fn flush_stores(&self, offset: usize, bytes: usize) -> Result<bool>;
+
     /// For managed memory: how many of these bytes are in pages on the wrong side for the wanted access state, which is the
     /// host for `Acquired` and the device for the other states. Zero for all other memory.
     fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize;

@@ -13,7 +13,7 @@
 //! | module | contents |
 //! | [`typed`] | the traits that a backend implements |
 //! | [`dynamic`] | the object-safe traits on top of them, with the argument checks |
-//! | [`checks`], [`native`], [`host_signals`], [`patience`], [`shaders`] | helpers that several backends share |
+//! | [`checks`], [`native`], [`host_signals`], [`mapped`], [`patience`], [`shaders`] | helpers that several backends share |
 //! | [`locks`] | locks, atomics and threads: the standard library's, or shuttle's |
 //! | [`watchdog`] | reports driver calls that do not return |
 //! | [`fake`] | a device for tests: separate memory, late completion, a protocol checker |
@@ -32,6 +32,7 @@ mod foreign;
 pub mod host_signals;
 mod ipc;
 pub mod locks;
+pub mod mapped;
 pub mod native;
 mod object;
 pub mod packing;

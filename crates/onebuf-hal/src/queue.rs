@@ -74,7 +74,8 @@ impl Profile {
 /// # Safety
 /// - Objects of other backends and devices, and ranges outside a memory, are refused before anything is enqueued.
 /// - A transfer accesses exactly the given bytes on both sides, and none after its event has completed. If a call fails, no
-///   part of it accesses the caller's memory.
+///   part of it accesses the caller's memory, unless the error is [`Error::Timeout`](crate::Error::Timeout): then the transfer
+///   may be in flight without an event, and the memory must not be reused.
 /// - Work runs in the order that [`QueueSpec::order`] states, and after what it was made to wait for. What it wrote is visible
 ///   to work and to host threads that are ordered after its event.
 /// - Memory, kernels and events that enqueued work uses stay alive until it has ended, even if the caller drops them.

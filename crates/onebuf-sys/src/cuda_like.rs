@@ -123,6 +123,8 @@ table! {
 
     retain_primary = "cuDevicePrimaryCtxRetain" | "" (device: i32) -> create CuContext, "context";
     release_primary = "cuDevicePrimaryCtxRelease_v2" | "" (device: i32) -> release, "context";
+    // Only reads a variable of the thread.
+    cuda_current = "cuCtxGetCurrent" | "" (context: *mut CuContext) -> raw i32;
     push_current = "cuCtxPushCurrent_v2" | "" (context: CuContext) -> status;
     pop_current = "cuCtxPopCurrent_v2" | "" (context: *mut CuContext) -> settle;
     current_device = "" | "hipGetDevice" () -> get i32;
@@ -384,6 +386,15 @@ impl CudaLike {
     /// The path of the loaded library.
     pub fn library(&self) -> Option<PathBuf> {
         library_of(self.init? as *const c_void)
+    }
+
+    /// Whether a context is the calling thread's current one.
+    #[inline]
+    pub fn is_current(&self, context: CuContext) -> bool {
+        let mut current = CuContext::NULL;
+        // SAFETY: the pointer is that of a variable.
+        self.cuda_current.is_some_and(|call| unsafe { call(&raw mut current) } == 0)
+            && current == context
     }
 
     /// Returns the driver's name for a status; `unknown` if it has none.

@@ -149,6 +149,7 @@ gl_table! {
     stay_behind = "glWaitSync" (sync: GlSync, flags: u32, timeout_ns: u64) -> asked;
     delete_fence = "glDeleteSync" (sync: GlSync) -> ended, "event";
     flush = "glFlush" () -> asked;
+    finish = "glFinish" () -> asked;
 
     create_query = "glGenQueries" () -> one, "query";
     delete_query = "glDeleteQueries" () -> end_one, "query";

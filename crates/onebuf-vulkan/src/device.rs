@@ -3,7 +3,7 @@
 use super::{
     VulkanBackend, conv,
     discover::Root,
-    memory::Memory,
+    memory::{Inner, Memory},
     program::Program,
     queue::{Queue, RawQueue},
     semaphore::Semaphore,
@@ -11,6 +11,7 @@ use super::{
 use onebuf_hal::{
     Access, AllocSpec, DeviceInfo, Domain, Error, FdRange, HostRange, QueueSpec, Result, Source,
     locks::{Arc, AtomicU64, Mutex, Ordering, lock},
+    mapped::MappedMemories,
     typed::TypedDevice,
     watchdog::Post,
 };
@@ -92,6 +93,8 @@ pub(super) struct Context {
     next_lane: AtomicU64,
     /// onebuf's queues, so that work which becomes ready can be submitted on all of them.
     queues: Mutex<Vec<Weak<RawQueue>>>,
+    /// Memory that the host sees, which copies use in place.
+    pub mapped: MappedMemories<Inner>,
 }
 
 impl Context {
@@ -131,7 +134,7 @@ impl Context {
         };
         let lanes = queues.into_iter().map(lane).collect();
         let (next_lane, queues) = (AtomicU64::new(0), Mutex::default());
-        Context { driver, table, lanes, next_lane, queues }
+        Context { driver, table, lanes, next_lane, queues, mapped: MappedMemories::default() }
     }
 
     /// The index of the native queue for the next queue; queues share native queues if there are too few.

@@ -136,8 +136,11 @@ impl Memory {
     }
 
     fn whole(inner: Inner, access: Access) -> Memory {
-        let (bytes, domain) = (inner.bytes, inner.context.driver.domain);
-        Memory { inner: Arc::new(inner), part: None, domain, bytes, access }
+        let (bytes, domain, inner) = (inner.bytes, inner.context.driver.domain, Arc::new(inner));
+        if let Some(HostAddress(at)) = inner.mapped() {
+            inner.context.mapped.add(at.as_ptr(), bytes, &inner);
+        }
+        Memory { inner, part: None, domain, bytes, access }
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {
@@ -286,10 +289,24 @@ impl Inner {
         let (block, pages) = (Some(block), None);
         Inner { context, block, buffer, start, host, bytes, align, memory_kind, is_external, pages }
     }
+
+    /// The offset of one of its bytes in the native buffer.
+    pub fn byte(&self, offset: usize) -> u64 {
+        (self.start + offset) as u64
+    }
+
+    /// Its host address, if onebuf mapped it: then it is coherent.
+    fn mapped(&self) -> Option<HostAddress> {
+        let ours = self.block.as_ref().is_some_and(|block| !block.theirs.memory);
+        self.host.filter(|_| ours)
+    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if let Some(HostAddress(at)) = self.mapped() {
+            self.context.mapped.remove(at.as_ptr(), &raw const *self);
+        }
         if let Some(block) = self.block.take() {
             block.free(&self.context.table);
         }

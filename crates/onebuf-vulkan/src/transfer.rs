@@ -2,13 +2,14 @@
 //!
 //! The driver never accesses the caller's memory: bytes go through onebuf's mapped staging memory. For a write they are copied
 //! there right before the batch is submitted, which may be long after the call if it waits for a host signal. For a read
-//! they are copied from there when a thread finds that the batch is done. Ranges have been checked and are not empty.
+//! they are copied from there when a thread finds that the batch is done. Memory that is itself mapped by this device is copied
+//! directly. Ranges have been checked and are not empty.
 
 use super::{
-    batch::Carry,
+    batch::{Carry, Keep},
     block::{Block, HostAddress},
     event::Event,
-    memory::Memory,
+    memory::{Inner, Memory},
     queue::{Queue, RawQueue, State},
 };
 use onebuf_hal::{self as hal, Error, Result, locks::Arc};
@@ -29,6 +30,12 @@ pub(super) unsafe fn read(
     into: *mut u8,
     bytes: usize,
 ) -> Result<Event> {
+    if let Some((mapped, start)) = queue.context().mapped.find(into, bytes) {
+        let (source, target) = (from.byte(offset), mapped.byte(start));
+        return directly(queue, from, &mapped, |recording| {
+            copy_now(recording, (from.inner.buffer, source), (mapped.buffer, target), bytes);
+        });
+    }
     in_pieces(queue, bytes, |at, len| {
         let source = from.byte(offset + at);
         through_staging(queue, from, len, |block, staged, context| {
@@ -50,6 +57,12 @@ pub(super) unsafe fn write(
     bytes: usize,
 ) -> Result<Event> {
     let_land(queue)?;
+    if let Some((mapped, start)) = queue.context().mapped.find(from, bytes) {
+        let (source, target) = (mapped.byte(start), to.byte(offset));
+        return directly(queue, to, &mapped, |recording| {
+            copy_now(recording, (mapped.buffer, source), (to.inner.buffer, target), bytes);
+        });
+    }
     in_pieces(queue, bytes, |at, len| {
         let target = to.byte(offset + at);
         through_staging(queue, to, len, |block, staged, context| {
@@ -139,6 +152,22 @@ fn through_staging(
     batch.loads.extend(load);
     batch.landings.extend(landing);
     batch.staging.push(block);
+    queue.flush_own(&mut state)
+}
+
+/// Submits a batch of one copy between memory and mapped memory, which the batch keeps.
+fn directly(
+    queue: &Arc<RawQueue>,
+    memory: &Memory,
+    mapped: &Arc<Inner>,
+    record: impl FnOnce(&Recording<'_>),
+) -> Result<Event> {
+    let (mut state, context) = (queue.lock(), queue.context().clone());
+    queue.flush(&mut state)?;
+    let batch = queue.open(&mut state)?;
+    let commands = batch.use_in_order(&context, &[memory]);
+    batch.keep(Keep::Memory(mapped.clone()));
+    record(&Recording { queue, commands });
     queue.flush_own(&mut state)
 }
 

@@ -11,7 +11,7 @@ use super::cross::{self, At, Went};
 use crate::{
     buffer::Hold, hub::Hub, observe::What, queue_state::QueueState, route::staged, sync::Terms,
 };
-use onebuf_hal::{Access, Event, Result, RouteKind, locks::Arc};
+use onebuf_hal::{Access, Error, Event, Result, RouteKind, locks::Arc};
 use std::{mem, time::Duration};
 
 /// How long dropping an async copy that could not be completed waits for its transfers.
@@ -65,13 +65,13 @@ impl Road<'_, '_> {
         let mut async_copy = AsyncCopy { bytes: vec![0; len], transfers: Vec::new() };
         let into = async_copy.bytes.as_mut_ptr();
         // SAFETY: `async_copy` owns the bytes, and is leaked unless both transfers are over.
-        let read = unsafe { a.hal.read(source.memory(), from_at, into, len)? };
-        async_copy.transfers.push(read.clone());
+        let read = unsafe { a.hal.read(source.memory(), from_at, into, len) };
+        let read = async_copy.started(read)?;
         a.hal.flush()?;
         hub.sync().after(b, &a.at_event(read), self.terms)?;
         // SAFETY: as above; the queue waits for the read.
-        let written = unsafe { b.hal.write(target.memory(), to_at, into, len)? };
-        async_copy.transfers.push(written.clone());
+        let written = unsafe { b.hal.write(target.memory(), to_at, into, len) };
+        let written = async_copy.started(written)?;
         b.hal.flush()?;
         async_copy.free_after(&*written, hub.timeout())
     }
@@ -84,6 +84,16 @@ struct AsyncCopy {
 }
 
 impl AsyncCopy {
+    /// Records a transfer. If its start timed out, it may be running without an event, and the memory is leaked.
+    fn started(&mut self, transfer: Result<Arc<dyn Event>>) -> Result<Arc<dyn Event>> {
+        match &transfer {
+            Ok(event) => self.transfers.push(event.clone()),
+            Err(Error::Timeout { .. }) => mem::forget(mem::take(&mut self.bytes)),
+            Err(_) => {}
+        }
+        transfer
+    }
+
     /// Frees the memory in a callback of the last transfer, which waits for the first. Without callbacks the thread waits. The
     /// memory is leaked if the last transfer fails, since the first may then still be running.
     fn free_after(mut self, last: &dyn Event, timeout: Duration) -> Result<()> {

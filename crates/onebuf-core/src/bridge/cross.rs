@@ -6,7 +6,10 @@ use crate::{
     ledger::Cause,
     observe::{Began, What},
     queue_state::{QueuePoint, QueueState},
-    route::staged::{self, End, Order, Stretch},
+    route::{
+        means::Stretch,
+        staged::{self, End, Order},
+    },
 };
 use onebuf_hal::{
     Access, MemoryKind, Result, RouteKind,
@@ -146,8 +149,17 @@ pub(super) fn in_device(
     bytes: usize,
     (alias, _): (usize, usize),
 ) -> Result<Went> {
+    on_queue(from, to, bytes, from.part.core.queue_state_at(alias)?)
+}
+
+/// Enqueues one copy on a queue of a device that uses both buffers.
+pub(super) fn on_queue(
+    from: At<'_>,
+    to: At<'_>,
+    bytes: usize,
+    queue_state: Arc<QueueState>,
+) -> Result<Went> {
     let core = from.part.core;
-    let queue_state = core.queue_state_at(alias)?;
     let source = Hold::take(from.part, &queue_state, Access::Read)?;
     let mut target = to.target(&queue_state, bytes)?;
     match (source.host_bytes(), target.host_bytes_mut()) {
@@ -177,10 +189,11 @@ fn pointer_way(core: &Core) -> RouteKind {
 
 /// The way, and the number of chunks, of a copy between a buffer and the caller's memory.
 pub(super) fn host_way(core: &Core, bytes: usize) -> (RouteKind, usize) {
-    let host = core.hub.host_index();
+    let (host, device) = (core.hub.host_index(), core.aliases[core.newest_alias()].device);
     match () {
-        () if core.aliases[core.newest_alias()].device != host => {
-            (RouteKind::Staged, staged::chunks(bytes))
+        () if device != host => {
+            // Without a queue there is no copy, either.
+            (RouteKind::Staged, core.means(device).map_or(0, |means| means.chunks(bytes)))
         }
         () if core.plan.allocate_on == host => (RouteKind::Same, 0),
         () => (pointer_way(core), 0),

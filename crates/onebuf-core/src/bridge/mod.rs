@@ -39,6 +39,8 @@ mod cross;
 use crate::{
     buffer::{Buffer, Part, SubBuffer, byte_range},
     fence::Fence,
+    observe::What,
+    queues::Queue,
 };
 use bytemuck::Pod;
 use cross::{At, cross};
@@ -193,6 +195,27 @@ impl<T: Pod> Buffer<T> {
         let (to, _) = Place::from(self).starting(at, bytes / size_of::<T>())?;
         cross(from, to, bytes).map(drop)
     }
+}
+
+/// Enqueues a copy of a whole buffer to another one of the same length on a queue of a device that uses both. The host does not wait,
+/// and the copy is counted as requested.
+///
+/// # Errors
+/// As for [`copy`]; [`Error::InvalidArgument`] for a buffer of another length.
+#[doc(hidden)]
+pub fn copy_on<T: Pod>(queue: &Queue, from: &Buffer<T>, to: &Buffer<T>) -> Result<()> {
+    if from.len() != to.len() {
+        let (from, to) = (from.len(), to.len());
+        return Err(Error::invalid(format!("the source has {from} elements, the target {to}")));
+    }
+    let (from, bytes) = Place::from(from).elements(..)?;
+    let (to, _) = Place::from(to).starting(0, bytes / size_of::<T>())?;
+    let (a, b) = (from.part.core, to.part.core);
+    let began = b.hub.tracer().begin(What::Copy);
+    let went = cross::on_queue(from, to, bytes, queue.queue_state.clone())?;
+    b.count_asked(a.plan.allocate_on, b.plan.allocate_on, bytes);
+    went.tell(began, a, b);
+    Ok(())
 }
 
 /// Copies a slice to the elements from `at` on.

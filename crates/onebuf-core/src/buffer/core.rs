@@ -28,7 +28,7 @@ use onebuf_hal::{
     Result,
     locks::{Arc, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock},
 };
-use std::{any::Any, fmt, ptr::NonNull, time::Duration};
+use std::{any::Any, fmt, ops::Deref, ptr::NonNull, time::Duration};
 
 /// A pool that lends whole cores.
 pub(crate) trait CorePool: Send + Sync {
@@ -41,22 +41,38 @@ pub(crate) trait CorePool: Send + Sync {
 pub(crate) struct Loan {
     pub lender: Lender,
     pub tag: Tag,
+    /// Whether foreign memory has been returned to its owner, or that has failed.
+    pub returned: bool,
 }
 
 #[derive(Clone)]
 pub(crate) enum Lender {
     /// A pool: gets the whole core back, and reuses it.
     Pool(Arc<dyn CorePool>),
-    /// Foreign memory: its owner gets it back as it was lent, with the newest contents. The function then removes the hub's record
-    /// of it; a reference to that record would cost every wrap two atomic operations.
-    Foreign(fn(&Hub, Tag)),
+    /// Foreign memory: its owner gets it back as it was lent, with the newest contents. `forget` then removes the hub's record
+    /// of it; a reference to that record would cost every wrap two atomic operations. `keep` is for memory that the core holds
+    /// nothing of: the hub may keep the core for the next wrap of the memory.
+    Foreign { forget: fn(&Hub, Tag), keep: Option<fn(Arc<Core>)> },
+}
+
+/// The hub of a core. A resting core has none: its hub keeps it, and two that keep each other would never be freed.
+#[derive(Debug)]
+pub struct CoreHub(pub(super) Option<Hub>);
+
+impl Deref for CoreHub {
+    type Target = Hub;
+
+    #[inline]
+    fn deref(&self) -> &Hub {
+        self.0.as_ref().expect("only a resting core has no hub")
+    }
 }
 
 /// The untyped part of a buffer.
 #[derive(Debug)]
 pub struct Core {
     #[doc(hidden)]
-    pub hub: Hub,
+    pub hub: CoreHub,
     /// The number of bytes in use.
     pub bytes: usize,
     /// The number of bytes allocated; at least `bytes`.
@@ -95,12 +111,12 @@ impl Loan {
     pub fn is_by<O>(&self, owner: &Arc<O>) -> bool {
         match &self.lender {
             Lender::Pool(lender) => Arc::as_ptr(lender).addr() == Arc::as_ptr(owner).addr(),
-            Lender::Foreign(_) => false,
+            Lender::Foreign { .. } => false,
         }
     }
 
     pub fn is_foreign(&self) -> bool {
-        matches!(self.lender, Lender::Foreign(_))
+        matches!(self.lender, Lender::Foreign { .. })
     }
 }
 
@@ -338,7 +354,16 @@ impl Core {
     #[inline]
     pub fn retire(self: Box<Self>) {
         match self.loan.clone() {
-            Some(Loan { lender: Lender::Pool(pool), tag }) => pool.take_back(self, tag),
+            Some(Loan { lender: Lender::Pool(pool), tag, .. }) => pool.take_back(self, tag),
+            _ => drop(self),
+        }
+    }
+
+    /// Lets the core rest, or drops this reference, after a buffer that shared the core was dropped.
+    #[inline]
+    pub fn retire_shared(self: Arc<Self>) {
+        match &self.loan {
+            Some(Loan { lender: Lender::Foreign { keep: Some(keep), .. }, .. }) => keep(self),
             _ => drop(self),
         }
     }
@@ -372,7 +397,11 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 impl Drop for Core {
     fn drop(&mut self) {
-        if self.is_foreign() {
+        if self.hub.0.is_none() {
+            // It rested: the memory is with its owner.
+            return;
+        }
+        if self.loan.as_ref().is_some_and(|loan| loan.is_foreign() && !loan.returned) {
             self.return_to_owner();
         }
         let state = self.state_mut();
@@ -395,7 +424,9 @@ impl Drop for Core {
             return;
         }
         match &self.loan {
-            Some(Loan { lender: Lender::Foreign(forget), tag }) => forget(&self.hub, *tag),
+            Some(Loan { lender: Lender::Foreign { forget, .. }, tag, .. }) => {
+                forget(&self.hub, *tag)
+            }
             Some(Loan { lender: Lender::Pool(_), .. }) | None => {}
         }
     }

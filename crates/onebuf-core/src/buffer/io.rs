@@ -18,7 +18,7 @@ use crate::{
     topology::DeviceIx,
 };
 use bytemuck::Pod;
-use onebuf_hal::{Access, AccessState, Error, MemoryKind, Result, locks::Arc};
+use onebuf_hal::{Access, AccessState, Error, Event, MemoryKind, Result, locks::Arc};
 use std::ops::{Range, RangeBounds};
 
 impl<T: Pod> Buffer<T> {
@@ -114,7 +114,8 @@ impl<T: Pod> Buffer<T> {
         let began = queue_state.tracer.begin(What::Copy);
         let pointer = into.as_mut_ptr().cast();
         // SAFETY: the `Pending` owns the vector until the event completes, and leaks it if that cannot be established.
-        let event = unsafe { queue_state.hal.read(hold.memory(), offset, pointer, bytes)? };
+        let event = unsafe { queue_state.hal.read(hold.memory(), offset, pointer, bytes) };
+        let (event, into) = started(event, into)?;
         self.part().count_read(bytes);
         hold.tell_asked(began, "read", true, bytes);
         let pending = Pending::new(into, event, &queue_state, self.core.hub.timeout());
@@ -134,9 +135,10 @@ impl<T: Pod> Buffer<T> {
             return Ok(Pending::ready(from, self.core.hub.timeout()));
         };
         let began = queue_state.tracer.begin(What::Copy);
+        let pointer = from.as_ptr().cast();
         // SAFETY: as for `read_async`.
-        let event =
-            unsafe { queue_state.hal.write(hold.memory(), offset, from.as_ptr().cast(), bytes)? };
+        let event = unsafe { queue_state.hal.write(hold.memory(), offset, pointer, bytes) };
+        let (event, from) = started(event, from)?;
         self.part().count_write(bytes);
         hold.tell_asked(began, "write", false, bytes);
         let pending = Pending::new(from, event, &queue_state, self.core.hub.timeout());
@@ -193,6 +195,19 @@ impl<T: Pod> Buffer<T> {
             )));
         }
         Ok((offset, bytes))
+    }
+}
+
+/// The event of a transfer that owns a vector. If the start timed out, the driver may use the vector, which is then leaked.
+fn started<T>(event: Result<Arc<dyn Event>>, vector: Vec<T>) -> Result<(Arc<dyn Event>, Vec<T>)> {
+    match event {
+        Ok(event) => Ok((event, vector)),
+        Err(why) => {
+            if matches!(why, Error::Timeout { .. }) {
+                std::mem::forget(vector);
+            }
+            Err(why)
+        }
     }
 }
 
@@ -359,7 +374,7 @@ impl<'b> Part<'b> {
         parts.try_for_each(|(offset, from)| {
             all += from.len();
             if let Some(bytes) = hold.host_bytes_mut() {
-                bytes[offset..offset + from.len()].copy_from_slice(from);
+                self.core.hub.copy_pool().copy_slice(from, &mut bytes[offset..offset + from.len()]);
                 return Ok(());
             }
             match hold.volatile() {
@@ -385,7 +400,10 @@ impl<'b> Part<'b> {
         let hold = Hold::take(*self, queue_state, Access::Read)?;
         let began = self.core.hub.tracer().begin(What::Copy);
         match (hold.host_bytes(), hold.volatile()) {
-            (Some(bytes), _) => into.copy_from_slice(&bytes[offset..offset + into.len()]),
+            (Some(bytes), _) => {
+                let from = &bytes[offset..offset + into.len()];
+                self.core.hub.copy_pool().copy_slice(from, into);
+            }
             (None, Some(bytes)) => bytes.read(offset, into)?,
             (None, None) => self.core.download(&hold, offset, into)?,
         }

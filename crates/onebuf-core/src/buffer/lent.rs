@@ -60,17 +60,18 @@ impl Core {
     }
 
     /// Returns the memory to its owner, with the newest contents and without work of onebuf's. Retries once after a failure,
-    /// because the drop cannot return an error and the owner relies on the contents.
-    pub(super) fn return_to_owner(&mut self) {
+    /// because the drop cannot return an error and the owner relies on the contents. Returns whether it succeeded.
+    pub(super) fn return_to_owner(&mut self) -> bool {
         let returned = match self.return_home() {
             Err(error) if !is_timeout(&error) => self.return_home(),
             returned => returned,
         };
-        if let Err(why) = returned {
+        if let Err(why) = &returned {
             tracing::error!(
                 "foreign memory could not be returned to its owner in the expected state: {why}"
             );
         }
+        returned.is_ok()
     }
 
     /// Brings the newest contents into the owner's memory, and waits for work on onebuf's queues.

@@ -3,6 +3,7 @@
 use super::{
     Core, Loan,
     alias::{Alias, HOME},
+    core::CoreHub,
     label::Label,
     lease::Lease,
     span::Span,
@@ -90,6 +91,15 @@ impl Shape {
             trust_declared: self.trust_declared,
             raw_addresses: self.raw_addresses,
         }
+    }
+
+    /// Whether nothing was asked for but the devices, the alignment, the policy and the name.
+    pub(crate) fn is_plain(&self) -> bool {
+        let Self { hint, memory_kind, allocate_on, route, sync, .. } = self;
+        let Self { devices: _, access: _, host: _, policy: _, align: _, name: _, .. } = self;
+        let forced = memory_kind.is_some() || allocate_on.is_some() || route.is_some();
+        let Self { trust_declared, raw_addresses, .. } = self;
+        !(forced || hint.is_some() || sync.is_some() || *trust_declared || *raw_addresses)
     }
 
     fn sync_method(&self, planned: SyncMethod) -> SyncMethod {
@@ -266,7 +276,7 @@ pub(super) fn assemble(
     let label = Label::new(shape.name.clone());
     let observers = hub.buffer_observers(|| describe(&label, bytes, &plan, &aliases));
     Core {
-        hub: hub.clone(),
+        hub: CoreHub(Some(hub.clone())),
         bytes,
         capacity: bytes,
         align: shape.align,
@@ -290,7 +300,7 @@ pub(super) fn assemble(
 
 /// Describes a new buffer for the observers.
 #[cold]
-fn describe(label: &Label, bytes: usize, plan: &Plan, aliases: &[Alias]) -> NewBuffer {
+pub(super) fn describe(label: &Label, bytes: usize, plan: &Plan, aliases: &[Alias]) -> NewBuffer {
     NewBuffer {
         name: label.to_string(),
         number: label.number,

@@ -146,6 +146,17 @@ pub struct MapMut<'b, T: Pod> {
 }
 
 impl<T: Pod> Buffer<T> {
+    /// Makes the host's stores to these bytes, through a map that it has, visible to devices whose map is not coherent. Returns
+    /// whether that took a driver's call. A hand-over does it for the whole map.
+    #[doc(hidden)]
+    pub fn flush_stores(&self, offset: usize, bytes: usize) -> Result<bool> {
+        let (part, mut called) = (self.part(), false);
+        for memory in part.core.aliases.iter().filter_map(|alias| alias.memory()) {
+            called |= memory.flush_stores(part.span.start + offset, bytes)?;
+        }
+        Ok(called)
+    }
+
     /// Lets the host read the buffer in place.
     ///
     /// # Errors

@@ -25,6 +25,7 @@ mod owner;
 mod pages;
 mod part;
 mod pending;
+mod rest;
 mod span;
 mod staging;
 mod state;
@@ -91,7 +92,7 @@ impl<T: Pod> Buffer<T> {
     /// A buffer on a core that other buffers, wrapped around the same memory, may share.
     pub(crate) fn sharing(core: Arc<Core>, window: Option<Window>) -> Self {
         let window = window.map(Box::new);
-        Self { core: Owned::Together(core), window, element: PhantomData }
+        Self { core: Owned::Together(Some(core)), window, element: PhantomData }
     }
 
     /// Returns the number of elements.

@@ -5,12 +5,14 @@ use super::Core;
 use onebuf_hal::locks::Arc;
 use std::ops::Deref;
 
+const HAS_CORE: &str = "a buffer has its core until it is dropped";
+
 /// The owner of a core.
 pub(super) enum Owned {
     /// One buffer.
     Alone(Option<Box<Core>>),
     /// Several buffers.
-    Together(Arc<Core>),
+    Together(Option<Arc<Core>>),
 }
 
 impl Owned {
@@ -21,11 +23,10 @@ impl Owned {
     /// Makes the core shared, and returns it.
     pub fn share(&mut self) -> Arc<Core> {
         match self {
-            Owned::Together(core) => core.clone(),
+            Owned::Together(core) => core.clone().expect(HAS_CORE),
             Owned::Alone(alone) => {
-                let core = alone.take().expect("a buffer has its core until it is dropped");
-                let core = Arc::new(*core);
-                *self = Owned::Together(core.clone());
+                let core = Arc::new(*alone.take().expect(HAS_CORE));
+                *self = Owned::Together(Some(core.clone()));
                 core
             }
         }
@@ -39,20 +40,17 @@ impl Deref for Owned {
     fn deref(&self) -> &Core {
         match self {
             // Only `drop` takes the core out, and `share`, which replaces it.
-            Owned::Alone(core) => {
-                core.as_deref().expect("a buffer has its core until it is dropped")
-            }
-            Owned::Together(core) => core,
+            Owned::Alone(core) => core.as_deref().expect(HAS_CORE),
+            Owned::Together(core) => core.as_deref().expect(HAS_CORE),
         }
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        if let Owned::Alone(core) = self
-            && let Some(core) = core.take()
-        {
-            core.retire();
+        match self {
+            Owned::Alone(core) => core.take().map(Core::retire).unwrap_or_default(),
+            Owned::Together(core) => core.take().map(Core::retire_shared).unwrap_or_default(),
         }
     }
 }

@@ -10,7 +10,10 @@ use crate::{
     ledger::Cause,
     observe::What,
     queue_state::{QueuePoint, QueueState},
-    route::staged::{self, End, Means},
+    route::{
+        means::Means,
+        staged::{self, End},
+    },
     topology::DeviceIx,
 };
 use onebuf_hal::{Error, Memory, Result, RouteKind, locks::Arc};
@@ -78,8 +81,22 @@ impl Execution<'_> {
 impl Core {
     /// The queue and staging pool for a copy between two devices: those of the target if it is a discrete chip, else the source's.
     pub(crate) fn means_between(&self, from: DeviceIx, to: DeviceIx) -> Result<Means<'_>> {
-        let discrete = !self.hub.topology().node(to).info.caps.unified_memory;
-        self.means(if discrete { to } else { from })
+        let mut means = self.means(if self.has_own_memory(to) { to } else { from })?;
+        let info = |device| &self.hub.topology().node(device).info;
+        let (one, other) = (info(from), info(to));
+        // What one driver has pinned is ordinary memory to another.
+        let apart = one.api != other.api || one.platform != other.platform;
+        if apart && self.has_own_memory(from) && self.has_own_memory(to) {
+            means.source = Some(Box::new(self.means(from)?));
+        }
+        Ok(means)
+    }
+
+    /// Whether the device's memory is not the host's.
+    fn has_own_memory(&self, device: DeviceIx) -> bool {
+        let unified = self.hub.topology().node(device).info.caps.unified_memory;
+        let as_discrete = self.hub.copy_pool().tuning.as_discrete;
+        !unified || (as_discrete && device != self.hub.host_index())
     }
 
     /// The queue and staging pool for a copy to or from a device.
@@ -90,7 +107,9 @@ impl Core {
             device: hub.hal(device),
             queue,
             staging_pool: hub.staging_pool(device),
+            copy_pool: hub.copy_pool(),
             timeout,
+            source: None,
         })
     }
 

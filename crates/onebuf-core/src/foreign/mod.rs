@@ -36,4 +36,4 @@ pub use context::{ForeignDevices, Registration, Whose};
 pub use owner::Borrowed;
 pub use wrap::WrapBuilder;
 #[doc(hidden)]
-pub use wrap::{Asked, ElementLayout, ForeignMemory, WrappedMemory};
+pub use wrap::{Asked, ElementLayout, ForeignMemory, OnDevice, WrappedMemory};

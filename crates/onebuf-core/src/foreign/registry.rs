@@ -46,19 +46,24 @@ pub(crate) struct Wrapped {
 #[derive(Default)]
 struct All {
     cores: ByHandle<WrapEntry>,
+    /// Cores at rest and the keys of their memory, the oldest first. Such memory has no entry above.
+    resting: Vec<(usize, Arc<Core>)>,
     /// The number of waiting threads. Without any, notifying is skipped: it is a system call even then.
     waiting: usize,
 }
 
+/// How many cores rest at most: a library call seldom gets more pointers.
+const MOST_RESTING: usize = 8;
+
 enum WrapEntry {
-    /// A thread is creating the core.
+    /// A thread is creating the core, or is returning its memory.
     Making,
     /// The core exists. If the reference is dead, the core's drop is still waiting for work on the memory.
     Made(Weak<Core>),
 }
 
 impl Wrapped {
-    /// Returns the core for this key. If there is none, `make` creates it.
+    /// Returns the core for this key. If there is none, `make` creates it; it gets the core that rests for this key, if one does.
     ///
     /// # Errors
     /// Those of `make`; [`Error::Timeout`] if the work of an earlier core does not complete.
@@ -66,7 +71,7 @@ impl Wrapped {
         &self,
         key: usize,
         timeout: Duration,
-        make: impl FnOnce() -> Result<Arc<Core>>,
+        make: impl FnOnce(Option<Arc<Core>>) -> Result<Arc<Core>>,
     ) -> Result<Arc<Core>> {
         let mut start = None;
         let mut all = lock(&self.all);
@@ -93,22 +98,49 @@ impl Wrapped {
             all.waiting -= 1;
         }
         all.cores.insert(key, WrapEntry::Making);
+        let resting = all.resting.iter().position(|(of, _)| *of == key);
+        let resting = resting.map(|at| all.resting.remove(at).1);
         drop(all);
         let unmade = Unmade { wrapped: self, key };
-        let core = make()?;
-        self.change(|cores| drop(cores.insert(key, WrapEntry::Made(Arc::downgrade(&core)))));
+        let core = make(resting)?;
+        self.change(|all| {
+            if let Some(entry) = all.cores.get_mut(&key) {
+                *entry = WrapEntry::Made(Arc::downgrade(&core));
+            }
+        });
         std::mem::forget(unmade);
         Ok(core)
     }
 
-    /// Removes memory that its core no longer uses. All work on it has ended.
-    pub fn forget(&self, key: usize) {
-        self.change(|cores| drop(cores.remove(&key)));
+    /// Lets the core of this key rest if this is the last reference to it; otherwise drops the reference.
+    pub fn keep(&self, key: usize, mut core: Arc<Core>) {
+        let mut all = lock(&self.all);
+        // Another reference can come only from the entry, which is locked.
+        let entry = all.cores.get_mut(&key).filter(|_| Arc::strong_count(&core) == 1);
+        let Some(entry) = entry else { return drop(all) };
+        *entry = WrapEntry::Making;
+        drop(all);
+        let Some(claims) = Arc::get_mut(&mut core).and_then(Core::rest) else { return };
+        let mut oldest = None;
+        self.change(|all| {
+            all.cores.remove(&key);
+            if all.resting.len() == MOST_RESTING {
+                oldest = Some(all.resting.remove(0));
+            }
+            all.resting.push((key, core));
+        });
+        // Not under the lock: a callback may wrap memory.
+        drop((oldest, claims));
     }
 
-    fn change(&self, change: impl FnOnce(&mut ByHandle<WrapEntry>)) {
+    /// Removes memory that its core no longer uses. All work on it has ended.
+    pub fn forget(&self, key: usize) {
+        self.change(|all| drop(all.cores.remove(&key)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut All)) {
         let mut all = lock(&self.all);
-        change(&mut all.cores);
+        change(&mut all);
         if all.waiting > 0 {
             self.changed.notify_all();
         }

@@ -34,9 +34,23 @@ pub struct Asked<'a> {
     /// The required number of elements.
     pub len: Option<usize>,
     pub element: ElementLayout,
+    /// The device that the memory was said to be of.
+    pub on: Option<OnDevice>,
     shape: Shape,
     after: &'a [&'a Fence],
 }
+
+/// The device that has the memory, and the number of bytes that its user stated: `None` if that overflows. In the builder,
+/// because boxing it would cost a wrap an allocation.
+#[derive(Clone, Copy)]
+#[doc(hidden)]
+pub struct OnDevice {
+    pub device: DeviceIx,
+    pub bytes: Option<usize>,
+}
+
+/// Says whether the memory of a core at rest is still what a new wrap of it would find.
+type Still<'a> = &'a dyn Fn(&dyn hal::Memory) -> Result<bool>;
 
 /// The size and the name of a buffer's element type.
 #[derive(Clone, Copy)]
@@ -94,14 +108,50 @@ impl Asked<'_> {
         bytes: usize,
         make: impl FnOnce(&Shape) -> Result<WrappedMemory>,
     ) -> Result<Arc<Core>> {
-        let Self { hub, foreign_devices, shape, after, .. } = self;
+        self.core_of(key, bytes, None, make)
+    }
+
+    /// Returns the core like [`Asked::core`], for memory to which the core holds no reference. The hub keeps the core when its last
+    /// buffer is dropped, and the next wrap of the memory uses it again if `still` returns that the memory is unchanged.
+    pub fn resting_core(
+        self,
+        key: usize,
+        bytes: usize,
+        still: impl Fn(&dyn hal::Memory) -> Result<bool>,
+        make: impl FnOnce(&Shape) -> Result<WrappedMemory>,
+    ) -> Result<Arc<Core>> {
+        self.core_of(key, bytes, Some(&still), make)
+    }
+
+    fn core_of(
+        self,
+        key: usize,
+        bytes: usize,
+        still: Option<Still<'_>>,
+        make: impl FnOnce(&Shape) -> Result<WrappedMemory>,
+    ) -> Result<Arc<Core>> {
+        let Self { hub, foreign_devices, mut shape, after, on, .. } = self;
         let (asked, policy) = (shape.devices.clone(), shape.policy);
-        let core = foreign_devices.wrapped.get(key, hub.timeout(), || {
+        let alone = |on: &OnDevice| shape.is_plain() && asked.iter().all(|ix| *ix == on.device);
+        let rests = on.filter(alone).zip(still);
+        let mut made = false;
+        let core = foreign_devices.wrapped.get(key, hub.timeout(), |resting| {
+            made = true;
+            if let (Some(mut core), Some((on, still))) = (resting, rests)
+                && let Some(one) = Arc::get_mut(&mut core)
+                && (one.bytes, one.align, one.policy) == (bytes, shape.align, policy)
+                && one.plan.allocate_on == on.device
+                && still(one.home())?
+            {
+                one.resume(hub, shape.name.take());
+                return Ok(core);
+            }
             let WrappedMemory { whose, memory, spec, pages } = make(&shape)?;
             let devices: Few<DeviceIx> = whose.devices().iter().copied().collect();
             let registration = whose.registration().map(|registration| registration as _);
             let tag = Tag { place: 0, number: key as u64 };
-            let loan = Loan { lender: Lender::Foreign(forget), tag };
+            let lender = Lender::Foreign { forget, keep: rests.map(|_| keep as _) };
+            let loan = Loan { lender, tag, returned: false };
             let plan = &|beside: &Request| foreign_devices.plan(hub.topology(), beside);
             let lent = Lent { memory, spec, pages, after, registration, loan, plan };
             around(hub, &devices, lent, shape)
@@ -112,7 +162,9 @@ impl Asked<'_> {
                 "the memory is already wrapped with {have} bytes, not {bytes}"
             )));
         }
-        check_sees(&core, &asked, policy)?;
+        if !made {
+            check_sees(&core, &asked, policy)?;
+        }
         Ok(core)
     }
 }
@@ -126,6 +178,7 @@ pub struct WrapBuilder<'h, T: Pod> {
     handle: usize,
     /// Empty types are boxed without an allocation.
     what: Box<dyn ForeignMemory>,
+    on: Option<OnDevice>,
     shape: Shape,
     len: Option<usize>,
     after: Vec<&'h Fence>,
@@ -142,8 +195,23 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         let what = Box::new(what);
         let shape = Shape::new(align_of::<T>(), hub.copy_policy());
         let (len, after, claim, fault) = (None, Vec::new(), None, None);
-        let keeps = Vec::new();
-        Self { hub, handle, what, shape, len, after, claim, fault, keeps, element: PhantomData }
+        let (on, keeps) = (None, Vec::new());
+        Self { hub, handle, what, on, shape, len, after, claim, fault, keeps, element: PhantomData }
+    }
+
+    /// States the device that has the memory, and its size.
+    #[doc(hidden)]
+    pub fn on(mut self, device: &Device, bytes: Option<usize>) -> Self {
+        self.check_hub(device);
+        self.on = Some(OnDevice { device: device.index(), bytes });
+        self
+    }
+
+    fn check_hub(&mut self, device: &Device) {
+        if !device.hub().is(self.hub) {
+            let fault = Error::invalid(format!("device {device} belongs to another hub"));
+            self.fault.get_or_insert(fault);
+        }
     }
 
     /// Sets the required number of elements. `build` fails if the memory has another number.
@@ -155,10 +223,7 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
     /// Adds devices that use the buffer, besides those of its context.
     pub fn shared_with<'d>(mut self, devices: impl IntoIterator<Item = &'d Device>) -> Self {
         for device in devices {
-            if !device.hub().is(self.hub) {
-                let fault = Error::invalid(format!("device {device} belongs to another hub"));
-                self.fault.get_or_insert(fault);
-            }
+            self.check_hub(device);
             self.shape.add_device(device.index());
             self.keeps.push(device.clone());
         }
@@ -222,10 +287,11 @@ impl<'h, T: Pod> WrapBuilder<'h, T> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        let Self { hub, handle, what, shape, len, after, claim, keeps: _keeps, .. } = self;
+        let Self { hub, handle, what, on, shape, len, after, claim, keeps: _keeps, .. } = self;
         let element = ElementLayout::of::<T>();
         let foreign_devices = hub.foreign_devices();
-        let asked = Asked { hub, foreign_devices, handle, len, element, shape, after: &after };
+        let after = &after;
+        let asked = Asked { hub, foreign_devices, handle, len, element, on, shape, after };
         let (core, window) = what.wrap(asked)?;
         let buffer = Buffer::sharing(core, window);
         // Completed work needs no wait, and sharing may already have waited for it.
@@ -263,6 +329,17 @@ fn check_sees(core: &Core, asked: &[DeviceIx], policy: CopyPolicy) -> Result<()>
                 core.device_id(*device)
             ),
         }),
+    }
+}
+
+/// Keeps the core of a dropped buffer for the next wrap of its memory.
+fn keep(core: Arc<Core>) {
+    let key = core.loan.as_ref().map(|loan| loan.tag.number as usize);
+    // The core gives up its hub, which must live until the call returns.
+    let hub = core.hub.clone();
+    match key {
+        Some(key) => hub.foreign_devices().wrapped.keep(key, core),
+        None => drop(core),
     }
 }
 

@@ -208,7 +208,10 @@ impl PoolShared {
         match &mut core.loan {
             Some(loan) if loan.is_by(self) => loan.tag = tag,
             // An idle core keeps its pool alive; closing the pool frees it.
-            loan => *loan = Some(Loan { lender: Lender::Pool(self.clone()), tag }),
+            loan => {
+                let lender = Lender::Pool(self.clone());
+                *loan = Some(Loan { lender, tag, returned: false });
+            }
         }
         Ok(core)
     }

@@ -4,10 +4,18 @@
 //! a verdict.
 
 mod address;
+mod by_many;
+pub(crate) mod copy_pool;
+mod feed;
+pub(crate) mod means;
+mod ring;
 pub(crate) mod staged;
 pub(crate) mod staging_pool;
+mod streaming;
+mod tuning;
 
 pub(crate) use address::by_address;
+pub use tuning::CopyTuning;
 
 use crate::topology::{DeviceIx, Node, Route, Topology, Verdict};
 use onebuf_hal::{Api, DeviceInfo, DeviceKind, FdKind, MemoryKind, RouteKind};

@@ -6,25 +6,14 @@
 
 #![allow(unsafe_code)]
 
-use super::staging_pool::{self, CHUNK_BYTES, StagingPool};
-use onebuf_hal::{Device, Event, Memory, PeerStretch, Queue, Result, locks::Arc};
-use std::{mem, ptr::NonNull, time::Duration};
-
-/// The device that provides the chunks of a copy, with its queue and staging pool.
-pub(crate) struct Means<'a> {
-    pub device: &'a dyn Device,
-    /// The hub's queue on that device.
-    pub queue: Arc<dyn Queue>,
-    pub staging_pool: &'a StagingPool,
-    pub timeout: Duration,
-}
-
-impl Means<'_> {
-    /// Whether the device accesses host pages in place. A chunk in between would only add a copy.
-    fn is_unified(&self) -> bool {
-        self.device.info().caps.unified_memory
-    }
-}
+use super::{
+    by_many,
+    means::{Means, Stretch},
+    ring::Chunks,
+    staging_pool::CHUNK_BYTES,
+};
+use onebuf_hal::{Memory, PeerStretch, Queue, Result};
+use std::ptr::NonNull;
 
 /// One end of a copy, already handed over.
 #[derive(Clone, Copy)]
@@ -42,7 +31,7 @@ pub(crate) fn copy(from: &End<'_>, to: &End<'_>, bytes: usize, means: Means<'_>)
         (End::Host(from), End::Host(to)) => {
             // SAFETY: both ends were handed over and have `bytes` bytes from there on; they are different
             // replicas or different buffers, hence different allocations.
-            unsafe { to.copy_from_nonoverlapping(from, bytes) };
+            unsafe { means.copy_pool.copy(from.as_ptr(), to.as_ptr(), bytes) };
             Ok(0)
         }
         (End::Host(from), End::Device(queue, memory, at)) if means.is_unified() => {
@@ -58,12 +47,12 @@ pub(crate) fn copy(from: &End<'_>, to: &End<'_>, bytes: usize, means: Means<'_>)
         (End::Host(from), End::Device(queue, memory, at)) => {
             let to = Stretch(queue, memory, at);
             // SAFETY: the pages belong to the source, which is held during the call.
-            unsafe { upload_from(from.as_ptr(), bytes, to, means) }.map(|()| chunks(bytes))
+            unsafe { upload_from(from.as_ptr(), bytes, to, &means) }.map(|()| means.chunks(bytes))
         }
         (End::Device(queue, memory, at), End::Host(to)) => {
             let from = Stretch(queue, memory, at);
             // SAFETY: the pages belong to the target, which is held during the call.
-            unsafe { download_to(from, to.as_ptr(), bytes, means) }.map(|()| chunks(bytes))
+            unsafe { download_to(from, to.as_ptr(), bytes, &means) }.map(|()| means.chunks(bytes))
         }
         (End::Device(a, from, from_at), End::Device(b, to, to_at)) => {
             let peer = PeerStretch { queue: a, memory: from, offset: from_at };
@@ -72,19 +61,13 @@ pub(crate) fn copy(from: &End<'_>, to: &End<'_>, bytes: usize, means: Means<'_>)
                 return copied.wait(means.timeout).map(|()| 0);
             }
             let (from, to) = (Stretch(a, from, from_at), Stretch(b, to, to_at));
+            if let Some(source) = means.source.as_deref().filter(|_| means.takes_many(bytes)) {
+                return by_many::relay(from, to, bytes, source, &means);
+            }
             relay(from, to, bytes, Order::Up, means)
         }
     }
 }
-
-/// The number of chunks in a copy of `bytes` bytes.
-pub(crate) fn chunks(bytes: usize) -> usize {
-    bytes.div_ceil(CHUNK_BYTES)
-}
-
-/// A queue, the memory that it accesses, and the offset in it.
-#[derive(Clone, Copy)]
-pub(crate) struct Stretch<'a>(pub &'a dyn Queue, pub &'a dyn Memory, pub usize);
 
 /// The order of the chunks of a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,7 +89,8 @@ pub(crate) fn relay(
     order: Order,
     means: Means<'_>,
 ) -> Result<usize> {
-    let (timeout, mut chunks) = (means.timeout, Chunks::new(bytes, 3, means));
+    let most = if means.is_unified() { 3 } else { means.copy_pool.tuning.ring };
+    let (timeout, mut chunks) = (means.timeout, Chunks::whole(bytes, most, &means));
     let mut reading = None;
     let pass_on = |chunks: &mut Chunks<'_>, (index, at, len): (usize, usize, usize)| {
         let chunk = &mut chunks.slots[index];
@@ -114,7 +98,7 @@ pub(crate) fn relay(
         chunk.write(to_queue, to, to_at + at, len)?;
         to_queue.flush()
     };
-    let mut parts: Vec<(usize, usize)> = ranges(bytes).collect();
+    let mut parts: Vec<(usize, usize)> = ranges_of(bytes, means.chunk_bytes()).collect();
     if order == Order::Down {
         parts.reverse();
     }
@@ -141,7 +125,7 @@ pub(crate) fn upload(
     means: Means<'_>,
 ) -> Result<()> {
     // SAFETY: the slice has `from.len()` bytes.
-    unsafe { upload_from(from.as_ptr(), from.len(), Stretch(queue, to, offset), means) }
+    unsafe { upload_from(from.as_ptr(), from.len(), Stretch(queue, to, offset), &means) }
 }
 
 /// Copies bytes to device memory. They may change meanwhile, so no reference to them is created.
@@ -152,10 +136,14 @@ unsafe fn upload_from(
     from: *const u8,
     bytes: usize,
     Stretch(queue, to, offset): Stretch<'_>,
-    means: Means<'_>,
+    means: &Means<'_>,
 ) -> Result<()> {
-    let mut chunks = Chunks::new(bytes, 2, means);
-    for (at, len) in ranges(bytes) {
+    if means.takes_many(bytes) {
+        // SAFETY: the caller guarantees this.
+        return unsafe { by_many::upload(from, bytes, Stretch(queue, to, offset), means) };
+    }
+    let mut chunks = Chunks::whole(bytes, 2, means);
+    for (at, len) in ranges_of(bytes, means.chunk_bytes()) {
         let chunk = chunks.next()?;
         let into = &mut chunk.bytes_mut()[..len];
         // SAFETY: inside of both; the chunk is a separate allocation.
@@ -175,7 +163,7 @@ pub(crate) fn download(
     means: Means<'_>,
 ) -> Result<()> {
     // SAFETY: the slice has `to.len()` bytes.
-    unsafe { download_to(Stretch(queue, from, offset), to.as_mut_ptr(), to.len(), means) }
+    unsafe { download_to(Stretch(queue, from, offset), to.as_mut_ptr(), to.len(), &means) }
 }
 
 /// Copies device memory to bytes that others may be reading, so no reference to them is created.
@@ -186,9 +174,13 @@ unsafe fn download_to(
     Stretch(queue, from, offset): Stretch<'_>,
     to: *mut u8,
     bytes: usize,
-    means: Means<'_>,
+    means: &Means<'_>,
 ) -> Result<()> {
-    let (timeout, mut chunks) = (means.timeout, Chunks::new(bytes, 2, means));
+    if means.takes_many(bytes) {
+        // SAFETY: the caller guarantees this.
+        return unsafe { by_many::download(Stretch(queue, from, offset), to, bytes, means) };
+    }
+    let (timeout, mut chunks) = (means.timeout, Chunks::whole(bytes, 2, means));
     let take = |chunks: &mut Chunks<'_>, (slot, at, len): (usize, usize, usize)| {
         let chunk = &mut chunks.slots[slot];
         chunk.wait(timeout)?;
@@ -198,7 +190,7 @@ unsafe fn download_to(
         Ok::<_, onebuf_hal::Error>(())
     };
     let mut waiting = None;
-    for (at, len) in ranges(bytes) {
+    for (at, len) in ranges_of(bytes, means.chunk_bytes()) {
         let index = chunks.advance()?;
         chunks.slots[index].read(queue, from, offset + at, len)?;
         queue.flush()?;
@@ -213,117 +205,9 @@ unsafe fn download_to(
 }
 
 pub(crate) fn ranges(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..bytes).step_by(CHUNK_BYTES).map(move |at| (at, CHUNK_BYTES.min(bytes - at)))
+    ranges_of(bytes, CHUNK_BYTES)
 }
 
-/// A few chunks, used in rotation.
-struct Chunks<'a> {
-    slots: Vec<Chunk>,
-    turn: usize,
-    means: Means<'a>,
-}
-
-impl<'a> Chunks<'a> {
-    /// Takes at most `most` chunks, and no more than the copy has parts.
-    fn new(bytes: usize, most: usize, means: Means<'a>) -> Self {
-        let (size, parts) = (bytes.min(CHUNK_BYTES), bytes.div_ceil(CHUNK_BYTES).max(1));
-        let chunk = |_| Chunk::new(means.staging_pool.chunk(means.device, &*means.queue, size));
-        Self { slots: (0..parts.min(most)).map(chunk).collect(), turn: 0, means }
-    }
-
-    /// Returns the next chunk in rotation, after its last transfer has completed.
-    fn advance(&mut self) -> Result<usize> {
-        let index = self.turn;
-        self.turn = (index + 1) % self.slots.len();
-        self.slots[index].wait(self.means.timeout)?;
-        Ok(index)
-    }
-
-    fn next(&mut self) -> Result<&mut Chunk> {
-        let index = self.advance()?;
-        Ok(&mut self.slots[index])
-    }
-
-    fn finish(mut self) -> Result<()> {
-        let timeout = self.means.timeout;
-        self.slots.iter_mut().try_for_each(|chunk| chunk.wait(timeout))
-    }
-}
-
-impl Drop for Chunks<'_> {
-    fn drop(&mut self) {
-        for chunk in &mut self.slots {
-            if let Some(memory) = chunk.take_memory() {
-                self.means.staging_pool.keep(memory);
-            }
-        }
-    }
-}
-
-/// Host memory that a driver may be using. `Chunks` leaks it if the transfer does not end.
-struct Chunk {
-    memory: staging_pool::StagingChunk,
-    busy: Option<Arc<dyn Event>>,
-}
-
-impl Chunk {
-    fn new(memory: staging_pool::StagingChunk) -> Self {
-        Self { memory, busy: None }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        self.memory.bytes_mut()
-    }
-
-    fn read(
-        &mut self,
-        queue: &dyn Queue,
-        from: &dyn Memory,
-        offset: usize,
-        len: usize,
-    ) -> Result<()> {
-        debug_assert!(self.busy.is_none());
-        let into = self.bytes_mut()[..len].as_mut_ptr();
-        // SAFETY: the chunk is accessed again only after its event has completed, and is leaked otherwise.
-        self.busy = Some(unsafe { queue.read(from, offset, into, len)? });
-        Ok(())
-    }
-
-    fn write(
-        &mut self,
-        queue: &dyn Queue,
-        to: &dyn Memory,
-        offset: usize,
-        len: usize,
-    ) -> Result<()> {
-        debug_assert!(self.busy.is_none());
-        let from = self.bytes_mut()[..len].as_ptr();
-        // SAFETY: as for `read`.
-        self.busy = Some(unsafe { queue.write(to, offset, from, len)? });
-        Ok(())
-    }
-
-    /// Waits for the transfer. Only success shows that the driver no longer uses the memory; an error does not.
-    fn wait(&mut self, timeout: Duration) -> Result<()> {
-        if let Some(event) = &self.busy {
-            event.wait(timeout)?;
-            self.busy = None;
-        }
-        Ok(())
-    }
-
-    /// Takes the memory for another copy. After an error a transfer may still be running; if it does not end within a second, the
-    /// memory is leaked.
-    fn take_memory(&mut self) -> Option<staging_pool::StagingChunk> {
-        let memory = mem::replace(&mut self.memory, staging_pool::StagingChunk::Plain(Vec::new()));
-        match self.wait(Duration::from_secs(1)) {
-            Ok(()) => Some(memory),
-            // A failed transfer is over, too.
-            Err(_) if self.busy.as_ref().is_some_and(|event| event.is_over()) => Some(memory),
-            Err(_) => {
-                mem::forget(memory);
-                None
-            }
-        }
-    }
+fn ranges_of(bytes: usize, chunk_bytes: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..bytes).step_by(chunk_bytes).map(move |at| (at, chunk_bytes.min(bytes - at)))
 }

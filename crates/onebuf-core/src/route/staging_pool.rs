@@ -1,73 +1,217 @@
 //! Host memory for copies, of the kind that a device transfers fastest.
 //!
+//! # The owner of a chunk
+//! A chunk has one owner at any time, which alone may access or free its memory:
+//! 1. The pool: the chunk is idle.
+//! 2. A copy, which takes chunks from the pool (`ring`). While its threads fill or empty a chunk (`feed`), no transfer uses it.
+//! 3. A driver, from the start of a transfer until its event has been seen complete. An error of a poll or a wait does not return
+//!    the chunk, unless the event is known to be over. If a start fails, the copy keeps the chunk, by the contract of [`Queue`]; if
+//!    it fails by a timeout, the chunk is leaked.
+//! 4. The list `in_flight`. When a copy ends, also by an error or a timeout, the chunks that a driver still owns go there with
+//!    their events. The pool takes a chunk back once its event is complete. When the pool is emptied, it waits for these events,
+//!    at most for `LAST_WAIT`; a chunk whose transfer does not end is leaked.
+//!
 //! # Safety
-//! A pinned chunk is driver memory that stays mapped at one address while the chunk lives, and that has no other user.
+//! A pinned chunk is driver memory that stays mapped at one address while the chunk lives, and that only its owner uses.
 
 #![allow(unsafe_code)]
 
 use onebuf_hal::{
-    Access, AccessState, AllocSpec, Device, HostAccess, Memory, MemoryKind, Queue, Result,
+    Access, AccessState, AllocSpec, Device, Event, Hint, HostAccess, Memory, MemoryKind, Queue,
+    Result,
     locks::{Arc, Mutex, lock},
 };
-use std::{ptr::NonNull, time::Duration};
+use std::{
+    mem,
+    ptr::NonNull,
+    time::{Duration, Instant},
+};
 
-/// The size of a chunk: large enough that the cost of a call is negligible, small enough to overlap transfers.
+/// The size of a chunk of ordinary memory, for devices that use the host's memory.
 pub(crate) const CHUNK_BYTES: usize = 4 << 20;
 
-/// Smaller copies do not use a pooled chunk.
+/// Smaller copies to and from such devices do not use a kept chunk.
 const WORTH_BYTES: usize = 256 << 10;
 
-/// The number of chunks that a device keeps.
-const KEPT: usize = 4;
+/// A small chunk has this part of a chunk's size.
+const SMALL_PART: usize = 16;
+
+/// A copy gets this many chunks even if others have all that the pool keeps.
+const FEWEST: usize = 2;
 
 /// The timeout for mapping a new chunk.
 const MAP_WAIT: Duration = Duration::from_secs(10);
 
-/// A device's idle chunks. Reused memory has its pages already.
+/// How long the pool waits for transfers in flight when it is emptied.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// The chunks of a device. Reused memory has its pages already.
 #[derive(Debug, Default)]
-pub(crate) struct StagingPool(Mutex<Vec<StagingChunk>>);
+pub(crate) struct StagingPool(Mutex<ChunkStock>);
+
+#[derive(Debug, Default)]
+struct ChunkStock {
+    /// The chunks of each [`ChunkSize`].
+    shelves: [ChunkShelf; 2],
+    in_flight: Vec<InFlight>,
+}
+
+/// The chunks of one size.
+#[derive(Debug, Default)]
+struct ChunkShelf {
+    idle: Vec<StagingChunk>,
+    /// The number of chunks that copies and drivers have.
+    lent: usize,
+}
+
+/// A chunk that a driver may be using, although its copy has ended.
+#[derive(Debug)]
+struct InFlight {
+    chunk: StagingChunk,
+    event: Arc<dyn Event>,
+}
+
+/// What a copy asks of the pool.
+pub(crate) struct ChunkSpec<'a> {
+    pub device: &'a dyn Device,
+    /// The hub's queue on the device.
+    pub queue: &'a dyn Queue,
+    /// Whether the device has memory of its own.
+    pub pins: bool,
+    /// The size of a large chunk.
+    pub chunk_bytes: usize,
+    /// The number of chunks of each size that the pool keeps.
+    pub kept: usize,
+}
 
 impl StagingPool {
-    /// Returns a chunk of at least `bytes` bytes, which are at most [`CHUNK_BYTES`]. A chip with its own memory copies several
-    /// times faster to and from memory that its driver allocated. If the driver cannot allocate it, ordinary memory is used.
-    pub fn chunk(&self, device: &dyn Device, queue: &dyn Queue, bytes: usize) -> StagingChunk {
-        if bytes < WORTH_BYTES {
-            return StagingChunk::Plain(vec![0; bytes]);
+    /// Returns a chunk of at least `bytes` bytes, which are at most those of a large chunk. A chip with its own memory copies
+    /// several times faster to and from memory that its driver allocated. If the driver cannot allocate it, ordinary memory is
+    /// used. `None` if the copy `has` enough chunks to go on, and other copies have the rest.
+    pub fn chunk(&self, spec: &ChunkSpec<'_>, bytes: usize, has: usize) -> Option<StagingChunk> {
+        let pins =
+            spec.pins && spec.device.info().caps.memory_kinds.contains(&MemoryKind::MappedDevice);
+        if !pins && bytes < WORTH_BYTES {
+            return Some(StagingChunk { memory: ChunkMemory::Plain(vec![0; bytes]), size: None });
         }
-        if let Some(kept) = lock(&self.0).pop() {
-            return kept;
+        let is_small = pins && bytes <= spec.chunk_bytes / SMALL_PART;
+        let size = if is_small { ChunkSize::Small } else { ChunkSize::Large };
+        let mut stock = lock(&self.0);
+        if !stock.in_flight.is_empty() {
+            drop(stock);
+            self.take_back();
+            stock = lock(&self.0);
         }
-        let caps = &device.info().caps;
-        if caps.unified_memory || !caps.memory_kinds.contains(&MemoryKind::MappedDevice) {
-            return StagingChunk::Plain(vec![0; CHUNK_BYTES]);
+        let shelf = &mut stock.shelves[size as usize];
+        let idle = shelf.idle.pop();
+        if idle.is_none() && has >= FEWEST && shelf.lent >= spec.kept {
+            return None;
         }
-        match Pinned::new(device, queue) {
-            Ok(pinned) => StagingChunk::Pinned(pinned),
+        shelf.lent += 1;
+        drop(stock);
+        idle.or_else(|| Some(self.create(spec, pins, size)))
+    }
+
+    /// Creates a chunk. Ordinary memory in place of pinned memory is not kept.
+    fn create(&self, spec: &ChunkSpec<'_>, pins: bool, size: ChunkSize) -> StagingChunk {
+        let bytes = match size {
+            ChunkSize::Small => spec.chunk_bytes / SMALL_PART,
+            ChunkSize::Large => spec.chunk_bytes,
+        };
+        if !pins {
+            return StagingChunk { memory: ChunkMemory::Plain(vec![0; bytes]), size: Some(size) };
+        }
+        match Pinned::new(spec.device, spec.queue, bytes) {
+            Ok(pinned) => StagingChunk { memory: ChunkMemory::Pinned(pinned), size: Some(size) },
             Err(error) => {
                 tracing::debug!(%error, "a copy goes through ordinary memory");
-                StagingChunk::Plain(vec![0; CHUNK_BYTES])
+                lock(&self.0).shelves[size as usize].lent -= 1;
+                StagingChunk { memory: ChunkMemory::Plain(vec![0; bytes]), size: None }
             }
         }
     }
 
-    /// Frees the idle chunks.
-    pub fn clear(&self) {
-        let kept = std::mem::take(&mut *lock(&self.0));
-        drop(kept);
+    /// Takes a chunk that no driver uses, and keeps it for the next copy unless there are `kept`.
+    pub fn keep(&self, chunk: StagingChunk, kept: usize) {
+        let Some(size) = chunk.size else { return };
+        let mut stock = lock(&self.0);
+        let shelf = &mut stock.shelves[size as usize];
+        shelf.lent -= 1;
+        if shelf.lent + shelf.idle.len() < kept {
+            shelf.idle.push(chunk);
+        }
     }
 
-    /// Keeps a chunk for the next copy.
-    pub fn keep(&self, mut chunk: StagingChunk) {
-        let mut kept = lock(&self.0);
-        if chunk.bytes_mut().len() == CHUNK_BYTES && kept.len() < KEPT {
-            kept.push(chunk);
+    /// Takes a chunk that a driver may use until the event is complete.
+    pub fn keep_after(&self, chunk: StagingChunk, event: Arc<dyn Event>) {
+        lock(&self.0).in_flight.push(InFlight { chunk, event });
+    }
+
+    /// Leaks a chunk that a driver may use, without an event that reports the end.
+    pub fn leak(&self, chunk: StagingChunk) {
+        tracing::error!("a staging chunk was leaked: its transfer does not end");
+        if let Some(size) = chunk.size {
+            lock(&self.0).shelves[size as usize].lent -= 1;
+        }
+        mem::forget(chunk);
+    }
+
+    /// Takes back the chunks whose transfers have ended. Drivers are not called under the lock.
+    fn take_back(&self) {
+        let in_flight = mem::take(&mut lock(&self.0).in_flight);
+        let (over, rest): (Vec<_>, Vec<_>) =
+            in_flight.into_iter().partition(|one| is_over(&*one.event));
+        lock(&self.0).in_flight.extend(rest);
+        over.into_iter().for_each(|one| self.keep(one.chunk, usize::MAX));
+    }
+
+    /// Frees all chunks but those of copies that have not ended.
+    pub fn clear(&self) {
+        let start = Instant::now();
+        let in_flight = mem::take(&mut lock(&self.0).in_flight);
+        for InFlight { chunk, event } in in_flight {
+            let left = LAST_WAIT.saturating_sub(start.elapsed());
+            match event.wait(left).is_ok() || event.is_over() {
+                true => self.keep(chunk, 0),
+                false => self.leak(chunk),
+            }
+        }
+        for size in [ChunkSize::Small, ChunkSize::Large] {
+            let idle = mem::take(&mut lock(&self.0).shelves[size as usize].idle);
+            drop(idle);
         }
     }
 }
 
+impl Drop for StagingPool {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// Whether the work of an event has ended, with or without success. The poll also submits work that waits to be submitted.
+pub(super) fn is_over(event: &dyn Event) -> bool {
+    event.poll().unwrap_or_else(|_| event.is_over())
+}
+
+/// The two sizes of chunks that are kept.
+#[derive(Clone, Copy, Debug)]
+enum ChunkSize {
+    Small,
+    Large,
+}
+
 /// Host memory for one copy at a time.
 #[derive(Debug)]
-pub(crate) enum StagingChunk {
+pub(crate) struct StagingChunk {
+    memory: ChunkMemory,
+    /// `None` for memory that is not kept.
+    size: Option<ChunkSize>,
+}
+
+/// The memory of a chunk.
+#[derive(Debug)]
+enum ChunkMemory {
     /// Ordinary memory.
     Plain(Vec<u8>),
     /// Memory that the device's driver allocated, and can transfer directly.
@@ -76,11 +220,11 @@ pub(crate) enum StagingChunk {
 
 impl StagingChunk {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            StagingChunk::Plain(bytes) => bytes,
-            // SAFETY: the memory has `CHUNK_BYTES` bytes, stays mapped, and has no other user; see the head of this file.
-            StagingChunk::Pinned(pinned) => unsafe {
-                std::slice::from_raw_parts_mut(pinned.pointer.as_ptr(), CHUNK_BYTES)
+        match &mut self.memory {
+            ChunkMemory::Plain(bytes) => bytes,
+            // SAFETY: the memory has `bytes` bytes, stays mapped, and has no other user; see the head of this file.
+            ChunkMemory::Pinned(pinned) => unsafe {
+                std::slice::from_raw_parts_mut(pinned.pointer.as_ptr(), pinned.bytes)
             },
         }
     }
@@ -88,8 +232,9 @@ impl StagingChunk {
 
 /// Device memory that stays mapped.
 #[derive(Debug)]
-pub(crate) struct Pinned {
+struct Pinned {
     pointer: NonNull<u8>,
+    bytes: usize,
     _memory: Arc<dyn Memory>,
 }
 
@@ -97,14 +242,15 @@ pub(crate) struct Pinned {
 unsafe impl Send for Pinned {}
 
 impl Pinned {
-    fn new(device: &dyn Device, queue: &dyn Queue) -> Result<Self> {
+    fn new(device: &dyn Device, queue: &dyn Queue, bytes: usize) -> Result<Self> {
         let spec = AllocSpec {
-            bytes: CHUNK_BYTES,
+            bytes,
             align: 64,
             memory_kind: MemoryKind::MappedDevice,
             access: Access::ReadWrite,
             host: HostAccess::ReadWrite,
-            hint: None,
+            // Memory of the host, not of the chip.
+            hint: Some(Hint::CpuPreferred),
         };
         let memory = device.allocate(&spec, None)?;
         queue.reside(&*memory, AccessState::Released)?;
@@ -117,8 +263,11 @@ impl Pinned {
             )
         })?;
         // Initializes every byte before it is read as a slice.
-        // SAFETY: mapped for writing, `CHUNK_BYTES` long, and without another user.
-        unsafe { pointer.write_bytes(0, CHUNK_BYTES) };
-        Ok(Self { pointer, _memory: memory })
+        // SAFETY: mapped for writing, `bytes` long, and without another user.
+        unsafe { pointer.write_bytes(0, bytes) };
+        Ok(Self { pointer, bytes, _memory: memory })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -171,6 +171,35 @@ fn what_was_current_is_current_again() {
     });
 }
 
+/// An application that uses CUDA itself has the context current: then nothing is pushed, and nothing popped.
+#[test]
+fn a_context_that_is_current_stays_so() {
+    let _alone = alone();
+    let probe = Probe::new();
+    let Some(rig) = found(Flavor::Cuda, &probe) else { return };
+    let queue = rig.queue();
+    let memory = rig.memory(MemoryKind::Device, 4096).unwrap();
+    let pushes = || {
+        probe.reset();
+        put(&*queue, &*memory, 0, &numbers(4096));
+        probe.trace().iter().filter(|call| call.starts_with("cuCtxPushCurrent")).count()
+    };
+    assert!(pushes() > 0, "no context is current");
+    let table = onebuf_sys::cuda_like::CudaLike::load(Flavor::Cuda, stub(), None).unwrap();
+    // SAFETY: the rig's device is the first; its primary context is pushed and popped on this thread, and released once.
+    unsafe {
+        let context = table.retain_primary(0).unwrap();
+        table.push_current(context).unwrap();
+        assert!(table.is_current(context));
+        assert_eq!(pushes(), 0, "it is current");
+        let mut popped = onebuf_sys::cuda_like::CuContext::NULL;
+        table.pop_current(&raw mut popped).unwrap();
+        assert!(popped == context && !table.is_current(context), "it is the one that was pushed");
+        table.release_primary(0).unwrap();
+    }
+    assert!(pushes() > 0, "no context is current again");
+}
+
 #[test]
 fn any_thread_may_call() {
     each(|rig| {

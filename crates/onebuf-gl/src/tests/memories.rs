@@ -46,6 +46,33 @@ fn every_page_of_a_map_is_seen_from_both_sides() {
     assert_eq!(queue.reside(&*memory, AccessState::SharedRead), Ok(false));
 }
 
+/// A map that is not coherent is flushed range by range, while the host has it. All other memory needs no call.
+#[test]
+fn stores_are_flushed_by_range() {
+    let _alone = alone();
+    let probe = Probe::new();
+    let Some(device) = device(Some(probe.clone())) else { return };
+    let flushed = with_habits(&device, Coherence::Flushed);
+    let coherent = with_habits(&device, Coherence::Coherent);
+    let flushes = || probe.trace().iter().filter(|call| call.contains("FlushMappedBuffer")).count();
+    for (device, calls) in [(&flushed, 1), (&coherent, 0)] {
+        let memory = device.allocate(&spec(MemoryKind::MappedDevice, BYTES), None).unwrap();
+        let queue = device.queue(QueueSpec::default()).unwrap();
+        assert_eq!(memory.flush_stores(0, 64), Ok(false), "the device has it");
+        queue.reside(&*memory, AccessState::Released).unwrap();
+        let before = flushes();
+        assert_eq!(memory.flush_stores(PAGE, 100), Ok(calls == 1));
+        assert_eq!(memory.flush_stores(BYTES, 0), Ok(false), "no bytes");
+        assert_eq!(flushes() - before, calls, "the one range");
+        let beyond = memory.flush_stores(BYTES - 4, 8);
+        assert!(matches!(beyond, Err(Error::InvalidArgument { .. })), "{beyond:?}");
+        queue.reside(&*memory, AccessState::Acquired).unwrap();
+        both_sides(device, &*memory).unwrap();
+    }
+    let unmapped = flushed.allocate(&spec(MemoryKind::Device, BYTES), None).unwrap();
+    assert_eq!(unmapped.flush_stores(0, BYTES), Ok(false));
+}
+
 #[test]
 fn host_pages_are_used_in_place() {
     let _alone = alone();

@@ -41,6 +41,14 @@ unsafe impl<M: TypedMemory> hal::Memory for M {
         TypedMemory::access_state(self)
     }
 
+    fn flush_stores(&self, offset: usize, bytes: usize) -> Result<bool> {
+        if bytes == 0 {
+            return Ok(false);
+        }
+        checks::range(TypedMemory::bytes(self), offset, bytes)?;
+        TypedMemory::flush_stores(self, offset, bytes)
+    }
+
     fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize {
         TypedMemory::misplaced(self, offset, bytes, wanted)
     }

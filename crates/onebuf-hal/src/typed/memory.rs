@@ -97,6 +97,12 @@ pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
         AccessState::Acquired
     }
 
+    /// Flushes the host's stores to these bytes of its map: see [`Memory::flush_stores`](crate::Memory::flush_stores).
+    fn flush_stores(&self, offset: usize, bytes: usize) -> Result<bool> {
+        let _ = (offset, bytes);
+        Ok(false)
+    }
+
     /// How many of these bytes are in pages on the wrong side: see [`Memory::misplaced`](crate::Memory::misplaced).
     fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize {
         let _ = (offset, bytes, wanted);

@@ -386,6 +386,9 @@ pub mod consts {
     pub const POINTER_RANGE_START: i32 = 11;
     pub const POINTER_RANGE_BYTES: i32 = 12;
     pub const POINTER_HANDLE_TYPES: i32 = 14;
+    /// Older drivers of CUDA, and HIP, refuse these two.
+    pub const POINTER_MAPPING_BYTES: i32 = 18;
+    pub const POINTER_MAPPING_START: i32 = 19;
     /// The default stream that synchronises with others, and the default stream of each thread.
     pub const STREAM_LEGACY: usize = 1;
     pub const STREAM_PER_THREAD: usize = 2;

@@ -4,10 +4,11 @@ use bytemuck::Pod;
 use onebuf_core::{
     Buffer, Device, Fence, Hub, Queue, WrapBuilder,
     foreign::WrappedMemory,
-    internals::{self, Asked, Core, ForeignMemory, Whose, Window},
+    internals::{self, Asked, Core, ForeignMemory, Shape, Whose, Window},
+    topology::DeviceIx,
 };
 use onebuf_cuda as cuda;
-use onebuf_hal::{self as hal, Access, Error, Export, QueueSpec, Result, locks::Arc};
+use onebuf_hal::{self as hal, Access, AllocSpec, Error, Export, QueueSpec, Result, locks::Arc};
 use std::{ffi::c_void, ptr::NonNull};
 
 pub use cuda::foreign::PointerKind;
@@ -142,9 +143,15 @@ fn native<'h>(hub: &'h Hub, device: &Device) -> Result<&'h cuda::Device> {
     if !device.hub().is(hub) {
         return Err(Error::invalid(format!("device {device} belongs to another hub")));
     }
+    native_at(hub, device.index())
+}
+
+/// The same by its number.
+fn native_at(hub: &Hub, device: DeviceIx) -> Result<&cuda::Device> {
     // SAFETY: only used to wrap objects that the caller guarantees, and to query.
-    let native: &dyn hal::Device = unsafe { internals::device(hub, device.index()) };
+    let native: &dyn hal::Device = unsafe { internals::device(hub, device) };
     native.as_any().downcast_ref().ok_or_else(|| {
+        let device = &hub.topology().node(device).id;
         Error::unsupported(format!("CUDA and HIP objects on {device}"), "a CUDA or HIP device")
     })
 }
@@ -163,8 +170,7 @@ impl CudaHubExt for Hub {
         pointer: *mut c_void,
         len: usize,
     ) -> WrapBuilder<'_, T> {
-        let memory = Given { device: device.clone(), by: By::Pointer, bytes: bytes_of::<T>(len) };
-        WrapBuilder::new(self, pointer.addr(), memory)
+        WrapBuilder::new(self, pointer.addr(), By::<POINTER>).on(device, bytes_of::<T>(len))
     }
 
     unsafe fn wrap_allocation<T: Pod>(
@@ -173,8 +179,7 @@ impl CudaHubExt for Hub {
         handle: u64,
         len: usize,
     ) -> WrapBuilder<'_, T> {
-        let memory = Given { device: device.clone(), by: By::Handle, bytes: bytes_of::<T>(len) };
-        WrapBuilder::new(self, handle as usize, memory)
+        WrapBuilder::new(self, handle as usize, By::<HANDLE>).on(device, bytes_of::<T>(len))
     }
 
     unsafe fn open_ipc_handle<T: Pod>(
@@ -218,50 +223,44 @@ fn too_many(len: usize) -> Error {
     Error::invalid(format!("{len} elements are more bytes than an address can have"))
 }
 
-/// How the application names the memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
-    Pointer,
-    Handle,
-}
+/// Memory that fulfils the contract of `wrap_pointer`, or of `wrap_allocation`.
+struct By<const POINTER: bool>;
 
-/// Memory that fulfils the contract of `wrap_pointer` or `wrap_allocation`.
-struct Given {
-    device: Device,
-    by: By,
-    /// `None` if the number overflows.
-    bytes: Option<usize>,
-}
+const POINTER: bool = true;
+const HANDLE: bool = false;
 
 // SAFETY: the caller of `wrap_pointer` or `wrap_allocation` guarantees the lifetime; the driver confirms the size.
-unsafe impl ForeignMemory for Given {
+unsafe impl<const POINTER: bool> ForeignMemory for By<POINTER> {
     fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
-        let Self { device, by, bytes } = self;
         let (hub, handle) = (asked.hub, asked.handle);
-        let native = native(hub, device)?;
-        let bytes = bytes.filter(|bytes| *bytes > 0).ok_or_else(|| {
+        let on = asked.on.ok_or_else(|| Error::invalid("CUDA memory without a device"))?;
+        let native = native_at(hub, on.device)?;
+        let bytes = on.bytes.filter(|bytes| *bytes > 0).ok_or_else(|| {
             Error::invalid("a pointer with no elements, or with more than an address can have")
         })?;
         let have = asked.element.count(bytes)?;
         if let Some(len) = asked.len.filter(|len| *len != have) {
             return Err(Error::invalid(format!("the pointer has {have} elements, not {len}")));
         }
-        if *by == By::Pointer {
-            asked.element.check_aligned(handle)?;
-        }
-        let core = asked.core(handle, bytes, |shape| {
-            let (at, access) = (handle as u64, Access::ReadWrite);
-            // SAFETY: the caller's contract.
-            let (memory, spec) = unsafe {
-                match by {
-                    By::Pointer => native.wrap_pointer(at, bytes, access),
-                    By::Handle => native.wrap_allocation(at, bytes, access),
-                }
-            }?;
-            let spec = hal::AllocSpec { align: shape.align, ..spec };
-            let whose = Whose::Own(device.index());
-            Ok(WrappedMemory { whose, memory, spec, pages: None })
-        })?;
-        Ok((core, None))
+        let (at, access, whose) = (handle as u64, Access::ReadWrite, Whose::Own(on.device));
+        let lend = |shape: &Shape, (memory, spec): (Arc<dyn hal::Memory>, AllocSpec)| {
+            let spec = AllocSpec { align: shape.align, ..spec };
+            WrappedMemory { whose, memory, spec, pages: None }
+        };
+        let core = match POINTER {
+            true => {
+                asked.element.check_aligned(handle)?;
+                let still = |memory: &dyn hal::Memory| native.is_still(memory, at, bytes);
+                asked.resting_core(handle, bytes, still, |shape| {
+                    // SAFETY: the caller's contract.
+                    Ok(lend(shape, unsafe { native.wrap_pointer(at, bytes, access) }?))
+                })
+            }
+            false => asked.core(handle, bytes, |shape| {
+                // SAFETY: the caller's contract.
+                Ok(lend(shape, unsafe { native.wrap_allocation(at, bytes, access) }?))
+            }),
+        };
+        Ok((core?, None))
     }
 }
