@@ -55,7 +55,9 @@
 #[global_allocator]
 static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::meter::Counting;
 
+mod batching;
 mod graft;
+mod host_side;
 mod net;
 mod npy;
 mod pulse;
@@ -68,6 +70,8 @@ pub mod source;
 mod tests;
 mod times;
 
+#[doc(hidden)]
+pub use batching::smallest_batch;
 pub use graft::Graft;
 pub use npy::NpyElement;
 pub use onebuf_core::observe::RunState;
@@ -75,6 +79,7 @@ pub use pulse::Pulse;
 pub use report::{Failure, Latency, Report, StageReport};
 pub use slot_ring::WhenFull;
 
+use batching::Batching;
 use graft::Placement;
 use onebuf_core::{
     Device, Kernel, Queue,
@@ -88,11 +93,6 @@ use std::{
     fmt,
     sync::{Arc, atomic::Ordering},
 };
-
-/// If a hand-over between two APIs on one chip takes longer than this, the chip switches contexts, and batches pay off.
-const SWITCH_US: f64 = 50.0;
-/// Frames per context switch. Measured on an H200: larger batches gained little.
-const BATCH: usize = 8;
 
 /// What a source did with a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +122,8 @@ type MakeFn<'f, S> = dyn FnMut(usize) -> Result<S> + 'f;
 type SourceFn<'f, S> = dyn FnMut(&S, u64) -> Result<Filled> + Send + 'f;
 type StageFn<'f, S> = dyn FnMut(Work<'_, S>) -> Result<()> + Send + 'f;
 type SinkFn<'f, S> = dyn FnMut(&S, u64) -> Result<()> + Send + 'f;
+/// Describes how frames come from the source, or go to the sink.
+type EndFn<'f, S> = dyn FnOnce(&S) -> String + 'f;
 
 struct Stage<'f, S> {
     queue: Queue,
@@ -145,6 +147,8 @@ pub struct Builder<'f, S> {
     source: Option<Box<SourceFn<'f, S>>>,
     stages: Vec<Wanted<'f, S>>,
     sink: Option<Box<SinkFn<'f, S>>>,
+    /// For the source and the sink, if [`Builder::feed`] and [`Builder::drain`] set them.
+    ends: [Option<Box<EndFn<'f, S>>>; 2],
     batch: Option<usize>,
     when_full: WhenFull,
     /// Set by `one_thread` and `threads`; `None` lets the devices decide.
@@ -158,6 +162,13 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
     /// Sets the function that fills a slot with the frame of the given number. It runs on its own thread.
     pub fn source(mut self, fill: impl FnMut(&S, u64) -> Result<Filled> + Send + 'f) -> Self {
         self.source = Some(Box::new(fill));
+        self.ends[0] = None;
+        self
+    }
+
+    /// Sets the description of an end.
+    fn end(mut self, which: usize, explain: impl FnOnce(&S) -> String + 'f) -> Self {
+        self.ends[which] = Some(Box::new(explain));
         self
     }
 
@@ -216,11 +227,13 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
     /// Sets the function that consumes the results, in frame order. It runs on the thread that calls [`Pipeline::run`].
     pub fn sink(mut self, take: impl FnMut(&S, u64) -> Result<()> + Send + 'f) -> Self {
         self.sink = Some(Box::new(take));
+        self.ends[1] = None;
         self
     }
 
-    /// Sets how many frames a stage enqueues before it passes them on. The default is eight if two neighbouring stages use
-    /// two APIs of one chip and the doctor measured a slow switch between them, otherwise one.
+    /// Sets how many frames a stage enqueues before it passes them on. The default is one, unless two neighbouring stages use two
+    /// APIs of one chip: then the first frames are timed, and the size is the smallest of 1, 2, 4 and 8 at which changing there and
+    /// back, as the doctor measured it, takes less than a tenth of the stages' own time.
     pub fn batch(mut self, frames: usize) -> Self {
         self.batch = Some(frames);
         self
@@ -259,23 +272,25 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
             return Err(Error::invalid(what));
         }
         let placements = graft::placements(&self.stages, self.grafts);
-        let batch = self.batch_for(&placements)?;
+        let batching = self.batch_for(&placements)?;
         let missing = |what: &str| Error::invalid(format!("a pipeline without a {what}"));
         let source = self.source.take().ok_or_else(|| missing("source"))?;
         let sink = self.sink.take().ok_or_else(|| missing("sink"))?;
         // With a dropping policy the source must always have a slot to fill: that takes one more.
         let slots = self.depth + usize::from(self.when_full != WhenFull::Block);
         let slots = (0..slots).map(&mut self.make).collect::<Result<Vec<S>>>()?;
+        let end = |end: Option<Box<EndFn<'f, S>>>| Some(end?(slots.first()?));
+        let ends = std::mem::take(&mut self.ends).map(end);
         let queues = graft::queues(&placements)?;
         let alone = self.alone(&placements);
         let names = self.stages.iter().map(|stage| stage.name.clone());
         graft::tell(names.clone(), &placements, &queues);
-        let counters = Arc::new(RunCounters::new(names.zip(placements), alone));
+        let counters = Arc::new(RunCounters::new(names.zip(placements), alone, batching));
         let runs = self.stages.into_iter().map(|stage| stage.run);
         let stages =
             queues.into_iter().zip(runs).map(|(queue, run)| Stage { queue, run }).collect();
         let when_full = self.when_full;
-        Ok(Pipeline { slots, source, stages, sink, batch, when_full, counters })
+        Ok(Pipeline { slots, source, stages, sink, ends, when_full, counters })
     }
 
     /// Why everything must run on one thread; `None` if each part gets its own thread.
@@ -295,7 +310,7 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
         }
     }
 
-    fn batch_for(&self, placements: &[Placement]) -> Result<usize> {
+    fn batch_for(&self, placements: &[Placement]) -> Result<Batching> {
         let depth = self.depth;
         if depth == 0 {
             return Err(Error::invalid(
@@ -306,26 +321,10 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
             Some(batch) if batch == 0 || batch > depth => Err(Error::invalid(format!(
                 "a batch of {batch} frames in a ring of {depth} slots: the batch must be 1 to {depth}"
             ))),
-            Some(batch) => Ok(batch),
-            None if placements
-                .windows(2)
-                .any(|two| is_slow_to_change(&two[0].device, &two[1].device)) =>
-            {
-                Ok(BATCH.min(depth.div_ceil(2)))
-            }
-            None => Ok(1),
+            Some(batch) => Ok(Batching::fixed(batch)),
+            None => Ok(Batching::measured(placements, depth)),
         }
     }
-}
-
-/// Whether the measured hand-over between two APIs of one chip is slow.
-fn is_slow_to_change(a: &Device, b: &Device) -> bool {
-    if a.id() == b.id() || !a.info().physical.same_chip(&b.info().physical) {
-        return false;
-    }
-    let routes = a.hub().topology().between(a.index(), b.index()).iter();
-    let mut proven = routes.filter(|route| route.verdict.zero_copy == Some(true));
-    proven.any(|route| route.verdict.handoff_us.is_some_and(|us| us > SWITCH_US))
 }
 
 /// A source, stages, a sink, and the ring between them; see the [module](self).
@@ -336,7 +335,8 @@ pub struct Pipeline<'f, S> {
     source: Box<SourceFn<'f, S>>,
     stages: Vec<Stage<'f, S>>,
     sink: Box<SinkFn<'f, S>>,
-    batch: usize,
+    /// How frames come and go, if known.
+    ends: [Option<String>; 2],
     when_full: WhenFull,
     counters: Arc<RunCounters>,
 }
@@ -351,6 +351,7 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
             source: None,
             stages: Vec::new(),
             sink: None,
+            ends: [None, None],
             batch: None,
             when_full: WhenFull::default(),
             one_thread: None,
@@ -359,19 +360,23 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
         }
     }
 
-    /// How many frames a stage enqueues before it passes them on.
+    /// How many frames a stage enqueues before it passes them on; one while the first frames are timed.
     pub fn batch(&self) -> usize {
-        self.batch
+        self.counters.batching.frames()
     }
 
-    /// Describes where each stage runs and why, one line per stage, and why the pipeline runs on one thread if it does.
+    /// Describes how the frames of [`Builder::feed`] and [`Builder::drain`] come and go, where each stage runs and why, one line each;
+    /// the size of batches, and why the pipeline runs on one thread, if there is something to tell.
     pub fn explain(&self) -> String {
         let stage = |place: &report::StageCounters| {
             let why = place.graft.as_ref().map_or_else(String::new, |graft| format!(": {graft}"));
             format!("{} on {}{why}\n", place.name, place.device)
         };
         let alone = self.counters.alone.iter().map(|why| format!("on one thread: {why}\n"));
-        self.counters.stages.iter().map(stage).chain(alone).collect()
+        let [come, go] = self.ends.each_ref().map(|end| end.iter().map(|end| format!("{end}\n")));
+        let batch = self.counters.batching.explain().map(|why| why + "\n");
+        let stages = self.counters.stages.iter().map(stage);
+        come.chain(stages).chain(go).chain(batch).chain(alone).collect()
     }
 
     /// The slots, between runs.
@@ -393,16 +398,16 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
     /// # Panics
     /// If one of the functions panics. All other threads have ended by then.
     pub fn run(&mut self) -> Result<Report, Failure> {
-        let Self { slots, source, stages, sink, batch, when_full, counters } = self;
+        let Self { slots, source, stages, sink, when_full, counters, .. } = self;
         counters.clear();
         let life = counters.beats.live();
-        let (slot_ring, batch) = (SlotRing::new(slots.len(), stages.len()), *batch);
+        let slot_ring = SlotRing::new(slots.len(), stages.len());
         let tracer = stages.first().map(|stage| stage.queue.tracer().clone()).unwrap_or_default();
         let run = Run { slots, slot_ring: &slot_ring, counters, tracer: &tracer };
         if counters.alone.is_some() {
-            run.alone(&mut **source, stages, &mut **sink, batch);
+            run.alone(&mut **source, stages, &mut **sink);
         } else {
-            run.beside_each_other(&mut **source, stages, &mut **sink, batch, *when_full);
+            run.beside_each_other(&mut **source, stages, &mut **sink, *when_full);
         }
         counters.stop.store(false, Ordering::Relaxed);
         match slot_ring.into_failed() {
@@ -424,7 +429,7 @@ impl<S> fmt::Debug for Pipeline<'_, S> {
         f.debug_struct("Pipeline")
             .field("slots", &self.slots.len())
             .field("stages", &stages)
-            .field("batch", &self.batch)
+            .field("batch", &self.counters.batching.frames())
             .finish_non_exhaustive()
     }
 }
@@ -442,6 +447,11 @@ impl Handle {
     /// The counters and latencies so far.
     pub fn report(&self) -> Report {
         self.0.report()
+    }
+
+    /// How many frames a stage enqueues before it passes them on; see [`Builder::batch`].
+    pub fn batch(&self) -> usize {
+        self.0.batching.frames()
     }
 
     /// The current state: lifecycle state, frame rate over the last seconds, and whether the pipeline has stalled.

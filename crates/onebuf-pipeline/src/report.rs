@@ -1,6 +1,7 @@
 //! Statistics of a pipeline, during and after a run.
 
 use super::{
+    batching::Batching,
     graft::{Graft, Placement},
     pulse::Beats,
     times::Times,
@@ -30,6 +31,7 @@ pub(super) struct RunCounters {
     pub stop: AtomicBool,
     /// Why the pipeline runs on one thread, if it does.
     pub alone: Option<String>,
+    pub batching: Batching,
 }
 
 /// Counters of one stage.
@@ -144,6 +146,7 @@ impl RunCounters {
     pub fn new(
         stages: impl IntoIterator<Item = (String, Placement)>,
         alone: Option<String>,
+        batching: Batching,
     ) -> Self {
         let place = |(name, Placement { device, graft, .. }): (_, Placement)| StageCounters {
             name,
@@ -153,7 +156,8 @@ impl RunCounters {
             busy: Times::default(),
             frames: AtomicU64::new(0),
         };
-        Self { stages: stages.into_iter().map(place).collect(), alone, ..Self::default() }
+        let stages = stages.into_iter().map(place).collect();
+        Self { stages, alone, batching, ..Self::default() }
     }
 
     /// Resets everything before another run.

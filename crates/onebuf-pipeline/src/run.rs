@@ -71,7 +71,6 @@ impl<S: Send + Sync> Run<'_, S> {
         source: &mut SourceFn<'_, S>,
         stages: &mut [Stage<'_, S>],
         sink: &mut SinkFn<'_, S>,
-        batch: usize,
         when_full: WhenFull,
     ) {
         let last = stages.len();
@@ -79,7 +78,7 @@ impl<S: Send + Sync> Run<'_, S> {
             threads.spawn(move || self.guard("source", || self.source(source, when_full)));
             for (at, stage) in stages.iter_mut().enumerate() {
                 let name = &self.counters.stages[at].name;
-                threads.spawn(move || self.guard(name, || self.stage(at, stage, batch)));
+                threads.spawn(move || self.guard(name, || self.stage(at, stage)));
             }
             self.guard("sink", || self.sink(last, sink));
         });
@@ -91,11 +90,11 @@ impl<S: Send + Sync> Run<'_, S> {
         source: &mut SourceFn<'_, S>,
         stages: &mut [Stage<'_, S>],
         sink: &mut SinkFn<'_, S>,
-        batch: usize,
     ) {
         self.guard("pipeline", || {
             let (mut next, mut on_the_way) = (Next::default(), VecDeque::new());
             loop {
+                let batch = self.counters.batching.frames();
                 let (mut in_flight, more) = self.fill_batch(source, &mut next, batch)?;
                 for (at, stage) in stages.iter_mut().enumerate() {
                     self.enqueue(at, stage, &mut in_flight)?;
@@ -203,8 +202,9 @@ impl<S: Send + Sync> Run<'_, S> {
         Ok(Filled::Idle)
     }
 
-    fn stage(self, at: usize, stage: &mut Stage<'_, S>, batch: usize) -> Result<(), Failed> {
-        while let Some(mut in_flight) = self.slot_ring.take(at, batch, LINGER) {
+    fn stage(self, at: usize, stage: &mut Stage<'_, S>) -> Result<(), Failed> {
+        let batch = || self.counters.batching.frames();
+        while let Some(mut in_flight) = self.slot_ring.take(at, batch(), LINGER) {
             self.enqueue(at, stage, &mut in_flight)?;
             self.slot_ring.pass(at + 1, in_flight);
         }
@@ -224,6 +224,7 @@ impl<S: Send + Sync> Run<'_, S> {
             return Ok(());
         }
         let (place, Stage { queue, run }) = (&self.counters.stages[at], stage);
+        let start = Instant::now();
         for in_flight in &*in_flight {
             let clock = Instant::now();
             let work = Work { slot: &self.slots[in_flight.slot], queue, frame: in_flight.frame };
@@ -237,6 +238,10 @@ impl<S: Send + Sync> Run<'_, S> {
         }
         let first = in_flight.first().map_or(0, |in_flight| in_flight.frame);
         queue.flush().map_err(failed(&place.name, first))?;
+        if self.counters.batching.is_measuring() {
+            queue.finish().map_err(failed(&place.name, first))?;
+            self.counters.batching.note(at, start.elapsed());
+        }
         for in_flight in &mut *in_flight {
             place.times.note(in_flight.came.elapsed());
             in_flight.came = Instant::now();

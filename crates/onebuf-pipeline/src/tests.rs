@@ -1,7 +1,12 @@
 //! Behaviour that does not depend on the device, tested on the host: order, drops, failures, stops.
 
 use super::*;
-use onebuf_core::{Buffer, Hub, fake::FakeConfig};
+use onebuf_core::{
+    Buffer, Hub, Verdicts,
+    fake::{FakeConfig, Sharing},
+    topology::{Verdict, VerdictState},
+};
+use onebuf_hal::{PhysicalId, RouteKind};
 use std::{sync::Mutex, thread};
 
 const N: usize = 64;
@@ -301,4 +306,66 @@ fn frames_come_out_while_the_source_has_none() {
         let report = pipeline.build().unwrap().run().unwrap();
         assert_eq!((report.frames, &*seen.lock().unwrap()), (5, &vec![0, 1, 2, 3, 4]));
     }
+}
+
+/// Two fake devices of one chip, between which a change takes as long as given.
+fn two_of_one_chip(handoff_us: f64) -> Hub {
+    let physical = PhysicalId { uuid: Some([7; 16]), ..PhysicalId::default() };
+    let build = |verdicts: Verdicts| {
+        let fake =
+            || FakeConfig { physical, shares_host_pages: Sharing::Alias, ..FakeConfig::default() };
+        let builder = onebuf::builder().only(["host"]).fake(fake()).fake(fake());
+        builder.verdicts(verdicts).build().unwrap()
+    };
+    let (known, mut verdicts) = (build(Verdicts::default()), Verdicts::default());
+    let nodes = known.topology().nodes();
+    let verdict = Verdict {
+        state: VerdictState::Proven,
+        zero_copy: Some(true),
+        handoff_us: Some(handoff_us),
+        ..Verdict::default()
+    };
+    for (from, to) in [(0, 1), (0, 2), (1, 2), (2, 1)] {
+        verdicts.insert(&nodes[from], &nodes[to], RouteKind::HostPointer, verdict.clone());
+    }
+    build(verdicts)
+}
+
+/// Batches without a given size, on two APIs of one chip: the size after a run, and the frames that came out.
+fn batch_after_a_run(hub: &Hub, depth: usize, frames: u64) -> (usize, String) {
+    let [first, second] = [1, 2].map(|at| hub.devices()[at].clone());
+    let slot = {
+        let devices = [first.clone(), second.clone()];
+        move |_| hub.buffer::<u32>(N).shared_with(&devices).build()
+    };
+    let (seen, touch) = (Mutex::default(), |by: u32| {
+        move |work: Work<'_, Buffer<u32>>| {
+            drop(work.slot.write_on(work.queue)?);
+            add(by)(work)
+        }
+    });
+    let builder = Pipeline::builder(depth, slot).stage("first", &first, touch(5));
+    let builder = builder.stage("second", &second, touch(7));
+    let mut pipeline = builder.source(numbers(frames)).sink(checked(&seen)).build().unwrap();
+    assert_eq!((pipeline.batch(), pipeline.handle().batch()), (1, 1), "not known yet");
+    pipeline.run().unwrap();
+    let found = (pipeline.batch(), pipeline.explain());
+    drop(pipeline);
+    assert_eq!(seen.into_inner().unwrap(), Vec::from_iter(0..frames));
+    found
+}
+
+#[test]
+fn the_first_frames_show_how_large_batches_are() {
+    // Nothing that the stages do here takes as long as ten changes.
+    let slow = two_of_one_chip(1e6);
+    let (batch, why) = batch_after_a_run(&slow, 16, 40);
+    assert_eq!(batch, 8, "{why}");
+    assert!(why.contains("batches of 8: a change of API takes 1.0s, the stages "), "{why}");
+    assert_eq!(batch_after_a_run(&slow, 6, 40).0, 3, "half of the ring");
+    let (batch, why) = batch_after_a_run(&slow, 16, 3);
+    assert_eq!(batch, 1, "too few frames to know");
+    assert!(why.contains("the first frames show"), "{why}");
+    // A change that costs nothing is not batched.
+    assert_eq!(batch_after_a_run(&two_of_one_chip(1e-3), 16, 40).0, 1);
 }

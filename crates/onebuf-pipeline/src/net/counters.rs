@@ -12,6 +12,14 @@ macro_rules! counters {
             $($(#[$each])* pub $name: u64,)*
         }
 
+        impl $plain {
+            /// The sums of both.
+            #[allow(dead_code)]
+            pub(super) fn plus(self, other: Self) -> Self {
+                Self { $($name: self.$name.wrapping_add(other.$name),)* }
+            }
+        }
+
         #[derive(Debug, Default)]
         pub(super) struct $atomic {
             $(pub $name: std::sync::atomic::AtomicU64,)*
@@ -29,4 +37,9 @@ pub(crate) use counters;
 /// Adds to a counter. Only one thread may do so.
 pub(crate) fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+/// Adds to a counter that several threads may add to.
+pub(crate) fn add_shared(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
 }

@@ -21,10 +21,37 @@ pub(crate) const BATCH: usize = 64;
 pub(crate) struct Origin([u32; size_of::<libc::sockaddr_in6>() / 4]);
 
 impl Origin {
+    /// The port. Both kinds of address have it at the same offset.
+    pub fn port(&self) -> u16 {
+        let bytes: &[u8] = bytemuck::cast_slice(&self.0);
+        u16::from_be_bytes([bytes[2], bytes[3]])
+    }
+
+    /// The same host with another port.
+    pub fn with_port(mut self, port: u16) -> Self {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.0);
+        bytes[2..4].copy_from_slice(&port.to_be_bytes());
+        self
+    }
+
     /// Makes the kernel write the sender here with the next message.
     fn ask(&mut self, message: &mut libc::msghdr) {
         message.msg_name = (&raw mut self.0).cast();
         message.msg_namelen = size_of_val(&self.0) as _;
+    }
+}
+
+/// Whether a receive call waits for the first packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Up to the socket's timeout.
+    Timeout,
+    No,
+}
+
+impl Wait {
+    fn flags(self) -> libc::c_int {
+        if self == Self::No { libc::MSG_DONTWAIT } else { 0 }
     }
 }
 
@@ -43,6 +70,7 @@ pub(crate) fn receive<const N: usize>(
     socket: BorrowedFd<'_>,
     places: &mut [[IoSliceMut<'_>; N]],
     got: &mut [Got; BATCH],
+    wait: Wait,
 ) -> io::Result<usize> {
     let parts = places.iter_mut().map(|place| {
         // Empty buffers at the end are left out: each buffer costs the kernel about 40 ns.
@@ -59,7 +87,8 @@ pub(crate) fn receive<const N: usize>(
     // states its length. There is no control data.
     let came = unsafe {
         let (fd, none) = (socket.as_raw_fd(), ptr::null_mut());
-        libc::recvmmsg(fd, messages.as_mut_ptr(), many, libc::MSG_WAITFORONE as _, none)
+        let flags = libc::MSG_WAITFORONE | wait.flags();
+        libc::recvmmsg(fd, messages.as_mut_ptr(), many, flags as _, none)
     };
     let came = usize::try_from(came).map_err(|_| io::Error::last_os_error())?;
     for (got, message) in got.iter_mut().zip(&messages[..came]) {
@@ -70,18 +99,17 @@ pub(crate) fn receive<const N: usize>(
 }
 
 /// Waits for one message, which may be several packets that the kernel joined (`UDP_GRO`); all but the last have the same
-/// size. The packets fill the buffers in order. `packet` is the expected packet size; a message of packets of any other size
-/// is reported as one packet that was cut off. Once joining is turned off, packets that already waited still arrive joined,
-/// but without the packet size from the kernel (`marked` is false).
+/// size. The packets fill the buffers in order. A message of packets of any other size than the expected one is reported as
+/// one packet that was cut off.
 pub(crate) fn receive_joined(
     socket: BorrowedFd<'_>,
     places: &mut [IoSliceMut<'_>],
-    packet: usize,
-    marked: bool,
+    Joined { packet, is_marked }: Joined,
     got: &mut [Got; BATCH],
+    wait: Wait,
 ) -> io::Result<usize> {
-    let Whole { bytes, each, cut_off, from } = receive_whole(socket, places)?;
-    let each = if marked { each } else { bytes.min(packet) };
+    let Whole { bytes, each, cut_off, from } = receive_whole(socket, places, wait)?;
+    let each = if is_marked { each } else { bytes.min(packet) };
     if each == bytes || each != packet {
         got[0] = Got { bytes, cut_off: cut_off || each != bytes, from };
         return Ok(1);
@@ -92,6 +120,16 @@ pub(crate) fn receive_joined(
         *got = Got { bytes: each.min(bytes - number * each), cut_off: cut_off && last, from };
     }
     Ok(many)
+}
+
+/// What is known of joined packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Joined {
+    /// The expected packet size.
+    pub packet: usize,
+    /// The kernel states the packet size. Once joining is turned off, packets that already waited still arrive joined, but
+    /// without it.
+    pub is_marked: bool,
 }
 
 /// One message.
@@ -110,6 +148,20 @@ pub(crate) struct Whole {
 pub(crate) fn receive_whole(
     socket: BorrowedFd<'_>,
     places: &mut [IoSliceMut<'_>],
+    wait: Wait,
+) -> io::Result<Whole> {
+    receive_message(socket, places, wait.flags())
+}
+
+/// Returns the beginning of the next message, if one has arrived, and leaves it in the socket.
+pub(crate) fn peek(socket: BorrowedFd<'_>, head: &mut [u8]) -> io::Result<Whole> {
+    receive_message(socket, &mut [IoSliceMut::new(head)], libc::MSG_PEEK | libc::MSG_DONTWAIT)
+}
+
+fn receive_message(
+    socket: BorrowedFd<'_>,
+    places: &mut [IoSliceMut<'_>],
+    flags: libc::c_int,
 ) -> io::Result<Whole> {
     // Aligned, and larger than the one word that the kernel writes.
     let mut control = [0u64; 8];
@@ -122,7 +174,7 @@ pub(crate) fn receive_whole(
     from.ask(&mut message);
     // SAFETY: `IoSliceMut` is ABI-compatible with `iovec`, and the buffers are exclusively borrowed. So is the memory for
     // control data and for the sender's address; their lengths are stated.
-    let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, 0) };
+    let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, flags) };
     let bytes = usize::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
     let cut_off = message.msg_flags & libc::MSG_TRUNC != 0;
     let each = joined_size(&message).filter(|&each| each < bytes).unwrap_or(bytes);

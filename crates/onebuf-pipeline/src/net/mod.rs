@@ -2,8 +2,11 @@
 
 pub(super) mod clock;
 pub(super) mod counters;
+pub(super) mod cpu;
+pub(super) mod crew;
 pub(super) mod mmsg;
 pub(super) mod packet;
+pub(super) mod reuse;
 pub(super) mod socket;
 
 use onebuf_hal::{Error, Result};

@@ -6,13 +6,18 @@
 #![allow(unsafe_code)]
 
 use std::{
+    io,
     net::UdpSocket,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    time::Duration,
 };
 
 /// `SK_MEMINFO_RMEM_ALLOC` and `SK_MEMINFO_DROPS`, of linux/sock_diag.h.
 const WAITING: usize = 0;
 const DROPS: usize = 8;
+
+/// Of asm-generic/socket.h.
+const SO_BUSY_POLL: libc::c_int = 46;
 
 /// Sets the socket's receive buffer, beyond the system's limit if permitted. Returns the actual size. Linux also counts its
 /// own per-packet overhead and therefore doubles the requested size.
@@ -63,6 +68,62 @@ pub(crate) fn set_joined(socket: &UdpSocket, joined: bool) -> bool {
 /// unsupported.
 pub(crate) fn set_cutting(socket: &UdpSocket, packet: usize) -> bool {
     i32::try_from(packet).is_ok_and(|packet| set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, packet))
+}
+
+/// Sets how long receive calls poll the network card (`SO_BUSY_POLL`). Returns false if it is not permitted.
+pub(crate) fn set_busy_poll(socket: &UdpSocket, time: Duration) -> bool {
+    let micros = i32::try_from(time.as_micros()).unwrap_or(i32::MAX);
+    set(socket, libc::SOL_SOCKET, SO_BUSY_POLL, micros)
+}
+
+/// Waits until any of the sockets can be read. Returns their numbers.
+pub(crate) fn wait_for_any(sockets: &[BorrowedFd<'_>], most: Duration) -> io::Result<Vec<usize>> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut all: Vec<PollFd<'_>> =
+        sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+    // Shorter than a second.
+    let most = Timespec { tv_sec: most.as_secs() as _, tv_nsec: most.subsec_nanos().into() };
+    match poll(&mut all, Some(&most)) {
+        // Trying all of them is harmless.
+        Err(rustix::io::Errno::INTR) => return Ok((0..sockets.len()).collect()),
+        result => result?,
+    };
+    let ready = all.iter().enumerate().filter(|(_, one)| !one.revents().is_empty());
+    Ok(ready.map(|(number, _)| number).collect())
+}
+
+/// Wakes a thread that waits for it (`eventfd`).
+#[derive(Debug)]
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub fn new() -> io::Result<Self> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Wakes the thread, or the next call that waits.
+    pub fn ring(&self) {
+        // It can only fail because it has rung 2⁶⁴ times.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Waits until it rings, for a limited time.
+    pub fn wait(&self, most: Duration) -> io::Result<()> {
+        if !wait_for_any(&[self.as_fd()], most)?.is_empty() {
+            self.reset();
+        }
+        Ok(())
+    }
+
+    pub fn reset(&self) {
+        // It fails if it has not rung.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) -> bool {

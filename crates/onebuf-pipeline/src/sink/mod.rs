@@ -15,10 +15,13 @@ pub use npy::Npy;
 pub use udp::Faults;
 pub use udp::{Udp, UdpSent, UdpSentMeter};
 
-use super::Builder;
+use super::{
+    Builder,
+    host_side::{HostEnd, Towards},
+};
 use bytemuck::Pod;
 use onebuf_core::Buffer;
-use onebuf_hal::Result;
+use onebuf_hal::{Result, locks::lock};
 
 /// Consumes one frame after another.
 pub trait Sink<T> {
@@ -37,21 +40,21 @@ impl<T, F: FnMut(&[T], u64) -> Result<()>> Sink<T> for F {
 
 impl<'f, S: Send + Sync> Builder<'f, S> {
     /// Sets a [`Sink`] and selects which buffer of a slot it reads. The sink reads the buffer in place if the host can map
-    /// it; otherwise each frame costs one download, which the ledger counts as an explicit copy.
+    /// it. Otherwise a queue of its own downloads each frame to pinned memory, which the ledger counts as an explicit copy.
     pub fn drain<T: Pod + Send>(
         self,
         mut sink: impl Sink<T> + Send + 'f,
         buffer: impl Fn(&S) -> &Buffer<T> + Send + 'f,
     ) -> Self {
-        let mut aside = Vec::new();
-        self.sink(move |slot, frame| {
-            let buffer = buffer(slot);
-            if buffer.maps_in_place(false) {
-                return sink.take(&buffer.map()?, frame);
-            }
-            aside.resize(buffer.len(), T::zeroed());
-            buffer.read(&mut aside)?;
-            sink.take(&aside, frame)
+        let end = HostEnd::new(Towards::Host, self.depth, buffer);
+        let explained = end.clone();
+        let builder = self.sink(move |slot, number| {
+            let (end, buffer) = &mut *lock(&end);
+            end.take(buffer(slot), |frame| sink.take(frame, number))
+        });
+        builder.end(1, move |slot| {
+            let (end, buffer) = &mut *lock(&explained);
+            end.explain(buffer(slot))
         })
     }
 }

@@ -1,6 +1,12 @@
 //! A sink that sends frames as UDP packets.
+//!
+//! ```text
+//!   frame ─► lane 0: packets of the first range ─► its socket, its port ─► UDP_SEGMENT, sendmmsg
+//!         └► lane 1: packets of the second      ─► its socket, the next port
+//! ```
 
 mod faults;
+mod lane;
 mod pace;
 mod sent;
 
@@ -9,32 +15,29 @@ pub use sent::{UdpSent, UdpSentMeter};
 
 use super::Sink;
 use crate::net::{
+    crew::Crew,
     failed,
-    mmsg::{self, BATCH},
-    packet::{Cut, HEADER, Header, Kind, MOST},
+    packet::{self, Cut, HEADER, Header, Kind, MOST, MOST_PORTS, Ports},
     resolve, socket,
 };
 use bytemuck::Pod;
 use faults::Order;
-use onebuf_hal::{Error, Result};
+use lane::{Lane, Sending};
+use onebuf_hal::{
+    Error, Result,
+    locks::{Mutex, lock},
+};
 use pace::Pace;
 use sent::{SendCounters, add};
 use std::{
-    io::{self, ErrorKind, IoSlice},
+    io::IoSlice,
     net::{SocketAddr, ToSocketAddrs, UdpSocket},
-    os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant, SystemTime},
+    time::SystemTime,
 };
-
-/// The longest wait for the network's send queue.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The default limit of the payload: it fits jumbo frames.
 const USUAL_MOST: usize = 8192;
-
-/// The longest message of several packets.
-const LONGEST: usize = 65_507;
 
 /// How many times the end of the stream is sent, because packets may be lost.
 const FAREWELLS: usize = 3;
@@ -44,15 +47,16 @@ const FAREWELLS: usize = 3;
 /// Each frame is split into packets. Dropping the sink, or calling [`Udp::finish`], announces the end of the stream.
 #[derive(Debug)]
 pub struct Udp {
-    socket: UdpSocket,
+    to: SocketAddr,
+    /// The sockets. Each is locked by its own thread, for a frame.
+    lanes: Vec<Mutex<Lane>>,
+    crew: Crew,
+    ports: Ports,
     stream: u32,
     payload: usize,
     pace: Pace,
     faults: Faults,
-    order: Order,
     cut: Option<Cut>,
-    /// How many packets go to the kernel as one message that it splits itself.
-    together: usize,
     sent: Arc<SendCounters>,
 }
 
@@ -63,21 +67,51 @@ impl Udp {
     /// [`Error::InvalidArgument`] if the address is invalid, [`Error::Driver`] from the kernel.
     pub fn connect(to: impl ToSocketAddrs) -> Result<Self> {
         let to = resolve(to)?;
-        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let socket = UdpSocket::bind(any).map_err(failed("bind"))?;
-        socket.connect(to).map_err(failed("connect"))?;
-        socket.set_write_timeout(Some(TIMEOUT)).map_err(failed("setsockopt"))?;
+        let lanes = Lane::several(to, 1)?;
         Ok(Self {
+            to,
             stream: some_number(),
-            payload: usual_payload(&socket, to),
-            socket,
+            payload: usual_payload(&lanes[0].socket, to),
+            lanes: lanes.into_iter().map(Mutex::new).collect(),
+            crew: Crew::new(1, "onebuf-send", |_| ())?,
+            ports: Ports::default(),
             pace: Pace::default(),
             faults: Faults::default(),
-            order: Order::default(),
             cut: None,
-            together: 1,
             sent: Arc::default(),
         })
+    }
+
+    /// Sends each frame by this many threads, 1 to 64; one by default, the caller's. Each thread has a socket of its own,
+    /// and sends one range of the frame's packets from it. Their ports are consecutive, and every packet declares them, so
+    /// that the receiver accepts the stream from these ports alone. An address translation that changes ports makes such a
+    /// stream invalid.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another number, [`Error::Driver`] from the kernel.
+    pub fn threads(mut self, threads: usize) -> Result<Self> {
+        if !(1..=MOST_PORTS).contains(&threads) {
+            let what = format!("{threads} threads: the number must be 1 to {MOST_PORTS}");
+            return Err(Error::invalid(what));
+        }
+        self.finish()?;
+        let lanes = Lane::several(self.to, threads)?;
+        let first = lanes[0].socket.local_addr().map_err(failed("getsockname"))?.port();
+        self.ports = Ports::new(first, threads).unwrap_or_default();
+        self.lanes = lanes.into_iter().map(Mutex::new).collect();
+        self.crew = Crew::new(threads, "onebuf-send", |_| ())?;
+        self.set_lanes();
+        Ok(self)
+    }
+
+    /// Gives each lane its part of the rate, and its own order of faults.
+    fn set_lanes(&mut self) {
+        let many = self.lanes.len();
+        for (number, lane) in self.lanes.iter().enumerate() {
+            let mut lane = lock(lane);
+            lane.pace = self.pace.part(many);
+            lane.order = Order::of_lane(number);
+        }
     }
 
     /// Sets the stream's number. The default is random.
@@ -107,13 +141,15 @@ impl Udp {
         self.pace = Pace::new(bytes_per_s).ok_or_else(|| {
             Error::invalid(format!("{bytes_per_s} bytes per second is not a valid rate"))
         })?;
+        self.set_lanes();
         Ok(self)
     }
 
     /// Drops, duplicates and reorders packets, to test receivers. Needs the cargo feature `testing`.
     #[cfg(any(test, feature = "testing"))]
     pub fn faults(mut self, faults: Faults) -> Self {
-        (self.faults, self.order) = (faults, Order::default());
+        self.faults = faults;
+        self.set_lanes();
         self
     }
 
@@ -143,13 +179,18 @@ impl Udp {
     /// [`Error::Driver`] from the kernel.
     pub fn finish(&mut self) -> Result<()> {
         let Some(cut) = self.cut.take() else { return Ok(()) };
-        let end = Header { kind: Kind::End, stream: self.stream, frame: self.frame(), cut };
-        let head = end.encode();
+        let head = Header { kind: Kind::End, ..self.head(cut) }.encode();
         let packets: [_; FAREWELLS] =
             std::array::from_fn(|_| [IoSlice::new(&head), IoSlice::new(&[])]);
-        self.send_all(&packets, cut)?;
+        lock(&self.lanes[0]).send_all(&packets, cut, &self.sent)?;
         self.stream = self.stream.wrapping_add(1);
         Ok(())
+    }
+
+    /// The header of the next frame's first packet.
+    fn head(&self, cut: Cut) -> Header {
+        let (stream, frame, ports) = (self.stream, self.frame(), self.ports);
+        Header { kind: Kind::Part(0), stream, frame, cut, ports }
     }
 
     /// How frames of this size are split. All frames of a stream must have the same size.
@@ -158,7 +199,7 @@ impl Udp {
             || format!("frames of {bytes} bytes cannot be split into packets of {}", self.payload);
         let cut = Cut::new(bytes, self.payload.min(bytes)).ok_or_else(|| Error::invalid(what()))?;
         match self.cut.replace(cut) {
-            None => self.together = together(&self.socket, cut),
+            None => self.lanes.iter().for_each(|lane| lock(lane).prepare(cut)),
             Some(before) if before == cut => {}
             before => {
                 self.cut = before;
@@ -169,80 +210,25 @@ impl Udp {
         }
         Ok(cut)
     }
-
-    /// Sends all packets, with as many system calls as needed.
-    fn send_all(&mut self, mut packets: &[[IoSlice<'_>; 2]], cut: Cut) -> Result<()> {
-        let start = Instant::now();
-        while !packets.is_empty() {
-            let messages = messages(packets, self.together, cut);
-            match mmsg::send(self.socket.as_fd(), &messages) {
-                Ok(went) => {
-                    let went: usize = messages[..went].iter().map(|parts| parts.len() / 2).sum();
-                    packets = &packets[went..];
-                }
-                Err(error) => self.go_on_after(error, packets[0][1].len(), start)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Handles a send error, and returns `Ok` if sending can be retried.
-    fn go_on_after(&mut self, error: io::Error, payload: usize, start: Instant) -> Result<()> {
-        match (error.kind(), error.raw_os_error()) {
-            // The error concerns an earlier packet and is reported once. The receiver may start later.
-            (ErrorKind::ConnectionRefused, _) => add(&self.sent.refused, 1),
-            (ErrorKind::Interrupted, _) => {}
-            // Segmentation offload is unavailable on this path, or IP would have to fragment the packets.
-            (_, Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE)) if self.together > 1 => {
-                self.together = 1;
-                socket::set_cutting(&self.socket, 0);
-            }
-            (_, Some(libc::EMSGSIZE)) => {
-                let what = format!("packets with {payload} bytes do not fit the path MTU");
-                return Err(Error::invalid(format!("{what}: choose a smaller payload")));
-            }
-            // The send queue is full. Some network drivers return this error instead of blocking.
-            (_, Some(libc::ENOBUFS)) if start.elapsed() < TIMEOUT => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            (ErrorKind::WouldBlock, _) => {
-                return Err(Error::timeout("the network to take a packet", TIMEOUT));
-            }
-            _ => return Err(failed("sendmmsg")(error)),
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, frame: &[u8], cut: Cut, packets: &[u32]) -> Result<()> {
-        let head = |&packet: &u32| {
-            let kind = Kind::Part(packet);
-            Header { kind, stream: self.stream, frame: self.frame(), cut }.encode()
-        };
-        let heads: Vec<[u8; HEADER]> = packets.iter().map(head).collect();
-        let parts = packets
-            .iter()
-            .zip(&heads)
-            .map(|(&packet, head)| [IoSlice::new(head), IoSlice::new(&frame[cut.range(packet)])]);
-        let parts: Vec<[IoSlice<'_>; 2]> = parts.collect();
-        self.send_all(&parts, cut)?;
-        add(&self.sent.packets, packets.len() as u64);
-        Ok(())
-    }
 }
 
 impl<T: Pod> Sink<T> for Udp {
     fn take(&mut self, frame: &[T], _number: u64) -> Result<()> {
         let frame: &[u8] = bytemuck::cast_slice(frame);
         let cut = self.cut(frame.len())?;
-        let mut order = std::mem::take(&mut self.order);
-        let packets = order.of_frame(cut.packets(), &self.faults, &self.sent);
-        let at_once = self.pace.packets(cut.stride()).min(BATCH);
-        let went = packets.chunks(at_once).try_for_each(|some| {
-            self.pace.wait(some.iter().map(|&packet| cut.len(packet)).sum());
-            self.send(frame, cut, some)
+        let head = self.head(cut);
+        let Self { crew, lanes, faults, sent, .. } = self;
+        let (many, wrong) = (lanes.len(), Mutex::new(None));
+        let sending = Sending { head, frame, faults, sent };
+        crew.run(&|number| {
+            let range = packet::share(number, cut.packets(), many);
+            if let Err(error) = lock(&lanes[number]).send(range, &sending) {
+                lock(&wrong).get_or_insert(error);
+            }
         });
-        self.order = order;
-        went?;
+        if let Some(error) = lock(&wrong).take() {
+            return Err(error);
+        }
         add(&self.sent.frames, 1);
         add(&self.sent.bytes, frame.len() as u64);
         Ok(())
@@ -255,33 +241,6 @@ impl Drop for Udp {
             tracing::warn!(%error, "the end of the stream could not be sent");
         }
     }
-}
-
-/// How many packets go to the kernel as one message (`UDP_SEGMENT`). The kernel splits it late, or never if the receiver is
-/// on this machine. One if the kernel does not support it.
-fn together(socket: &UdpSocket, cut: Cut) -> usize {
-    let packet = HEADER + cut.stride();
-    let most = (LONGEST / packet).min(BATCH);
-    // An earlier stream may have set another size.
-    let cuts = socket::set_cutting(socket, if most > 1 { packet } else { 0 });
-    if cuts { most.max(1) } else { 1 }
-}
-
-/// Groups packets into messages. Within a message all packets but the last have the full size.
-fn messages<'p>(
-    mut packets: &'p [[IoSlice<'p>; 2]],
-    together: usize,
-    cut: Cut,
-) -> Vec<&'p [IoSlice<'p>]> {
-    let mut messages = Vec::with_capacity(packets.len());
-    while !packets.is_empty() {
-        let most = together.min(packets.len());
-        let short = packets[..most].iter().position(|[_, part]| part.len() < cut.stride());
-        let (message, rest) = packets.split_at(short.map_or(most, |short| short + 1));
-        messages.push(message.as_flattened());
-        packets = rest;
-    }
-    messages
 }
 
 /// The largest payload that fits the path MTU, in whole cache lines.

@@ -37,10 +37,13 @@ pub use synthetic::{Synthetic, Wave};
 pub use tcp::Tcp;
 pub use udp::{Arrival, Udp, UdpCounts, UdpMeter};
 
-use super::{Builder, Filled};
+use super::{
+    Builder, Filled,
+    host_side::{HostEnd, Towards},
+};
 use bytemuck::Pod;
 use onebuf_core::Buffer;
-use onebuf_hal::Result;
+use onebuf_hal::{Result, locks::lock};
 
 /// Produces one frame after another.
 pub trait FrameSource<T> {
@@ -60,35 +63,26 @@ impl<T, F: FnMut(&mut [T]) -> Result<Filled>> FrameSource<T> for F {
 
 impl<'f, S: Send + Sync> Builder<'f, S> {
     /// Sets a [`FrameSource`] and selects which buffer of a slot it fills. The source fills the buffer in place if the host can
-    /// map it; otherwise each frame costs one upload, which the ledger counts as an explicit copy.
+    /// map it. Otherwise it fills pinned memory, and a queue of its own uploads that, while the source fills the next and the
+    /// stages process earlier frames; the ledger counts the upload as an explicit copy. [`Pipeline::explain`](super::Pipeline::explain)
+    /// says which.
     pub fn feed<T: Pod + Send>(
         self,
         mut source: impl FrameSource<T> + Send + 'f,
         buffer: impl Fn(&S) -> &Buffer<T> + Send + 'f,
     ) -> Self {
-        let mut aside = Vec::new();
-        self.source(move |slot, _| fill(&mut source, buffer(slot), &mut aside))
+        let end = HostEnd::new(Towards::Device, self.depth, buffer);
+        let explained = end.clone();
+        let builder = self.source(move |slot, _| {
+            let (end, buffer) = &mut *lock(&end);
+            let fill = |frame: &mut [T]| source.fill(frame);
+            end.fill(buffer(slot), fill, |filled| *filled == Filled::Frame)
+        });
+        builder.end(0, move |slot| {
+            let (end, buffer) = &mut *lock(&explained);
+            end.explain(buffer(slot))
+        })
     }
-}
-
-/// Fills one frame, in place where possible.
-fn fill<T: Pod>(
-    source: &mut impl FrameSource<T>,
-    buffer: &Buffer<T>,
-    aside: &mut Vec<T>,
-) -> Result<Filled> {
-    if buffer.maps_in_place(true) {
-        let mut map = buffer.map_mut()?;
-        let filled = source.fill(&mut map)?;
-        map.unmap()?;
-        return Ok(filled);
-    }
-    aside.resize(buffer.len(), T::zeroed());
-    let filled = source.fill(aside)?;
-    if filled == Filled::Frame {
-        buffer.write(aside)?;
-    }
-    Ok(filled)
 }
 
 #[cfg(all(test, not(onebuf_shuttle)))]

@@ -6,10 +6,11 @@ use crate::{
     sink::{self, Sink as _},
 };
 use onebuf_core::{
-    Complex32, Hub,
-    fake::{FakeConfig, Sharing},
+    Complex32, Hub, Verdicts,
+    fake::{Delay, FakeConfig, Sharing},
+    topology::{Verdict, VerdictState},
 };
-use onebuf_hal::Error;
+use onebuf_hal::{Error, MemoryKind, RouteKind};
 use std::{
     fs,
     io::Write as _,
@@ -68,24 +69,63 @@ fn memory_comes_once_or_again() {
     assert_eq!(taken, 11);
 }
 
-#[test]
-fn a_device_without_the_hosts_pages_gets_one_upload_and_gives_one_download() {
-    let fake = FakeConfig { shares_host_pages: Sharing::No, ..Default::default() };
-    let builder = onebuf::builder().without(["opencl", "cuda", "hip"]).fake(fake);
-    let hub = builder.without(["vulkan", "gl"]).verdicts(Default::default()).build().unwrap();
-    let (device, all, mut out) = (hub.device("fake").unwrap(), numbers(5), Vec::new());
-    Pipeline::builder(2, |_| {
-        hub.buffer::<u32>(N).shared_with([&device]).allocate_on(&device).build()
-    })
-    .feed(Memory::new(&all), |slot| slot)
-    .drain(sink::Memory::new(&mut out), |slot| slot)
-    .build()
-    .unwrap()
-    .run()
-    .unwrap();
+/// Runs frames through memory of a fake device that the host cannot map, and returns how they come and go.
+fn through_a_device(fake: FakeConfig, verdict: Verdict) -> String {
+    let build = |verdicts| {
+        let builder = onebuf::builder().only(["host"]).fake(fake.clone());
+        builder.verdicts(verdicts).build().unwrap()
+    };
+    let (known, mut verdicts) = (build(Verdicts::default()), Verdicts::default());
+    let nodes = known.topology().nodes();
+    verdicts.insert(&nodes[0], &nodes[1], RouteKind::HostPointer, verdict);
+    let hub = build(verdicts);
+    let (device, all, mut out) = (hub.device("fake").unwrap(), numbers(7), Vec::new());
+    let slot = |_| {
+        let builder = hub.buffer::<u32>(N).shared_with([&device]).allocate_on(&device);
+        builder.memory_kind(MemoryKind::Device).build()
+    };
+    let builder = Pipeline::builder(3, slot).feed(Memory::new(&all), |slot| slot);
+    let mut pipeline = builder.drain(sink::Memory::new(&mut out), |slot| slot).build().unwrap();
+    let explained = pipeline.explain();
+    pipeline.run().unwrap();
+    drop(pipeline);
     assert_eq!(out, all);
+    // One upload and one download for each frame, whichever way.
     assert_eq!(hub.ledger().asked_bytes(), 2 * 4 * all.len() as u64);
     assert_eq!(hub.ledger().implied_bytes(), 0);
+    explained
+}
+
+#[test]
+fn frames_for_a_device_pass_through_pinned_memory() {
+    // Copies that take their time: a host side that were filled again too early would be seen in the result.
+    let delay = Delay::Random { seed: 5, max: Duration::from_millis(2) };
+    let fake = FakeConfig { delay, shares_host_pages: Sharing::Alias, ..Default::default() };
+    // What the doctor would find: this fake device uses the pages themselves.
+    let proven =
+        Verdict { state: VerdictState::Proven, zero_copy: Some(true), ..Verdict::default() };
+    let explained = through_a_device(fake.clone(), proven);
+    let lines: Vec<&str> = explained.lines().collect();
+    assert!(lines[0].starts_with("the source fills pinned memory (host_pages)"), "{explained}");
+    assert!(lines[1].starts_with("the sink reads pinned memory (host_pages)"), "{explained}");
+    assert!(explained.contains("device of fake:0 cannot be mapped"), "{explained}");
+    let unproven = through_a_device(fake, Verdict::default());
+    assert!(unproven.contains("each frame is one transfer"), "{unproven}");
+    assert!(unproven.contains("onebuf doctor --devices"), "{unproven}");
+}
+
+#[test]
+fn a_device_without_pinned_memory_gets_one_transfer_for_each_frame() {
+    let kinds = vec![MemoryKind::Device];
+    let fake =
+        FakeConfig { shares_host_pages: Sharing::No, memory_kinds: kinds, ..Default::default() };
+    let explained = through_a_device(fake, Verdict::default());
+    assert!(explained.starts_with("the source fills ordinary memory"), "{explained}");
+    let (hub, mut out) = (hub(), Vec::new());
+    let pipeline = Pipeline::builder(2, |_| hub.buffer::<u32>(N).build());
+    let pipeline = pipeline.feed(Memory::new(numbers(1)), |slot| slot);
+    let pipeline = pipeline.drain(sink::Memory::new(&mut out), |slot| slot).build().unwrap();
+    assert!(pipeline.explain().starts_with("the source fills host_pages of host in place"));
 }
 
 #[test]

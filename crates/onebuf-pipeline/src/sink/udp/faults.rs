@@ -1,6 +1,7 @@
 //! Simulated network faults.
 
 use super::sent::{SendCounters, add};
+use std::ops::Range;
 
 /// Faults to apply to packets. The same seed gives the same faults. Needs the cargo feature `testing`.
 ///
@@ -34,17 +35,29 @@ pub(super) struct Order {
     packets: Vec<u32>,
     /// The state of the random number generator; 0 before its first use.
     state: u64,
+    /// Makes the orders of several lanes differ.
+    lane: u64,
 }
 
 impl Order {
-    /// The next frame's packets in sending order, with faults applied.
-    pub fn of_frame(&mut self, packets: u32, faults: &Faults, sent: &SendCounters) -> &[u32] {
+    pub fn of_lane(lane: usize) -> Self {
+        Self { lane: lane as u64, ..Self::default() }
+    }
+
+    /// A range of the next frame's packets in sending order, with faults applied.
+    pub fn of_range(
+        &mut self,
+        packets: Range<u32>,
+        faults: &Faults,
+        sent: &SendCounters,
+    ) -> &[u32] {
         if self.state == 0 {
-            self.state = faults.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            self.state =
+                faults.seed.wrapping_add(self.lane).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         }
         let mut all = std::mem::take(&mut self.packets);
         all.clear();
-        for packet in 0..packets {
+        for packet in packets {
             if self.happens(faults.lose) {
                 add(&sent.lost_packets, 1);
                 continue;
@@ -95,7 +108,7 @@ mod tests {
     fn without_faults_everything_goes_in_order() {
         let sent = SendCounters::default();
         let mut order = Order::default();
-        assert_eq!(order.of_frame(5, &Faults::default(), &sent), [0, 1, 2, 3, 4]);
+        assert_eq!(order.of_range(0..5, &Faults::default(), &sent), [0, 1, 2, 3, 4]);
         assert_eq!(sent.get(), UdpSent::default());
     }
 
@@ -104,15 +117,15 @@ mod tests {
         let sent = SendCounters::default();
         let faults = Faults { lose: 0.1, duplicate: 0.05, reorder: 7, seed: 3 };
         let (mut order, mut again) = (Order::default(), Order::default());
-        let packets = order.of_frame(10_000, &faults, &sent).to_vec();
+        let packets = order.of_range(0..10_000, &faults, &sent).to_vec();
         let counted = sent.get();
         assert_eq!(packets.len() as u64, 10_000 - counted.lost_packets + counted.duplicate_packets);
         assert!(
             (800..1200).contains(&counted.lost_packets)
                 && (300..600).contains(&counted.duplicate_packets)
         );
-        assert_eq!(packets, again.of_frame(10_000, &faults, &sent));
-        assert_ne!(packets, order.of_frame(10_000, &faults, &sent));
+        assert_eq!(packets, again.of_range(0..10_000, &faults, &sent));
+        assert_ne!(packets, order.of_range(0..10_000, &faults, &sent));
         let late = packets.iter().zip(packets.iter().skip(8)).filter(|(now, later)| now > later);
         assert_eq!(late.count(), 0, "eight places on, nothing is earlier");
         assert!(!packets.is_sorted());

@@ -25,6 +25,11 @@ impl Pace {
         is_rate.then_some(Self { bytes_per_s: Some(bytes_per_s), due: None })
     }
 
+    /// The pace of one of several senders that share the rate.
+    pub fn part(&self, senders: usize) -> Self {
+        Self { bytes_per_s: self.bytes_per_s.map(|rate| rate / senders as f64), due: None }
+    }
+
     /// How many packets of this size may leave in one burst.
     pub fn packets(&self, bytes: usize) -> usize {
         let together = |rate: f64| (rate * TOGETHER_S / bytes as f64) as usize;
@@ -62,5 +67,6 @@ mod tests {
         let packets = |rate: f64| Pace::new(rate).unwrap().packets(1000);
         assert_eq!((packets(1e3), packets(2e6), packets(1e8)), (1, 1, 50));
         assert_eq!(Pace::default().packets(1000), usize::MAX);
+        assert_eq!(Pace::new(1e8).unwrap().part(5).packets(1000), 10);
     }
 }

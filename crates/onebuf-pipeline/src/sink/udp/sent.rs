@@ -1,6 +1,6 @@
 //! Counters of a UDP sink.
 
-pub(super) use crate::net::counters::add;
+pub(super) use crate::net::counters::add_shared as add;
 use crate::net::counters::counters;
 use std::sync::Arc;
 

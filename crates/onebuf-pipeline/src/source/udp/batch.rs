@@ -5,7 +5,7 @@ use super::{
     window::{Spot, Window},
 };
 use crate::net::{
-    mmsg::{self, BATCH, Got, Origin},
+    mmsg::{self, BATCH, Got, Joined, Origin, Wait},
     packet::{HEADER, Header},
 };
 use std::{
@@ -35,6 +35,8 @@ pub(super) struct Batch {
     /// A spare buffer for each payload without a position.
     spare: Vec<u8>,
     stride: usize,
+    /// The number of the first packet of this part of a frame.
+    start: u32,
     /// Packets in spare buffers that still have to be stored.
     held: Range<usize>,
     /// While joining, one call receives one message of joined packets; otherwise it receives many packets.
@@ -70,7 +72,7 @@ impl<'b> Slot<'b> {
 }
 
 impl Batch {
-    pub fn new(stride: usize, joining: Joining) -> Self {
+    pub fn new(stride: usize, start: u32, joining: Joining) -> Self {
         Self {
             heads: [[0; HEADER]; BATCH],
             got: [Got::default(); BATCH],
@@ -78,6 +80,7 @@ impl Batch {
             found: [None; BATCH],
             spare: vec![0; BATCH * stride],
             stride,
+            start,
             held: 0..0,
             joining,
         }
@@ -90,29 +93,15 @@ impl Batch {
         window: &mut Window,
         from: Spot,
         first: &mut [u8],
+        wait: Wait,
     ) -> io::Result<usize> {
         let places = window.places(from, first);
         if self.joining.is_over() {
-            return self.receive_many(socket, places);
+            return self.receive_many(socket, places, wait);
         }
-        let came = self.receive_joined(socket, places)?;
-        let bytes = self.got[..came].iter().map(|got| got.bytes).sum();
-        self.joining.note(came, bytes, socket);
+        let came = self.receive_joined(socket, places, wait)?;
+        self.joining.note(came, self.bytes(came), socket);
         Ok(came)
-    }
-
-    /// Keeps packets that arrived before any frame had a position, at most one batch. Returns how many were kept.
-    pub fn hold<'p>(&mut self, packets: impl Iterator<Item = &'p [u8]>, from: Origin) -> usize {
-        self.held = 0..0;
-        for (number, packet) in packets.take(BATCH).enumerate() {
-            let (head, payload) = packet.split_at(packet.len().min(HEADER));
-            let payload = &payload[..payload.len().min(self.stride)];
-            self.heads[number][..head.len()].copy_from_slice(head);
-            self.spare[number * self.stride..][..payload.len()].copy_from_slice(payload);
-            self.got[number] = Got { bytes: packet.len(), cut_off: false, from };
-            self.held.end = number + 1;
-        }
-        self.held.end
     }
 
     /// Receives as many packets as are expected, or a full batch if none has a position.
@@ -120,6 +109,7 @@ impl Batch {
         &mut self,
         socket: &UdpSocket,
         places: impl Iterator<Item = (Spot, &'p mut [u8])>,
+        wait: Wait,
     ) -> io::Result<usize> {
         self.expected = [None; BATCH];
         let mut places = places.peekable();
@@ -132,7 +122,7 @@ impl Batch {
             }
             parts.push(slot.parts(place));
         }
-        mmsg::receive(socket.as_fd(), &mut parts, &mut self.got)
+        mmsg::receive(socket.as_fd(), &mut parts, &mut self.got, wait)
     }
 
     /// Receives one message with as many packets as it can have. Long packets make that few, which keeps the setup per call
@@ -141,6 +131,7 @@ impl Batch {
         &mut self,
         socket: &UdpSocket,
         mut places: impl Iterator<Item = (Spot, &'p mut [u8])>,
+        wait: Wait,
     ) -> io::Result<usize> {
         let packet = HEADER + self.stride;
         let most = LONGEST.div_ceil(packet).min(BATCH);
@@ -150,8 +141,8 @@ impl Batch {
             let three = slot.parts(places.next());
             parts.extend(three.into_iter().filter(|part| !part.is_empty()));
         }
-        let marked = self.joining.is_on();
-        mmsg::receive_joined(socket.as_fd(), &mut parts, packet, marked, &mut self.got)
+        let joined = Joined { packet, is_marked: self.joining.is_on() };
+        mmsg::receive_joined(socket.as_fd(), &mut parts, joined, &mut self.got, wait)
     }
 
     /// The decoded header of a packet; `None` if it is malformed or cut off.
@@ -159,6 +150,11 @@ impl Batch {
         let Got { bytes, cut_off, .. } = self.got[number];
         let payload = bytes.checked_sub(HEADER).filter(|_| !cut_off)?;
         Header::decode(&self.heads[number], payload)
+    }
+
+    /// The size of the first `came` packets together.
+    pub fn bytes(&self, came: usize) -> usize {
+        self.got[..came].iter().map(|got| got.bytes).sum()
     }
 
     /// The sender of a packet.
@@ -182,15 +178,12 @@ impl Batch {
         right
     }
 
-    /// The last useful one of `came` packets.
-    pub fn last_found(&self, came: usize) -> Option<Part> {
-        self.found[..came].iter().rev().find_map(|found| *found)
-    }
-
     fn came_right(&self, number: usize, window: &Window) -> bool {
         let expected = self.expected[number];
-        let expected = expected
-            .map(|Spot { behind, packet }| Part { frame: window.first + behind as u64, packet });
+        let expected = expected.map(|Spot { behind, packet }| Part {
+            frame: window.first + behind as u64,
+            packet: self.start + packet,
+        });
         expected.is_some() && self.found[number] == expected
     }
 

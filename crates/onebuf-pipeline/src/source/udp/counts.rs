@@ -29,18 +29,32 @@ counters! {
         kernel_drops,
         /// Streams that took over from one that had gone quiet.
         takeovers,
-        /// The size of the socket's receive buffer in bytes.
+        /// The size of the receive buffers in bytes, of all sockets together.
         receive_buffer_bytes,
+        /// Bytes of all packets that a stream's sockets received, headers and useless packets included.
+        bytes,
+        /// Calls that received them: one for each message of joined packets, or for up to 64 packets.
+        batches,
     }
 }
 
 /// Reads a source's counters while a pipeline owns the source. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct UdpMeter(pub(super) Arc<ReceiveCounters>);
+pub struct UdpMeter {
+    /// What no socket counts: frames, and packets that came before a stream was chosen.
+    pub(super) all: Arc<ReceiveCounters>,
+    pub(super) sockets: Arc<[Arc<ReceiveCounters>]>,
+}
 
 impl UdpMeter {
     /// The counters so far.
     pub fn counts(&self) -> UdpCounts {
-        self.0.get()
+        self.sockets().into_iter().fold(self.all.get(), UdpCounts::plus)
+    }
+
+    /// The counters of each socket, in the order of the parts of a frame that they receive. Frames, and packets that
+    /// arrived before a stream was chosen, are counted by [`UdpMeter::counts`] alone.
+    pub fn sockets(&self) -> Vec<UdpCounts> {
+        self.sockets.iter().map(|socket| socket.get()).collect()
     }
 }

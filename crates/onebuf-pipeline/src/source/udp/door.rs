@@ -1,24 +1,26 @@
 //! Selects the stream to receive, if there is none or the current one has gone quiet.
 //!
-//! One stream at a time owns the receiver: a stream number from one address and port. While it is live, packets of others are
+//! One stream at a time owns the receiver: a stream number from one sender. While it is live, packets of others are
 //! counted as strays and have no effect. If no useful packet has arrived for a while, the receiver inspects every packet,
 //! whatever its size. A packet that the owner waits for lets the owner continue. Any other packet that can begin a stream
 //! begins one, which takes over.
 
 use super::{
-    LONGEST_MESSAGE, Udp,
+    LONGEST_MESSAGE, Line, Udp,
     counts::add,
-    stream::{Claim, SLICE, Stream, is_silence},
+    share::{SLICE, is_silence},
+    stream::{Claim, Stream},
 };
 use crate::net::{
     failed,
-    mmsg::{Origin, Whole, receive_whole},
-    packet::{Header, Kind},
+    mmsg::{Origin, Wait, Whole, peek, receive_whole},
+    packet::{HEADER, Header, Kind, StreamId},
+    socket,
 };
 use onebuf_hal::Result;
 use std::{
     io::{ErrorKind, IoSliceMut},
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     time::Instant,
 };
 
@@ -29,7 +31,7 @@ enum Verdict {
     /// Pass it to the owner.
     Owned,
     /// Begin a stream with this part of a frame.
-    Begins(Header, u32),
+    Begins(Header, u32, StreamId),
 }
 
 impl Udp {
@@ -44,25 +46,38 @@ impl Udp {
     /// Waits briefly for a packet that begins or continues a stream; false if none arrived.
     pub(super) fn admit(&mut self, frame_bytes: usize) -> Result<bool> {
         let (start, mut memory) = (Instant::now(), vec![0; LONGEST_MESSAGE]);
-        while start.elapsed() < SLICE {
-            let fd = self.socket.as_fd();
-            let Whole { bytes, each, from, .. } =
-                match receive_whole(fd, &mut [IoSliceMut::new(&mut memory)]) {
-                    Ok(came) => came,
-                    Err(error) if is_silence(&error) => return Ok(false),
-                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                    Err(error) => return Err(failed("recvmsg")(error)),
-                };
-            // An empty datagram is a packet too. It is malformed.
-            let packets: Vec<&[u8]> = match bytes {
-                0 => vec![&[]],
-                bytes => memory[..bytes].chunks(each).collect(),
-            };
-            if self.sort(&packets, from, frame_bytes) {
-                return Ok(true);
+        while let Some(left) = SLICE.checked_sub(start.elapsed()) {
+            let sockets: Vec<BorrowedFd<'_>> =
+                self.lines.iter().map(|line| line.socket.as_fd()).collect();
+            let ready = socket::wait_for_any(&sockets, left).map_err(failed("poll"))?;
+            if ready.is_empty() {
+                return Ok(false);
+            }
+            for line in ready {
+                if self.admit_from(line, &mut memory, frame_bytes)? {
+                    return Ok(true);
+                }
             }
         }
         Ok(false)
+    }
+
+    /// One message of a socket that has one; false if it neither begins nor continues a stream.
+    fn admit_from(&mut self, line: usize, memory: &mut [u8], frame_bytes: usize) -> Result<bool> {
+        let fd = self.lines[line].socket.as_fd();
+        let Whole { bytes, each, from, .. } =
+            match receive_whole(fd, &mut [IoSliceMut::new(memory)], Wait::No) {
+                Ok(came) => came,
+                Err(error) if is_silence(&error) => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(false),
+                Err(error) => return Err(failed("recvmsg")(error)),
+            };
+        // An empty datagram is a packet too. It is malformed.
+        let packets: Vec<&[u8]> = match bytes {
+            0 => vec![&[]],
+            bytes => memory[..bytes].chunks(each).collect(),
+        };
+        Ok(self.sort(&packets, from, frame_bytes))
     }
 
     /// Gives packets, from the first useful one on, to the stream that they belong to; false if none is useful.
@@ -77,12 +92,14 @@ impl Udp {
                     }
                     return true;
                 }
-                Verdict::Begins(header, part) => {
-                    let joining = match &self.stream {
-                        Some(old) => old.joining().again(&self.socket),
-                        None => self.joining,
-                    };
-                    let mut new = Stream::begin(&header, part, from, self.window, joining);
+                Verdict::Begins(header, part, id) => {
+                    for (number, line) in self.lines.iter_mut().enumerate() {
+                        let old = self.stream.as_ref().and_then(|old| old.joining(number));
+                        line.joining = old.map_or(line.joining, |old| old.again(&line.socket));
+                    }
+                    let header = Header { frame: self.earliest(&header, id), ..header };
+                    let new = Stream::begin(&header, part, id, self.window, &self.lines);
+                    let Some(mut new) = new else { return false };
                     new.keep(rest, from, &self.counters);
                     self.begin(new);
                     return true;
@@ -92,16 +109,31 @@ impl Udp {
         false
     }
 
+    /// The earliest frame of a stream of which a packet waits first in any of several sockets. Their packets arrive at the
+    /// same time, but are read one socket after another.
+    fn earliest(&self, begins: &Header, id: StreamId) -> u64 {
+        let waiting = |line: &Line| {
+            let mut head = [0; HEADER];
+            let from = peek(line.socket.as_fd(), &mut head).ok()?.from;
+            let (header, _) = Header::read(&head)?;
+            let is_of = StreamId::of(&header, from) == Some(id) && header.cut == begins.cut;
+            (is_of && header.kind != Kind::End).then_some(header.frame)
+        };
+        let several = if self.lines.len() > 1 { &self.lines[..] } else { &[] };
+        several.iter().filter_map(waiting).fold(begins.frame, u64::min)
+    }
+
     fn judge(&mut self, packet: &[u8], from: Origin, frame_bytes: usize) -> Verdict {
         let head = packet.split_first_chunk();
         let header = head.and_then(|(head, payload)| Header::decode(head, payload.len()));
+        let known = header.and_then(|header| Some((header, StreamId::of(&header, from)?)));
         let counters = &self.counters;
-        let Some(header) = header else {
+        let Some((header, id)) = known else {
             add(&counters.malformed_packets, 1);
             return Verdict::Useless;
         };
-        let claim = self.stream.as_ref().map(|stream| stream.claim(&header, from));
-        let over = self.over == Some((header.stream, from));
+        let claim = self.stream.as_ref().map(|stream| stream.claim(&header, id));
+        let over = self.over == Some(id);
         // A sender that is heard again after so long has restarted, even if its numbers are the same.
         let begins_again = self.idle >= self.takeover_after;
         let late = (over || claim == Some(Claim::Past)) && !begins_again;
@@ -116,7 +148,7 @@ impl Udp {
                 self.misfit = Some(header.cut.frame_bytes());
                 add(&counters.malformed_packets, 1);
             }
-            Kind::Part(part) => return Verdict::Begins(header, part),
+            Kind::Part(part) => return Verdict::Begins(header, part, id),
             Kind::End => add(&counters.stray_packets, 1),
         }
         Verdict::Useless
@@ -128,8 +160,8 @@ impl Udp {
         match &mut self.stream {
             Some(old) => {
                 tracing::warn!(
-                    old = old.id,
-                    new = new.id,
+                    old = old.id.number,
+                    new = new.id.number,
                     "the stream went quiet; another one takes over"
                 );
                 old.close();
@@ -150,7 +182,9 @@ impl Udp {
     /// Closes the current stream.
     pub(super) fn leave(&mut self) {
         let Some(stream) = self.stream.take() else { return };
-        self.over = Some((stream.id, stream.from));
-        self.joining = stream.joining().again(&self.socket);
+        self.over = Some(stream.id);
+        for (number, line) in self.lines.iter_mut().enumerate() {
+            line.joining = stream.joining(number).unwrap_or(line.joining).again(&line.socket);
+        }
     }
 }

@@ -1,27 +1,27 @@
 //! One sender's stream: packets in, frames out.
+//!
+//! With several sockets a frame's packets are divided into ranges, one for each socket and its thread. The threads receive at
+//! the same time, each into its own part of the slot; everything else happens on the caller's thread, between their rounds.
 
 use super::{
-    Arrival,
-    batch::{Batch, Part},
+    Arrival, Line,
+    batch::Part,
     counts::{ReceiveCounters, add},
-    joining::Joining,
-    window::{Place, Spot, Window},
+    round::{Letter, Round},
+    share::{Common, How, LONGEST_GAP, Share, Stop, check},
+    window::Place,
 };
 use crate::net::{
-    clock::coarse,
+    crew::Crew,
     mmsg::Origin,
-    packet::{Header, Kind},
+    packet::{self, Cut, HEADER, Header, Kind, StreamId},
 };
-use std::{io, net::UdpSocket, sync::atomic::Ordering, time::Duration};
+use onebuf_hal::locks::{Mutex, lock};
+use std::io;
 
-/// How often stop requests are checked, and how long a packet may be delayed behind packets sent after it.
-pub(super) const SLICE: Duration = Duration::from_millis(50);
-
-/// One call takes no longer than this even while packets arrive, so that a stop request is noticed.
-const LONGEST: Duration = Duration::from_millis(250);
-
-/// Longer gaps are counted at once instead of frame by frame.
-const LONGEST_GAP: u64 = 4096;
+/// A part of a frame must have this many packets: receiving fewer on a thread of their own does not pay. The kernel's filter
+/// has the same rule ([`steer`](crate::net::reuse::steer)).
+pub(crate) const WORTH_A_SOCKET: u32 = 32;
 
 /// How a packet relates to a quiet stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,88 +37,123 @@ pub(super) enum Claim {
 }
 
 pub(super) struct Stream {
-    pub id: u32,
-    /// The sender. A stream has one sender, so that a frame never mixes packets of two.
-    pub from: Origin,
-    window: Window,
-    batch: Batch,
-    /// The packet expected next if none is lost or reordered.
-    next: Part,
-    /// The number of frames, once the sender has announced it.
-    end: Option<u64>,
+    /// A stream has one sender, so that a frame never mixes packets of two.
+    pub id: StreamId,
+    cut: Cut,
+    shares: Vec<Share>,
+    round: Round,
     /// Nothing has arrived since the end was announced, so missing packets are lost.
     is_over: bool,
-    /// How many packets have been stored.
-    placed: u64,
+}
+
+/// What a stream needs for one call.
+pub(super) struct Call<'c> {
+    pub lines: &'c [Line],
+    pub crew: &'c mut Option<Crew>,
+    pub counters: &'c ReceiveCounters,
+    /// Zero the missing bytes of incomplete frames.
+    pub silence_holes: bool,
+}
+
+/// One thread's work in a round.
+struct Seat<'s> {
+    share: &'s mut Share,
+    memory: &'s mut [u8],
+    how: How<'s>,
+    stop: io::Result<Stop>,
+}
+
+impl Seat<'_> {
+    fn work(&mut self) {
+        self.stop = self.share.gather(self.memory, &self.how);
+    }
 }
 
 impl Stream {
-    /// Starts a stream with the first packet that arrived.
+    /// Starts a stream with the first packet that arrived. `None` if its frames cannot be received.
     pub fn begin(
         header: &Header,
         packet: u32,
-        from: Origin,
+        id: StreamId,
         patience: usize,
-        joining: Joining,
-    ) -> Self {
-        Self {
-            id: header.stream,
-            from,
-            window: Window::new(header.cut, header.frame, patience),
-            batch: Batch::new(header.cut.stride(), joining),
-            next: Part { frame: header.frame, packet },
-            end: None,
-            is_over: false,
-            placed: 0,
-        }
+        lines: &[Line],
+    ) -> Option<Self> {
+        let (cut, frame) = (header.cut, header.frame);
+        let several = cut.packets() as usize >= lines.len() * WORTH_A_SOCKET as usize;
+        let many = if several { lines.len() } else { 1 };
+        let share =
+            |number: usize| Share::new(number, many, cut, frame, patience, lines[number].joining);
+        let mut shares = (0..many).map(share).collect::<Option<Vec<Share>>>()?;
+        shares.iter_mut().for_each(|share| share.expect(Part { frame, packet }));
+        Some(Self { id, cut, shares, round: Round::new(many), is_over: false })
+    }
+
+    /// The first open frame.
+    fn first(&self) -> u64 {
+        self.shares[0].window.first
+    }
+
+    fn is_whole(&self) -> bool {
+        self.shares.iter().all(|share| share.window.is_whole())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.shares.iter().all(|share| share.window.is_empty())
+    }
+
+    fn placed(&self) -> u64 {
+        self.shares.iter().map(|share| share.placed).sum()
     }
 
     /// Whether only one packet has arrived, which may be a stray.
     pub fn is_lone(&self) -> bool {
-        self.placed < 2
+        self.placed() < 2
     }
 
     /// Whether the stream cannot proceed without another packet.
     pub fn is_waiting(&mut self) -> bool {
-        let over = self.is_over || self.end.is_some_and(|end| self.window.first >= end);
-        let has_work = self.window.is_whole() || self.window.is_pressed();
-        !over && !has_work && self.batch.kept().is_none()
+        let over = self.is_over || self.round.end().is_some_and(|end| self.first() >= end);
+        let pressed = self.shares.iter().any(|share| share.window.is_pressed());
+        let kept = self.shares.iter_mut().any(Share::has_kept) || self.round.has_post();
+        !over && !self.is_whole() && !pressed && !kept
     }
 
     /// How a packet relates to this stream while it waits.
-    pub fn claim(&self, header: &Header, from: Origin) -> Claim {
-        if (header.stream, from, header.cut) != (self.id, self.from, self.window.cut) {
+    pub fn claim(&self, header: &Header, id: StreamId) -> Claim {
+        if (id, header.cut) != (self.id, self.cut) {
             return Claim::Other;
         }
-        match header.kind {
-            Kind::Part(packet) => match self.window.place(header.frame, packet) {
-                Place::Late => Claim::Past,
-                Place::Twice => Claim::Again,
-                _ => Claim::Wanted,
-            },
+        let Kind::Part(packet) = header.kind else { return Claim::Wanted };
+        let share = packet::share_of(packet, self.cut.packets(), self.shares.len());
+        match self.shares[share].place(Part { frame: header.frame, packet }) {
+            Place::Late => Claim::Past,
+            Place::Twice => Claim::Again,
             _ => Claim::Wanted,
         }
     }
 
     /// Closes the stream because another takes over: open frames are returned as they are, and no packet is waited for.
     pub fn close(&mut self) {
-        self.end = Some(self.window.first + self.window.begun());
+        let begun = self.shares.iter().map(|share| share.window.begun()).max().unwrap_or(0);
+        self.round.force_end(self.first() + begun);
         self.is_over = true;
     }
 
     pub fn frame_bytes(&self) -> usize {
-        self.window.cut.frame_bytes()
+        self.cut.frame_bytes()
     }
 
-    /// The current setting for joining packets.
-    pub fn joining(&self) -> Joining {
-        self.batch.joining
+    /// The socket's current setting for joining packets, if the stream uses it.
+    pub fn joining(&self, line: usize) -> Option<super::joining::Joining> {
+        self.shares.get(line).map(Share::joining)
     }
 
     /// Changes the setting, as a sender's behaviour may do in mid-stream.
     #[cfg(all(test, not(onebuf_shuttle)))]
-    pub fn ask_joined(&mut self, socket: &UdpSocket, joined: bool) {
-        self.batch.joining = Joining::ask(socket, joined);
+    pub fn ask_joined(&mut self, lines: &[Line], joined: bool) {
+        for (share, line) in self.shares.iter_mut().zip(lines) {
+            share.set_joining(super::joining::Joining::ask(&line.socket, joined));
+        }
     }
 
     /// Keeps packets that were received outside of this stream: those it begins or continues with.
@@ -128,221 +163,153 @@ impl Stream {
         from: Origin,
         counters: &ReceiveCounters,
     ) {
-        let came = self.batch.hold(packets, from);
-        self.judge(came, counters);
-    }
-
-    /// Classifies each received packet, and sets which one is expected next.
-    fn judge(&mut self, came: usize, counters: &ReceiveCounters) {
-        for number in 0..came {
-            let (header, from) = (self.batch.header(number), self.batch.origin(number));
-            let found = self.check(header, from, counters);
-            self.batch.note(number, found);
-        }
-        if let Some(last) = self.batch.last_found(came) {
-            self.follow(last);
+        let Self { id, cut, shares, round, is_over } = self;
+        let common = Common { id: *id, cut: *cut, round, lines: &[], is_over: *is_over };
+        for packet in packets {
+            let head = packet.split_first_chunk();
+            let header = head.and_then(|(head, payload)| Header::decode(head, payload.len()));
+            let Some(part) = check(header, from, &common, counters) else { continue };
+            let share = packet::share_of(part.packet, cut.packets(), shares.len());
+            round.post(share, Letter { part, payload: packet[HEADER..].to_vec() });
+            shares[share].follow(part);
         }
     }
 
     /// Receives packets into the frame's slot, which is available during this call only.
-    pub fn fill(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<Arrival> {
-        self.with_slot(frame, how, Self::gather)
+    pub fn fill(&mut self, frame: &mut [u8], call: &mut Call<'_>) -> io::Result<Arrival> {
+        let before = self.placed();
+        loop {
+            let stop = match self.gather(frame, call) {
+                Ok(stop) => stop,
+                Err(error) => {
+                    self.park(frame);
+                    return Err(error);
+                }
+            };
+            let arrival = match stop {
+                Stop::Settled if self.skip_gap(call) => continue,
+                Stop::Settled => self.conclude(frame, call),
+                // One of several threads may have been quiet while others were not.
+                Stop::Quiet if self.shares.len() == 1 || self.placed() == before => {
+                    return Ok(self.quiet(frame, call));
+                }
+                _ => {
+                    self.park(frame);
+                    Arrival::Silence
+                }
+            };
+            return Ok(arrival);
+        }
     }
 
     /// Handles a silence while the frame has a slot.
-    pub fn fill_in_silence(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<Arrival> {
-        self.with_slot(frame, how, |stream, frame, how| Ok(stream.quiet(frame, how)))
+    pub fn fill_in_silence(&mut self, frame: &mut [u8], call: &mut Call<'_>) -> Arrival {
+        for (share, memory) in parts(&mut self.shares, frame) {
+            add(&call.counters.moved_packets, share.window.restore(memory));
+        }
+        self.quiet(frame, call)
     }
 
-    fn with_slot(
-        &mut self,
-        frame: &mut [u8],
-        how: &How<'_>,
-        work: impl FnOnce(&mut Self, &mut [u8], &How<'_>) -> io::Result<Arrival>,
-    ) -> io::Result<Arrival> {
-        add(&how.counters.moved_packets, self.window.restore(frame));
-        let arrival = work(self, frame, how);
-        if matches!(arrival, Err(_) | Ok(Arrival::Silence)) {
-            self.window.park(frame);
+    /// One round of all threads. Returns what stopped them.
+    fn gather(&mut self, frame: &mut [u8], call: &mut Call<'_>) -> io::Result<Stop> {
+        self.round.begin();
+        let Self { id, cut, shares, round, is_over } = self;
+        let lines = call.lines;
+        let common = Common { id: *id, cut: *cut, round, lines, is_over: *is_over };
+        let mut seats = Vec::with_capacity(lines.len());
+        for ((share, memory), line) in parts(shares, frame).zip(lines) {
+            let how = How { line, counters: &line.counters, common };
+            seats.push(Mutex::new(Seat { share, memory, how, stop: Ok(Stop::Pause) }));
         }
-        arrival
-    }
-
-    fn gather(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<Arrival> {
-        let start = coarse();
-        let (mut progress, mut placed, mut listened) = (start, how.placed(), false);
-        loop {
-            let in_the_way = self.place_kept(frame, how);
-            if in_the_way || self.window.is_whole() || self.window.is_pressed() {
-                return Ok(self.conclude(frame, how));
+        let work = |number: usize| {
+            if let Some(seat) = seats.get(number) {
+                lock(seat).work();
             }
-            if self.is_over || self.end.is_some_and(|end| self.window.first >= end) {
-                return Ok(self.quiet(frame, how));
-            }
-            let now = coarse();
-            if how.placed() > placed {
-                (progress, placed) = (now, how.placed());
-            }
-            // Useless packets do not count as progress, and useful ones may arrive slowly. A thread that has not run for a
-            // while has not listened yet, so that time is no silence.
-            if listened && now - progress >= SLICE {
-                return Ok(self.quiet(frame, how));
-            }
-            if now - start >= LONGEST {
-                return Ok(Arrival::Silence);
-            }
-            if !self.listen(frame, how)? {
-                return Ok(self.quiet(frame, how));
-            }
-            listened = true;
+        };
+        match &mut *call.crew {
+            Some(crew) if seats.len() > 1 => crew.run(&work),
+            _ => (0..seats.len()).for_each(work),
         }
+        let mut all = Stop::Settled;
+        for seat in &seats {
+            let stop = std::mem::replace(&mut lock(seat).stop, Ok(Stop::Pause))?;
+            all = all.max(stop);
+        }
+        Ok(all)
     }
 
     /// No useful packet arrived for a while. If packets sent after a frame have arrived, its missing packets are lost.
-    fn quiet(&mut self, frame: &mut [u8], how: &How<'_>) -> Arrival {
-        self.is_over = self.end.is_some();
-        if !self.is_over && !self.window.has_more() {
+    fn quiet(&mut self, frame: &mut [u8], call: &Call<'_>) -> Arrival {
+        let end = self.round.end();
+        self.is_over = end.is_some();
+        if !self.is_over && !self.shares.iter().any(|share| share.window.has_more()) {
+            self.park(frame);
             return Arrival::Silence;
         }
-        if let Some(end) = self.end
-            && self.window.is_empty()
+        if let Some(end) = end
+            && self.is_empty()
         {
-            self.skip_to(end, how);
+            self.skip_to(end, call);
         }
-        match self.end {
-            Some(end) if self.window.first >= end => Arrival::End,
-            _ => self.conclude(frame, how),
-        }
-    }
-
-    /// One receive call; false if no packet arrived in time.
-    fn listen(&mut self, frame: &mut [u8], how: &How<'_>) -> io::Result<bool> {
-        let from = self.expected();
-        let came = match self.batch.receive(how.socket, &mut self.window, from, frame) {
-            Ok(came) => came,
-            Err(error) if is_silence(&error) => return Ok(false),
-            // An interrupted call is no silence; the clock decides.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
-            Err(error) => return Err(error),
-        };
-        self.judge(came, how.counters);
-        let right = self.batch.settle(came, &mut self.window, frame);
-        add(&how.counters.packets, right as u64);
-        self.placed += right as u64;
-        Ok(true)
-    }
-
-    /// Where the next packet is expected.
-    fn expected(&self) -> Spot {
-        let Part { frame, packet } = self.next;
-        match frame.checked_sub(self.window.first) {
-            Some(behind) => Spot { behind: usize::try_from(behind).unwrap_or(usize::MAX), packet },
-            None => Spot { behind: 0, packet: 0 },
+        match end {
+            Some(end) if self.first() >= end => Arrival::End,
+            _ => self.conclude(frame, call),
         }
     }
 
-    /// Accepts packets of this stream, and counts the others.
-    fn check(
-        &mut self,
-        header: Option<Header>,
-        from: Origin,
-        counters: &ReceiveCounters,
-    ) -> Option<Part> {
-        match header {
-            Some(Header { stream, .. }) if (stream, from) != (self.id, self.from) => {
-                add(&counters.stray_packets, 1);
-            }
-            Some(Header { cut, kind, frame, .. }) if cut == self.window.cut => match kind {
-                Kind::Part(packet) if self.end.is_none_or(|end| frame < end) => {
-                    return Some(Part { frame, packet });
-                }
-                Kind::Part(_) => add(&counters.malformed_packets, 1),
-                Kind::End => _ = self.end.get_or_insert(frame),
-            },
-            _ => add(&counters.malformed_packets, 1),
+    /// Copies what has arrived of the first frame aside, because the caller takes the slot back.
+    fn park(&mut self, frame: &mut [u8]) {
+        for (share, memory) in parts(&mut self.shares, frame) {
+            share.window.park(memory);
         }
-        None
     }
 
-    /// Expects the packet after this one.
-    fn follow(&mut self, Part { frame, packet }: Part) {
-        self.next = match packet + 1 == self.window.cut.packets() {
-            true => Part { frame: frame + 1, packet: 0 },
-            false => Part { frame, packet: packet + 1 },
-        };
-    }
-
-    /// Stores the kept packets. Returns true at a packet that has no position until the first frame is closed.
-    fn place_kept(&mut self, frame: &mut [u8], how: &How<'_>) -> bool {
-        while let Some((part, payload)) = self.batch.kept() {
-            match self.window.place(part.frame, part.packet) {
-                Place::Late => add(&how.counters.late_packets, 1),
-                Place::Twice => add(&how.counters.duplicate_packets, 1),
-                Place::At(spot) => {
-                    self.window.store(spot, payload, frame);
-                    self.placed += 1;
-                    add(&how.counters.packets, 1);
-                    add(&how.counters.moved_packets, 1);
-                }
-                Place::Ahead if self.window.is_empty() && self.gap(part.frame) > LONGEST_GAP => {
-                    self.skip_to(part.frame, how);
-                    continue;
-                }
-                Place::Ahead => return true,
-            }
-            self.batch.let_go();
-        }
-        false
-    }
-
-    fn gap(&self, frame: u64) -> u64 {
-        frame.saturating_sub(self.window.first)
+    /// Gives up frames of which no packet has arrived, up to the next one of which a packet has; false if they are few.
+    fn skip_gap(&mut self, call: &Call<'_>) -> bool {
+        let next = self.shares.iter_mut().filter_map(Share::kept_frame).min();
+        self.is_empty() && next.is_some_and(|next| self.skip_to(next, call))
     }
 
     /// Gives up frames of which no packet has arrived, if they are too many to return one by one.
-    fn skip_to(&mut self, frame: u64, how: &How<'_>) {
-        let gap = self.gap(frame);
-        if gap > LONGEST_GAP {
-            let lost = gap.saturating_mul(u64::from(self.window.cut.packets()));
-            add(&how.counters.incomplete_frames, gap);
-            add(&how.counters.lost_packets, lost);
-            self.window.skip(gap);
+    fn skip_to(&mut self, frame: u64, call: &Call<'_>) -> bool {
+        let gap = frame.saturating_sub(self.first());
+        if gap <= LONGEST_GAP {
+            return false;
         }
+        add(&call.counters.incomplete_frames, gap);
+        add(&call.counters.lost_packets, gap.saturating_mul(u64::from(self.cut.packets())));
+        self.shares.iter_mut().for_each(|share| share.window.skip(gap));
+        true
     }
 
     /// Closes the first frame, complete or not.
-    fn conclude(&mut self, into: &mut [u8], how: &How<'_>) -> Arrival {
-        let (frame, missing) = (self.window.first, self.window.missing());
-        if missing > 0 && how.silence_holes {
-            self.window.silence_holes(into);
+    fn conclude(&mut self, into: &mut [u8], call: &Call<'_>) -> Arrival {
+        let frame = self.first();
+        let missing: u32 = self.shares.iter().map(|share| share.window.missing()).sum();
+        for (share, memory) in parts(&mut self.shares, into) {
+            if missing > 0 && call.silence_holes {
+                share.window.silence_holes(memory);
+            }
+            share.window.advance();
         }
-        self.window.advance();
         if missing == 0 {
-            add(&how.counters.frames, 1);
+            add(&call.counters.frames, 1);
             return Arrival::Whole { frame };
         }
-        add(&how.counters.incomplete_frames, 1);
-        add(&how.counters.lost_packets, missing.into());
+        add(&call.counters.incomplete_frames, 1);
+        add(&call.counters.lost_packets, missing.into());
         Arrival::Holes { frame, missing }
     }
 }
 
-/// What a stream needs for one call.
-pub(super) struct How<'h> {
-    pub socket: &'h UdpSocket,
-    pub counters: &'h ReceiveCounters,
-    /// Zero the missing bytes of incomplete frames.
-    pub silence_holes: bool,
-}
-
-impl How<'_> {
-    /// How many packets have been stored.
-    fn placed(&self) -> u64 {
-        self.counters.packets.load(Ordering::Relaxed)
-    }
-}
-
-/// Whether the error means that nothing arrived in time.
-pub(super) fn is_silence(error: &io::Error) -> bool {
-    [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock].contains(&error.kind())
+/// Each part of the stream with its part of a frame's memory.
+fn parts<'s>(
+    shares: &'s mut [Share],
+    mut frame: &'s mut [u8],
+) -> impl Iterator<Item = (&'s mut Share, &'s mut [u8])> {
+    shares.iter_mut().map(move |share| {
+        let (memory, rest) = std::mem::take(&mut frame).split_at_mut(share.bytes());
+        frame = rest;
+        (share, memory)
+    })
 }

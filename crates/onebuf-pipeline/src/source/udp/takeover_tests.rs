@@ -5,7 +5,7 @@ use super::{
     tests::{GARBAGE, content, whole},
     *,
 };
-use crate::net::packet::{Cut, Header, Kind};
+use crate::net::packet::{Cut, Header, Kind, Ports};
 use std::sync::atomic::AtomicBool;
 
 const BYTES: usize = 400;
@@ -47,7 +47,9 @@ impl Sender {
 
     fn packet(&self, kind: Kind, frame: u64) -> Vec<u8> {
         let mut bytes =
-            Header { kind, stream: self.stream, frame, cut: self.cut }.encode().to_vec();
+            Header { kind, stream: self.stream, frame, cut: self.cut, ports: Ports::default() }
+                .encode()
+                .to_vec();
         if let Kind::Part(packet) = kind {
             bytes.extend_from_slice(&self.content(frame)[self.cut.range(packet)]);
         }

@@ -4,12 +4,12 @@ use super::*;
 use crate::{
     net::{
         mmsg,
-        packet::{Cut, HEADER, Header, Kind},
+        packet::{Cut, HEADER, Header, Kind, Ports},
     },
     sink::{self, Faults, Sink},
 };
 use proptest::prelude::*;
-use std::{collections::BTreeMap, os::fd::AsFd};
+use std::{collections::BTreeMap, io::IoSliceMut};
 
 pub(super) const GARBAGE: u8 = 0xee;
 
@@ -36,7 +36,9 @@ impl Wire {
     }
 
     fn packet(&self, kind: Kind, frame: u64) -> Vec<u8> {
-        let head = Header { kind, stream: 9, frame, cut: self.cut }.encode().to_vec();
+        let head = Header { kind, stream: 9, frame, cut: self.cut, ports: Ports::default() }
+            .encode()
+            .to_vec();
         let all = content(frame, self.cut.frame_bytes());
         match kind {
             Kind::Part(packet) => [&head, &all[self.cut.range(packet)]].concat(),
@@ -85,7 +87,8 @@ impl Wire {
 
     /// Turns joining of packets on or off.
     fn join(&mut self, joined: bool) {
-        self.udp.joining = Joining::ask(&self.udp.socket, joined);
+        let line = &mut self.udp.lines[0];
+        line.joining = Joining::ask(&line.socket, joined);
     }
 
     fn counts(&self) -> UdpCounts {
@@ -231,8 +234,13 @@ fn what_does_not_belong_is_counted_and_harms_nothing() {
         stray[8] ^= 1;
         stray[HEADER..].fill(GARBAGE);
         wire.socket.send(&stray).unwrap();
-        let other =
-            Header { kind: Kind::Part(2), stream: 9, frame: 0, cut: Cut::new(400, 99).unwrap() };
+        let other = Header {
+            kind: Kind::Part(2),
+            stream: 9,
+            frame: 0,
+            cut: Cut::new(400, 99).unwrap(),
+            ports: Ports::default(),
+        };
         wire.socket.send(&[&other.encode()[..], &[GARBAGE; 99]].concat()).unwrap();
         let longer = [wire.packet(Kind::Part(2), 0), vec![1]].concat();
         wire.socket.send(&longer).unwrap();
@@ -354,7 +362,7 @@ fn a_stream_of_large_packets_follows_one_of_small() {
 
 /// Whether the kernel supports joined packets.
 fn can_join(wire: &Wire) -> bool {
-    let can = socket::set_joined(&wire.udp.socket, true);
+    let can = socket::set_joined(&wire.udp.lines[0].socket, true);
     if !can {
         eprintln!("skip: packets that come together: the kernel has no UDP_GRO");
     }
@@ -372,9 +380,13 @@ fn packets_that_come_together_are_received_together() {
     sender = sender.payload(100).unwrap();
     sender.take(&content(0, 1050), 0).unwrap();
     let (mut memory, mut got) = ([[0; 140]; 16], [mmsg::Got::default(); mmsg::BATCH]);
-    let mut places = memory.each_mut().map(|place| std::io::IoSliceMut::new(place));
-    let fd = wire.udp.socket.as_fd();
-    assert_eq!(mmsg::receive_joined(fd, &mut places, 140, true, &mut got).unwrap(), 11);
+    let mut places = memory.each_mut().map(|place| IoSliceMut::new(place));
+    let fd = wire.udp.lines[0].socket.as_fd();
+    let receive_joined = |places: &mut [IoSliceMut<'_>; 16], packet, got: &mut _| {
+        let joined = mmsg::Joined { packet, is_marked: true };
+        mmsg::receive_joined(fd, places, joined, got, mmsg::Wait::Timeout).unwrap()
+    };
+    assert_eq!(receive_joined(&mut places, 140, &mut got), 11);
     let bytes: Vec<usize> = got[..11].iter().map(|got| got.bytes).collect();
     assert_eq!(bytes, [[140; 10].as_slice(), &[90]].concat());
     for (packet, place) in memory[..11].iter().enumerate() {
@@ -383,8 +395,8 @@ fn packets_that_come_together_are_received_together() {
     }
     // Joined packets of another size do not fit the positions and are rejected.
     sender.take(&content(1, 1050), 1).unwrap();
-    let mut places = memory.each_mut().map(|place| std::io::IoSliceMut::new(place));
-    assert_eq!(mmsg::receive_joined(fd, &mut places, 139, true, &mut got).unwrap(), 1);
+    let mut places = memory.each_mut().map(|place| IoSliceMut::new(place));
+    assert_eq!(receive_joined(&mut places, 139, &mut got), 1);
     assert!(got[0].cut_off);
     drop(sender);
     let mut sender = sink::Udp::connect(wire.udp.address().unwrap()).unwrap();
@@ -412,7 +424,7 @@ fn what_waited_comes_as_it_was() {
         (0..frames).for_each(|frame| sender.take(&content(frame, packets * 100), frame).unwrap());
         assert_eq!(wire.receive(), whole(0));
         let stream = wire.udp.stream.as_mut().unwrap();
-        stream.ask_joined(&wire.udp.socket, after);
+        stream.ask_joined(&wire.udp.lines, after);
         for frame in 1..6 * frames {
             if frame >= frames {
                 sender.take(&content(frame, packets * 100), frame).unwrap();
@@ -421,7 +433,7 @@ fn what_waited_comes_as_it_was() {
         }
         let counts = wire.counts();
         assert_eq!((counts.malformed_packets, counts.lost_packets), (0, 0), "{counts:?}");
-        let joining = wire.udp.stream.as_ref().unwrap().joining();
+        let joining = wire.udp.stream.as_ref().unwrap().joining(0).unwrap();
         assert_eq!((joining.is_on(), joining.is_over()), (after, !after), "{joining:?}");
     }
 }
