@@ -2,10 +2,12 @@
 
 use crate::{
     Setup, Shape,
+    choice::is_faster,
     opencl::{BeamsKernel, has_kernels},
+    thin::ThinProduct,
 };
 use onebuf::{
-    Buffer, Complex32, Device, Queue, Result, SyncMethod, args,
+    Buffer, Complex32, Device, Queue, ReadView, Result, SyncMethod, WriteView, args,
     libs::{Blas, Gemm},
 };
 
@@ -18,6 +20,8 @@ pub struct Beams {
 
 enum BeamsBy {
     Kernel(BeamsKernel),
+    /// On GPUs.
+    Thin(Box<ThinProduct>),
     Library,
 }
 
@@ -30,14 +34,65 @@ impl Beams {
     /// # Errors
     /// The driver's errors; [`onebuf::Error::Unavailable`] if the library is not installed.
     pub fn open(device: &Device, setup: &Setup) -> Result<Self> {
-        let queue = device.queue()?;
+        let (queue, shape) = (device.queue()?, &setup.shape);
         let way = match has_kernels(device) {
-            true => BeamsBy::Kernel(BeamsKernel::build(device, setup.shape.length)?),
+            true if ThinProduct::suits(device, shape) => {
+                BeamsBy::Thin(Box::new(ThinProduct::of(device, device, shape)?))
+            }
+            true => BeamsBy::Kernel(BeamsKernel::build(device, shape.length)?),
             // Reports a missing library now, not at the first frame.
             false => Blas::on(&queue).map(|_| BeamsBy::Library)?,
         };
-        let builder = device.hub().buffer(setup.weights.len()).shared_with([device]);
-        Ok(Self { queue, weights: builder.init(&setup.weights).build()?, way })
+        Self::with(queue, setup, way)
+    }
+
+    /// The library, or OpenCL's kernels grafted onto the device if they are faster, or if there is no library. The first time for a
+    /// shape, both are measured.
+    ///
+    /// # Errors
+    /// The driver's errors; [`onebuf::Error::Unavailable`] if the library is not installed, and the kernels cannot be grafted.
+    pub fn grafted(cl: &Device, device: &Device, setup: &Setup) -> Result<Self> {
+        let queue = device.queue()?;
+        let library = Blas::on(&queue).map(drop);
+        match (ThinProduct::of(cl, device, &setup.shape), library) {
+            (Ok(kernels), library) => {
+                let kernels = Self::with(queue.clone(), setup, BeamsBy::Thin(Box::new(kernels)))?;
+                match library {
+                    Ok(()) => Self::with(queue, setup, BeamsBy::Library)?
+                        .or_if_faster(kernels, &setup.shape),
+                    Err(_) => Ok(kernels),
+                }
+            }
+            (Err(error), Ok(())) => {
+                tracing::debug!(%error, "beams by the library: no kernels");
+                Self::with(queue, setup, BeamsBy::Library)
+            }
+            (Err(_), Err(missing)) => Err(missing),
+        }
+    }
+
+    /// The other one if it is faster.
+    fn or_if_faster(self, other: Self, shape: &Shape) -> Result<Self> {
+        let device = self.queue.device();
+        let memory = |len| device.hub().buffer::<Complex32>(len).shared_with([&device]).build();
+        let (spectrum, out) = (memory(shape.samples())?, memory(shape.results())?);
+        let Shape { length, channels, beams } = shape;
+        let what = format!("grafted product or library: {length} x {channels} x {beams}");
+        let run = |stage: &Self| stage.run(shape, &spectrum, &out).map(drop);
+        let faster = is_faster(&self.queue, &what, || run(&other), || run(&self))?;
+        Ok(if faster { other } else { self })
+    }
+
+    fn with(queue: Queue, setup: &Setup, way: BeamsBy) -> Result<Self> {
+        let device = queue.device();
+        let builder = device.hub().buffer(setup.weights.len()).shared_with([&device]);
+        let weights = builder.init(&setup.weights).build()?;
+        Ok(Self { queue, weights, way })
+    }
+
+    /// Whether a library computes the product.
+    pub fn is_by_library(&self) -> bool {
+        matches!(self.way, BeamsBy::Library)
     }
 
     /// The stage's queue.
@@ -69,22 +124,31 @@ impl Beams {
         spectrum: &Buffer<Complex32>,
         out: &Buffer<Complex32>,
     ) -> Result<SyncMethod> {
-        let Shape { length, channels, beams } = *shape;
         let (x, w) = (spectrum.read_on(queue)?, self.weights.read_on(queue)?);
         let (sync_method, mut out) = (x.sync_method(), out.write_on(queue)?);
         match &self.way {
-            BeamsBy::Kernel(product) => {
-                let [l, c, b] = [length, channels, beams].map(|size| size as u32);
-                for [from, to] in product.slices(channels) {
-                    let args = args![&x, &w, &mut out, l, c, b, from, to];
-                    queue.launch(product.kernel(), product.grid(shape), args)?;
-                }
-            }
+            BeamsBy::Kernel(product) => launch(product, queue, shape, [&x, &w], &mut out)?,
+            BeamsBy::Thin(product) => product.run(queue, shape, [&x, &w], &mut out)?,
             BeamsBy::Library => {
-                let product = Gemm::new(length, beams, channels);
+                let product = Gemm::new(shape.length, shape.beams, shape.channels);
                 Blas::on(queue)?.gemm(&product, &x, &w, &mut out)?;
             }
         }
         Ok(sync_method)
     }
+}
+
+fn launch(
+    product: &BeamsKernel,
+    queue: &Queue,
+    shape: &Shape,
+    [x, w]: [&ReadView<'_, Complex32>; 2],
+    out: &mut WriteView<'_, Complex32>,
+) -> Result<()> {
+    let [l, c, b] = [shape.length, shape.channels, shape.beams].map(|size| size as u32);
+    for [from, to] in product.slices(shape.channels) {
+        let args = args![x, w, &mut *out, l, c, b, from, to];
+        queue.launch(product.kernel(), product.grid(shape), args)?;
+    }
+    Ok(())
 }

@@ -17,7 +17,7 @@ pub struct Pipeline {
     pub setup: Setup,
     /// The devices of both stages.
     pub devices: [Device; 2],
-    /// The compiler of the first stage's kernel, if it is grafted.
+    /// The compiler of the grafted kernels, if a stage has some.
     pub grafted_from: Option<Device>,
     first: Spectrum,
     second: Beams,
@@ -37,16 +37,23 @@ impl Pipeline {
         Ok(Self { setup, devices: devices.clone(), grafted_from: None, first, second })
     }
 
-    /// Both stages in one queue of the second device: the first stage's OpenCL kernel is compiled by the first device
-    /// and grafted. Both stages then belong to the second device.
+    /// Both stages in one queue of the second device: OpenCL's kernels are compiled by the first device and grafted, unless the
+    /// second device's library is faster. Both stages then belong to the second device.
     ///
     /// # Errors
     /// As for [`Pipeline::open`], and those of [`onebuf::Program::graft`].
     pub fn grafted([cl, device]: &[Device; 2], setup: Setup) -> Result<Self> {
-        let second = Beams::open(device, &setup)?;
+        let second = Beams::grafted(cl, device, &setup)?;
         let first = Spectrum::grafted(cl, second.queue(), &setup)?;
-        let (devices, grafted_from) = ([device.clone(), device.clone()], Some(cl.clone()));
+        let any = !(first.is_by_library() && second.is_by_library());
+        let (devices, grafted_from) = ([device.clone(), device.clone()], any.then(|| cl.clone()));
         Ok(Self { setup, devices, grafted_from, first, second })
+    }
+
+    /// The device that compiled a stage's kernels, if they are grafted.
+    pub fn compiler(&self, stage: usize) -> Option<&Device> {
+        let library = [self.first.is_by_library(), self.second.is_by_library()];
+        self.grafted_from.as_ref().filter(|_| library.get(stage) == Some(&false))
     }
 
     /// The dimensions.
@@ -97,26 +104,28 @@ impl Pipeline {
         self.first.queue().finish()
     }
 
-    /// Runs all frames through the first stage, then all through the second, and waits. Returns the lowest sync method
-    /// by which each stage waited.
+    /// Runs all frames through the first stage, then all through the second, and waits. On one device the stages take turns
+    /// frame by frame: nothing is switched between them, and the second finds the spectrum in the GPU's cache. Returns the lowest sync method by
+    /// which each stage waited.
     ///
     /// # Errors
     /// The drivers' errors.
     pub fn run(&self, frames: &[Frame]) -> Result<[SyncMethod; 2]> {
         let mut sync_methods = [SyncMethod::SameQueue; 2];
-        for frame in frames {
-            sync_methods[0] =
-                sync_methods[0].max(self.first.run(&frame.signal, self.shape().channels)?);
-        }
-        if frames.len() > 1 && self.grafted_from.is_none() {
-            self.leave_first(frames)?;
-        }
-        for frame in frames {
-            sync_methods[1] = sync_methods[1].max(self.second.run(
-                &self.setup.product(),
-                &frame.signal,
-                &frame.beams,
-            )?);
+        let [first, second] = &self.devices;
+        let each = if first.index() == second.index() { 1 } else { frames.len().max(1) };
+        for frames in frames.chunks(each) {
+            for frame in frames {
+                let by = self.first.run(&frame.signal, self.shape().channels)?;
+                sync_methods[0] = sync_methods[0].max(by);
+            }
+            if frames.len() > 1 {
+                self.leave_first(frames)?;
+            }
+            for frame in frames {
+                let by = self.second.run(&self.setup.product(), &frame.signal, &frame.beams)?;
+                sync_methods[1] = sync_methods[1].max(by);
+            }
         }
         self.second.queue().finish()?;
         Ok(sync_methods)

@@ -10,13 +10,15 @@
 //! [length x channels]; the weights are stored one beam after another, `W` of [channels x beams]; and `X W`, of [length
 //! x beams], is again one beam after another. In row-major terms: beams = weights times spectrum.
 //!
-//! On OpenCL each stage is one of our kernels, or two for long channels. Elsewhere stages use [`onebuf::libs`], with
-//! one of our kernels before the transform.
+//! On OpenCL each stage is one of our kernels, or two for long channels and for products on GPUs. Elsewhere stages use
+//! [`onebuf::libs`], with one of our kernels before the transform. Where OpenCL's kernels can be grafted, a measurement decides
+//! between them and the library, once for each shape.
 
 #![deny(unsafe_code)]
 
 mod adaptive;
 mod beams;
+mod choice;
 mod delay;
 mod detect;
 mod farrow;
@@ -28,6 +30,7 @@ mod setup;
 mod shape;
 mod spectrum;
 mod stockham;
+mod thin;
 mod transform;
 
 pub use adaptive::Adapted;

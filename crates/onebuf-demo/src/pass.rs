@@ -7,27 +7,30 @@ use crate::{
 };
 use onebuf::{Access, Call, Complex32, Signature};
 
-/// A sample, delayed by the taps `h` and windowed. A negative `at` wraps around to beyond the end, where the signal is
-/// zero as well.
+/// A sample, delayed by the taps `h` and windowed. Where a sample is before the channel's first, its unsigned number is beyond
+/// the last, and the signal is zero at both.
 const DELAYED: &str = "
 float2 delayed(uint i, const float *h, uint shift, SPACE const float2 *x, global const float *window) {
     float2 sum = (float2)(0.0f, 0.0f);
     UNROLL
-    for (uint tap = 0; tap <= ORDER; tap++)
-        if (i + shift + tap < CHANNEL) sum += h[tap] * x[i + shift + tap];
+    for (uint tap = 0; tap <= ORDER; tap++) TAP
     return window[i] * sum;
 }
-#define TABLES , global const float2 *places, global const float *window
+#define TABLES , global const float2 *restrict places, global const float *restrict window
 ";
 
 /// Reads samples from global memory; or from local memory if a group has whole channels there, so that each sample is read once.
+/// There the samples are stored already shifted, with those that the last taps need and zeroes around the channel: taps have
+/// constant distances, and nothing is compared.
 const DIRECT: &str = "#define SPACE global
+#define TAP if (i + shift + tap < CHANNEL) sum += h[tap] * x[i + shift + tap];
 #define SAMPLE(i) delayed(i, h, shift, from, window)
 ";
 const STAGED: &str = "#define SPACE local
-#define STAGE(i) (column * LEN + (i))
-#define FETCH(i) (inside ? from[i] : (float2)(0.0f, 0.0f))
-#define SAMPLE(i) delayed(i, h, shift, x + column * LEN, window)
+#define TAP sum += h[tap] * x[i + tap];
+#define STAGE(i) (column * (LEN + ORDER) + (i))
+#define FETCH(i) (inside && (i) + shift < CHANNEL ? from[(i) + shift] : (float2)(0.0f, 0.0f))
+#define SAMPLE(i) delayed(i, h, shift, x + column * (LEN + ORDER), window)
 ";
 
 /// The delay of the channel that a work-item loads.
@@ -42,7 +45,7 @@ const WHOLE: &str = "
 #define LOAD(i) (inside ? SAMPLE(i) : (float2)(0.0f, 0.0f))
 #define STORE(j, value) if (inside) from[j] = value
 kernel __attribute__((reqd_work_group_size(ITEMS * COLUMNS, 1, 1)))
-void fft(global float2 *signal, global const float2 *restrict turns TABLES, uint channels) {
+void fft(global float2 *restrict signal, global const float2 *restrict turns TABLES, uint channels) {
     uint t = get_local_id(0) % ITEMS, column = get_local_id(0) / ITEMS;
     uint channel = (uint)get_group_id(0) * COLUMNS + column;
     bool inside = channel < channels;

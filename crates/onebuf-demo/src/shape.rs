@@ -1,5 +1,7 @@
 //! The dimensions of a frame.
 
+use onebuf::Complex32;
+
 /// A frame's channels and their length, and the number of beams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -61,6 +63,11 @@ impl Shape {
     /// Numbers in the result of a frame.
     pub fn results(&self) -> usize {
         self.length * self.beams
+    }
+
+    /// The bytes that both stages move at least: the samples are read, their spectrum is written and read, the beams are written.
+    pub fn bytes_moved(&self) -> usize {
+        (3 * self.samples() + self.results()) * size_of::<Complex32>()
     }
 }
 

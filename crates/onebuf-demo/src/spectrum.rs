@@ -1,6 +1,6 @@
 //! The first stage: every channel is delayed, windowed and transformed, in place.
 
-use crate::{Setup, Transform, delay::DelayKernel, opencl::has_kernels};
+use crate::{Setup, Shape, Transform, choice::is_faster, delay::DelayKernel, opencl::has_kernels};
 use onebuf::{
     Buffer, Complex32, Device, Kernel, Queue, Result, SyncMethod,
     libs::{Fft, Fft1d},
@@ -29,25 +29,54 @@ impl Spectrum {
     /// The driver's errors; [`onebuf::Error::Unavailable`] if the library is not installed.
     pub fn open(device: &Device, setup: &Setup) -> Result<Self> {
         let queue = device.queue()?;
-        let way = match has_kernels(device) {
-            true => SpectrumBy::Kernels(Box::new(Transform::of(device, device, setup)?)),
-            false => {
-                // Reports a missing library now, not at the first frame.
-                Fft::on(&queue)?;
-                SpectrumBy::Library(DelayKernel::build(device, setup)?)
-            }
-        };
-        Ok(Self { queue, length: setup.shape.length, way })
+        match has_kernels(device) {
+            true => Self::by_kernels(device, &queue, setup),
+            false => Self::by_library(&queue, setup),
+        }
     }
 
-    /// The OpenCL kernel in a queue of another API.
+    /// The OpenCL kernels in a queue of another API, or the library where it is faster. The first time for a shape, both are measured.
     ///
     /// # Errors
     /// The driver's errors, and those of [`onebuf::Program::graft`].
     pub fn grafted(cl: &Device, queue: &Queue, setup: &Setup) -> Result<Self> {
-        let device = queue.device();
-        let way = SpectrumBy::Kernels(Box::new(Transform::of(cl, &device, setup)?));
+        let kernels = Self::by_kernels(cl, queue, setup)?;
+        match Self::by_library(queue, setup) {
+            Ok(library) => kernels.unless_slower(library, &setup.shape),
+            Err(error) => {
+                tracing::debug!(%error, "transforms by kernels: no library");
+                Ok(kernels)
+            }
+        }
+    }
+
+    fn by_kernels(compiler: &Device, queue: &Queue, setup: &Setup) -> Result<Self> {
+        let transform = Transform::of(compiler, &queue.device(), setup)?;
+        let way = SpectrumBy::Kernels(Box::new(transform));
         Ok(Self { queue: queue.clone(), length: setup.shape.length, way })
+    }
+
+    fn by_library(queue: &Queue, setup: &Setup) -> Result<Self> {
+        // Reports a missing library now, not at the first frame.
+        Fft::on(queue)?;
+        let way = SpectrumBy::Library(DelayKernel::build(&queue.device(), setup)?);
+        Ok(Self { queue: queue.clone(), length: setup.shape.length, way })
+    }
+
+    /// The library if it is faster.
+    fn unless_slower(self, library: Self, shape: &Shape) -> Result<Self> {
+        let device = self.queue.device();
+        let signal = device.hub().buffer::<Complex32>(shape.samples()).shared_with([&device]);
+        let signal = signal.build()?;
+        let what = format!("library or grafted transform: {} x {}", shape.length, shape.channels);
+        let run = |stage: &Self| stage.run(&signal, shape.channels).map(drop);
+        let slower = is_faster(&self.queue, &what, || run(&library), || run(&self))?;
+        Ok(if slower { library } else { self })
+    }
+
+    /// Whether a library transforms.
+    pub fn is_by_library(&self) -> bool {
+        matches!(self.way, SpectrumBy::Library(_))
     }
 
     /// All kernels that the stage launches; none if it calls libraries.

@@ -40,6 +40,8 @@ pub struct Stockham {
     pub split: bool,
     /// One place in seventeen of the local array is unused, so that power-of-two strides use all banks of a GPU.
     pub padded: bool,
+    /// Samples after a transform's own that the local array holds, too, before the first pass. Not if it is `split`.
+    pub ahead: usize,
 }
 
 impl Stockham {
@@ -68,10 +70,11 @@ impl Stockham {
     /// Places of the local array; zero if a work-item has all values.
     pub fn places(&self) -> usize {
         let points = self.length * self.columns;
+        let exchanged = if self.padded { points + points / 16 } else { points };
         match self.items() {
             1 => 0,
-            _ if self.padded => points + points / 16,
-            _ => points,
+            _ if self.split => exchanged,
+            _ => exchanged.max(points + self.columns * self.ahead),
         }
     }
 
@@ -92,8 +95,8 @@ impl Stockham {
         text
     }
 
-    /// The statements, preceded by the local array. If `staged`, the samples that `FETCH(i)` gives are first stored at
-    /// `STAGE(i)`, for `LOAD` to choose from.
+    /// The statements, preceded by the local array. If `staged`, the samples that `FETCH(i)` gives, and those `ahead`, are first
+    /// stored at `STAGE(i)`, for `LOAD` to choose from.
     pub fn statements(&self, staged: bool) -> String {
         let mut text = Statements { of: *self, text: String::new(), puts: 0 };
         // Writing to a string cannot fail.
@@ -131,6 +134,8 @@ impl Statements {
         writeln!(self.text, "    float2 {};", values.join(", "))?;
         if staged {
             self.each(1, |_, b, _| format!("x[STAGE(t + {0}u)] = FETCH(t + {0}u);", b * items))?;
+            let ahead = format!("uint i = t + LEN; i < LEN + {}u; i += ITEMS", self.of.ahead);
+            writeln!(self.text, "    for ({ahead}) x[STAGE(i)] = FETCH(i);")?;
             writeln!(self.text, "    barrier(CLK_LOCAL_MEM_FENCE);")?;
             self.puts += 1;
         }
@@ -238,7 +243,7 @@ mod tests {
     use super::{Stockham, reversed, turns};
 
     fn of(length: usize) -> Stockham {
-        Stockham { length, columns: 4, butterflies: 1, split: true, padded: true }
+        Stockham { length, columns: 4, butterflies: 1, split: true, padded: true, ahead: 0 }
     }
 
     #[test]

@@ -182,13 +182,14 @@ impl Site<'_> {
             let with = self.with.filter(|_| part != Part::Rows);
             Pass { part, channel, plan, panel, with, unrolled }
         };
-        if let Some(plan) = self.plan(channel, |items| SMALL_GROUP.div_ceil(items)) {
+        let ahead = self.with.map_or(0, Interpolator::order);
+        if let Some(plan) = self.plan(channel, ahead, |items| SMALL_GROUP.div_ceil(items)) {
             let step = self.step(pass(Part::Whole, plan, 1), turns(channel).collect())?;
             return Ok(Passes::Whole(step));
         }
         let across = 1 << (channel.ilog2() / 2);
         let wide = |_| COLUMNS;
-        let (columns, rows) = (self.plan(channel / across, wide), self.plan(across, wide));
+        let (columns, rows) = (self.plan(channel / across, 0, wide), self.plan(across, 0, wide));
         let (Some(columns), Some(rows)) = (columns, rows) else {
             let what = format!("a transform of {channel} samples on {}", self.compiler);
             return Err(Error::unsupported(what, "larger work-groups, or more local memory"));
@@ -203,7 +204,12 @@ impl Site<'_> {
     }
 
     /// As many columns as fit a group, up to the requested number; `None` if not even one fits.
-    fn plan(&self, length: usize, builder: impl Fn(usize) -> usize) -> Option<Stockham> {
+    fn plan(
+        &self,
+        length: usize,
+        ahead: usize,
+        builder: impl Fn(usize) -> usize,
+    ) -> Option<Stockham> {
         let info = self.compiler.info();
         let (caps, cpu) = (&info.caps, info.kind == DeviceKind::Cpu);
         let most = GROUP.min(caps.max_group_size).min(caps.max_group_sizes[0]);
@@ -214,7 +220,8 @@ impl Site<'_> {
             points <= POINTS && few && plan.group() <= most && local
         };
         // A CPU's local memory has no banks.
-        let one = Stockham { length, columns: 1, butterflies: 1, split: false, padded: !cpu };
+        let one =
+            Stockham { length, columns: 1, butterflies: 1, split: false, padded: !cpu, ahead };
         let forms = |plan: Stockham| {
             let split = Stockham { split: true, ..plan };
             [plan, split, Stockham { padded: false, ..split }]
