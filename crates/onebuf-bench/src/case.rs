@@ -50,7 +50,14 @@ impl Workload {
 
     /// Whether it could have a case of this name on some machine.
     pub(crate) fn could_have(&self, name: &str) -> bool {
-        let devices = name.strip_prefix(self.short()).and_then(|rest| rest.strip_prefix('_'));
-        self.is_meant(name) || devices.is_some_and(|devices| devices.contains(':'))
+        let rest = name.strip_prefix(self.short()).and_then(|rest| rest.strip_prefix('_'));
+        // A row is of devices, or of a number of things: `_4sockets`.
+        let counted = self.name.split_once("_<n>").map(|(_, things)| things);
+        let is_number = |text: &str| text.parse::<u8>().is_ok();
+        self.is_meant(name)
+            || rest.is_some_and(|rest| match counted {
+                Some(things) => rest.strip_suffix(things).is_some_and(is_number),
+                None => rest.contains(':'),
+            })
     }
 }

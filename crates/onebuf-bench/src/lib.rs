@@ -23,6 +23,7 @@
 #![deny(unsafe_code)]
 
 pub mod abba;
+mod bandwidth;
 mod case;
 mod effort;
 mod machine;
@@ -33,11 +34,13 @@ mod stats;
 mod suite;
 mod workload;
 
+pub use bandwidth::copy_bandwidth;
 pub use case::{Case, Workload};
 pub use effort::Effort;
 pub use machine::{Bench, ITEMS, Side, Stop, TOUCH, distinct_text, platforms, too_few_platforms};
 pub use raw::{
-    RawClFft, RawCopy, RawCuda, RawLaunch, RawQueue, RawSemaphores, RawUdp, RawWrap, RawWrite,
+    Direction, RawBus, RawClFft, RawCopy, RawCuda, RawLaunch, RawPair, RawQueue, RawSemaphores,
+    RawSender, RawUdp, RawWrap, RawWrite,
 };
 pub use row::{Bar, Met, Row, Unit};
 pub use suite::{Outcome, Skipped, WORKLOADS, cases, known, run};

@@ -6,15 +6,19 @@
 
 #![allow(unsafe_code)]
 
+mod bus;
 mod clfft;
 mod cuda;
 mod semaphore;
 mod udp;
+mod udp_pair;
 
+pub use bus::{Direction, RawBus};
 pub use clfft::RawClFft;
 pub use cuda::RawCuda;
 pub use semaphore::RawSemaphores;
 pub use udp::RawUdp;
+pub use udp_pair::{RawPair, RawSender};
 
 use crate::machine::{ITEMS, TOUCH, next, sum};
 use onebuf::{Error, Queue, Result};

@@ -27,6 +27,16 @@ impl Unit {
         }
     }
 
+    /// The inverse of `of_ns`.
+    fn to_ns(self, value: f64) -> f64 {
+        match self {
+            Unit::Ns => value,
+            Unit::Us => value * 1e3,
+            Unit::Ms => value * 1e6,
+            Unit::GbPerS(bytes) => bytes as f64 / value,
+        }
+    }
+
     /// More is better, so a ratio of times is inverted.
     fn is_rate(self) -> bool {
         matches!(self, Unit::GbPerS(_))
@@ -108,6 +118,10 @@ pub struct Row {
     pub ratio_low: Option<f64>,
     /// Its upper end.
     pub ratio_high: Option<f64>,
+    /// The bytes that the operation must move, per time, over the bandwidth of the device's own copies; only for operations that
+    /// have such a limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of_copy: Option<f64>,
     /// Samples: blocks of A B B A, or batches if there is no baseline.
     pub n: usize,
     /// The bar, if there is one.
@@ -129,6 +143,7 @@ impl Row {
             ratio: None,
             ratio_low: None,
             ratio_high: None,
+            of_copy: None,
             n: found.batches,
             bar: None,
             remark: String::new(),
@@ -154,6 +169,12 @@ impl Row {
     /// Adds a bar.
     pub fn bar(self, bar: Bar) -> Self {
         Self { bar: Some(bar), ..self }
+    }
+
+    /// Adds the fraction of a device's copy bandwidth (bytes per nanosecond) at which an operation of this many bytes runs.
+    pub fn of_copy(self, bytes: usize, bandwidth: f64) -> Self {
+        let ns = self.unit.to_ns(self.value);
+        Self { of_copy: Some(bytes as f64 / ns / bandwidth), ..self }
     }
 
     /// Adds a remark.

@@ -19,6 +19,7 @@ pub const WORKLOADS: &[Workload] = &[
     workload::sync_method::WORKLOAD,
     workload::graft::HANDOFF,
     workload::graft::PIPELINE,
+    workload::graft::FRAMES,
     workload::imported::WORKLOAD,
     workload::imported::BETWEEN,
     workload::pipeline::WORKLOAD,
@@ -29,10 +30,20 @@ pub const WORKLOADS: &[Workload] = &[
     workload::fft::CLFFT,
     workload::fft::CUFFT,
     workload::staged::WORKLOAD,
+    workload::bus::STAGED,
+    workload::bus::UPLOAD,
+    workload::bus::DOWNLOAD,
+    workload::bus::UPLOAD_ORDINARY,
+    workload::bus::DOWNLOAD_ORDINARY,
+    workload::bus::UPLOAD_PINNED,
+    workload::bus::DOWNLOAD_PINNED,
+    workload::stream::MEMORY,
     workload::bridge::ALIASED,
     workload::bridge::STAGED,
     workload::udp::INGEST,
     workload::udp::IN_FRAMES,
+    workload::udp_loopback::SEND,
+    workload::udp_loopback::LOOPBACK,
     workload::program::BUILD,
     workload::program::FIRST_LAUNCH,
 ];
@@ -136,10 +147,20 @@ mod tests {
             "launch_enqueue_ratio_opencl:1",
             "pipeline_opencl:0_cuda:0_us",
             "pipeline_opencl:0_cuda:0_batch8_us",
+            "udp_loopback",
+            "udp_loopback_4sockets",
         ] {
             assert!(known(name), "{name}");
         }
-        for name in ["", "route", "handoffs", "handoff_", "launch_enqueue", "view_idle_ns_"] {
+        for name in [
+            "",
+            "route",
+            "handoffs",
+            "handoff_",
+            "launch_enqueue",
+            "view_idle_ns_",
+            "udp_loopback_4",
+        ] {
             assert!(!known(name), "{name}");
         }
     }
@@ -161,7 +182,9 @@ mod tests {
         let mut told = Vec::new();
         let all = cases(&bench, &[]);
         let outcome = run(&bench, &all, |number, case| told.push((number, case.name.clone())));
-        let ran: Vec<&str> = outcome.results.iter().map(|row| &*row.name).collect();
+        let mut ran: Vec<&str> = outcome.results.iter().map(|row| &*row.name).collect();
+        let several = ran.extract_if(.., |name| name.starts_with("udp_loopback_")).count();
+        assert!(several >= 2, "{outcome:?}");
         assert_eq!(
             ran,
             [
@@ -169,7 +192,8 @@ mod tests {
                 "view_idle_ns",
                 "pool_get_put_ns",
                 "udp_ingest_ratio",
-                "udp_frames_ratio"
+                "udp_frames_ratio",
+                "udp_send"
             ]
         );
         assert_eq!(outcome.results.len() + outcome.skipped.len(), told.len());

@@ -1,6 +1,7 @@
 //! The workloads, one per file.
 
 pub mod bridge;
+pub mod bus;
 mod crossing;
 pub mod fft;
 pub mod graft;
@@ -14,8 +15,10 @@ pub mod pool_get_put;
 pub mod program;
 pub mod route_lookup;
 pub mod staged;
+pub mod stream;
 pub mod sync_method;
 pub mod udp;
+pub mod udp_loopback;
 pub mod view_idle;
 pub mod wrap;
 pub mod wrap_pointer;

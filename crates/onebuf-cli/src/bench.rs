@@ -113,7 +113,7 @@ fn text(outcome: &Outcome, screen: Screen) -> String {
     if outcome.results.is_empty() {
         return String::new();
     }
-    let head = ["name", "value", "baseline", "ratio [95 %]", "bar", "met", "n"];
+    let head = ["name", "value", "baseline", "ratio [95 %]", "bar", "met", "of copy", "n"];
     let mut table = Table::new(head).remark("on");
     for row in &outcome.results {
         table.row(cells(row), row.remark.as_str());
@@ -121,7 +121,7 @@ fn text(outcome: &Outcome, screen: Screen) -> String {
     table.render(screen)
 }
 
-fn cells(row: &Row) -> [Cell; 7] {
+fn cells(row: &Row) -> [Cell; 8] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     [
         Cell::from(row.name.as_str()),
@@ -130,6 +130,7 @@ fn cells(row: &Row) -> [Cell; 7] {
         Cell::number(or_dash(row.ratio_text())),
         Cell::from(or_dash(row.bar.map(|bar| bar.to_string()))),
         row.met().map_or_else(|| Cell::from("-"), met),
+        Cell::number(or_dash(row.of_copy.map(|fraction| format!("{fraction:.2}")))),
         Cell::number(row.n.to_string()),
     ]
 }

@@ -5,6 +5,7 @@ mod account;
 mod batch;
 mod graft;
 mod judge;
+mod listen;
 mod live;
 mod pipeline;
 mod report;
@@ -96,7 +97,8 @@ pub struct DemoArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ring: Option<u32>,
     /// Source of frames: `synthetic`; `file:PATH` of interleaved little-endian f32 I and Q; `udp:HOST:PORT` or
-    /// `tcp:HOST:PORT` to listen at
+    /// `tcp:HOST:PORT` to listen at; `udp:HOST:PORT?sockets=4&cpus=0-3&busy_poll=50` on several sockets, whose threads
+    /// are pinned to processors and poll for 50 us before they sleep
     #[arg(long, value_name = "SOURCE", default_value = "synthetic")]
     source: Source,
     /// Run only the staged way, for comparison

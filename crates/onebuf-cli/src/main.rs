@@ -8,6 +8,7 @@ mod demo;
 mod devices;
 mod doctor;
 mod html;
+mod network;
 mod out;
 mod plan;
 mod screen;
@@ -37,6 +38,7 @@ Examples:
   onebuf plan --devices opencl:0,opencl:1 --forbid-copies --explain
   onebuf demo                     a transform on one device, a matrix product on another, one buffer
   onebuf send --to udp:HOST:5000  send frames to a listening pipeline
+  onebuf network                  check this machine's settings for 100 Gb/s
   onebuf share --name frames      share a buffer with another process: `onebuf attach frames`
   onebuf top                      live view of a running program: buffers, routes, fences, copies, pipelines
   onebuf bench                    measure onebuf against raw C calls and staged copies
@@ -61,6 +63,7 @@ enum Command {
     Plan(plan::PlanArgs),
     Demo(demo::DemoArgs),
     Send(send::SendArgs),
+    Network(network::NetworkArgs),
     Bench(bench::BenchArgs),
     Share(share::ShareArgs),
     Attach(attach::AttachArgs),
@@ -104,6 +107,7 @@ fn answer(cli: &Cli) -> Result<()> {
         Some(Command::Plan(args)) => plan::run(args, screen)?,
         Some(Command::Demo(args)) => demo::run(args, screen)?,
         Some(Command::Send(args)) => send::run(args)?,
+        Some(Command::Network(args)) => return network::run(args, screen, output),
         Some(Command::Bench(args)) => return bench::run(args, screen, output),
         Some(Command::Share(args)) => share::run(args, &output)?,
         Some(Command::Attach(args)) => attach::run(args, &output)?,

@@ -1,5 +1,6 @@
 //! `onebuf send`: sends frames to a listening pipeline, so that everything can be tried on one machine.
 
+mod play;
 mod rate;
 
 use crate::{
@@ -10,16 +11,16 @@ use crate::{
 use onebuf::{
     Complex32,
     pipeline::{
-        Filled, Pipeline,
-        sink::{Faults, Sink, Udp, UdpSent},
+        sink::{Faults, Udp, UdpSent},
         source::{File, FrameSource, Npy},
     },
 };
 use onebuf_demo::{Shape, signal};
+use play::Play;
 use rate::Rate;
 use serde_json::json;
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -30,13 +31,15 @@ Examples:
   onebuf send --to udp:127.0.0.1:5000                     100 MB/s of plane waves in noise
   onebuf send --to udp:receiver:5000 --rate 30fps --frames 900
   onebuf send --to udp:127.0.0.1:5000 --samples 65536 --file capture.npy --rate 1GB/s
+  onebuf send --to udp:receiver:5000 --rate max --threads 4         as fast as it goes
   onebuf send --to udp:127.0.0.1:5000 --lose 0.001 --reorder 8      on a bad network
   onebuf send --to udp:127.0.0.1:5000 --json | jq .mb_per_s
 
 A frame is complex samples of two f32, one channel after another. The receiver must expect the same number
 of samples: `onebuf demo --source udp:0.0.0.0:5000 --samples N`. The computed signal is three plane waves
-on a line of sensors, with noise; it is the same in every run. A file is a `.npy` of complex64, or raw
-little-endian f32 I and Q. docs/pipeline.md describes the packets.
+on a line of sensors, with noise; it is the same in every run. Up to 64 different frames of it, or 256 MiB,
+are computed before the first is sent, and repeat. A file is a `.npy` of complex64, or raw little-endian
+f32 I and Q; one of up to 2 GiB is read before its first frame is sent. docs/pipeline.md describes the packets.
 Start the receiver first: packets sent before it listens are lost.")]
 pub struct SendArgs {
     /// Address of the receiver: udp:HOST:PORT
@@ -60,6 +63,9 @@ pub struct SendArgs {
     /// Maximum payload of a packet in bytes [default: what fits the path's MTU, 8192 at most]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1..))]
     payload: Option<u16>,
+    /// Number of threads that send, each from a port of its own; for more than one core can send
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: u8,
     /// Fault injection: fraction of packets to drop, from 0 to 1
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = part)]
     lose: f64,
@@ -84,6 +90,16 @@ fn part(text: &str) -> Result<f64, String> {
     part.ok_or_else(|| "a number from 0 to 1 is needed".into())
 }
 
+/// Opens a file, to be read once or repeatedly.
+fn open(path: &Path, forever: bool) -> Result<AnySource> {
+    Ok(match path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy")) {
+        true if forever => Box::new(Npy::open(path)?.forever()),
+        true => Box::new(Npy::open(path)?),
+        false if forever => Box::new(File::open(path)?.forever()),
+        false => Box::new(File::open(path)?),
+    })
+}
+
 type AnySource = Box<dyn FrameSource<Complex32> + Send>;
 
 /// The signal that `onebuf demo` makes.
@@ -92,9 +108,16 @@ const BEAMS: usize = 16;
 /// Default number of frames of the computed signal.
 const FRAMES: u64 = 64;
 
+/// The computed signal repeats after this many frames, or this many bytes.
+const COMPUTED: u64 = 64;
+const COMPUTED_BYTES: u64 = 256 << 20;
+
+/// A file of at most this many bytes is kept in memory.
+const FILE_BYTES: u64 = 2 << 30;
+
 impl SendArgs {
     fn sink(&self) -> Result<Udp> {
-        let mut udp = Udp::connect(&*self.to)?;
+        let mut udp = Udp::connect(&*self.to)?.threads(self.threads.into())?;
         if let Some(payload) = self.payload {
             udp = udp.payload(payload.into())?;
         }
@@ -112,15 +135,19 @@ impl SendArgs {
         u64::from(self.samples) * size_of::<Complex32>() as u64
     }
 
-    fn source(&self) -> Result<AnySource> {
-        let Some(path) = &self.file else { return self.synthetic() };
-        let forever = self.frames.is_some();
-        Ok(match path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy")) {
-            true if forever => Box::new(Npy::open(path)?.forever()),
-            true => Box::new(Npy::open(path)?),
-            false if forever => Box::new(File::open(path)?.forever()),
-            false => Box::new(File::open(path)?),
-        })
+    /// The frames: loaded, if they are computed or the file is small enough.
+    fn play(&self) -> Result<Play> {
+        let samples = self.samples as usize;
+        let Some(path) = &self.file else {
+            let most = (COMPUTED_BYTES / self.frame_bytes()).clamp(2, COMPUTED);
+            return Play::load(self.synthetic()?, samples, most.min(self.frames.unwrap_or(FRAMES)));
+        };
+        let is_large = std::fs::metadata(path).is_ok_and(|file| file.len() > FILE_BYTES);
+        let source = open(path, is_large && self.frames.is_some())?;
+        match is_large {
+            true => Ok(Play::Streamed(source)),
+            false => Play::load(source, samples, u64::MAX),
+        }
     }
 
     fn synthetic(&self) -> Result<AnySource> {
@@ -145,31 +172,12 @@ impl SendArgs {
 }
 
 pub fn run(args: &SendArgs) -> Result<Answer> {
-    let (mut source, mut sink, limit) = (args.source()?, args.sink()?, args.limit());
-    let hub = onebuf::builder().only(["host"]);
-    let hub = hub.verdicts(Default::default()).build()?;
-    let mut left = limit.unwrap_or(u64::MAX);
-    let fill = move |frame: &mut [Complex32]| match left {
-        0 => Ok(Filled::End),
-        _ => {
-            left -= 1;
-            source.fill(frame)
-        }
-    };
+    let (play, mut sink, limit) = (args.play()?, args.sink()?, args.limit());
     let bar = doctor::progress_bar()?;
     bar.set_length(limit.unwrap_or(0));
     bar.set_message(format!("frames to udp:{}", args.to));
-    let take = |frame: &[Complex32], number: u64| {
-        bar.set_position(number);
-        sink.take(frame, number)
-    };
     let clock = Instant::now();
-    let samples = args.samples as usize;
-    Pipeline::builder(3, |_| hub.buffer::<Complex32>(samples).build())
-        .feed(fill, |slot| slot)
-        .drain(take, |slot| slot)
-        .build()?
-        .run()?;
+    play.run(&mut sink, args.samples as usize, limit, |number| bar.set_position(number))?;
     let took = clock.elapsed();
     bar.finish_and_clear();
     sink.finish()?;
@@ -190,6 +198,7 @@ fn answer(args: &SendArgs, sink: &Udp, took: Duration) -> Answer {
         "bytes": bytes,
         "packets": packets,
         "payload_bytes": sink.payload_bytes(),
+        "threads": args.threads,
         "lost_packets": lost_packets,
         "duplicate_packets": duplicate_packets,
         "refused": refused,

@@ -87,7 +87,7 @@ impl RawUdp {
 }
 
 /// Requests a receive buffer beyond the system's limit if permitted, as onebuf's source does.
-fn ask_for_room(socket: &UdpSocket, room: usize) {
+pub(super) fn ask_for_room(socket: &UdpSocket, room: usize) {
     let room = room as libc::c_int;
     for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
         let len = size_of_val(&room) as libc::socklen_t;
@@ -99,7 +99,7 @@ fn ask_for_room(socket: &UdpSocket, room: usize) {
     }
 }
 
-fn failed(call: &'static str) -> impl Fn(io::Error) -> Error {
+pub(super) fn failed(call: &'static str) -> impl Fn(io::Error) -> Error {
     move |error| Error::Driver {
         api: "host",
         call,

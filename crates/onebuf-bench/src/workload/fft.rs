@@ -7,8 +7,8 @@
 
 use super::graft::{NO_CHIP, absent, chips};
 use crate::{
-    Bench, Case, Effort, RawClFft, Row, Stop, Unit, Workload, abba::compare, platforms,
-    solo::try_timed, too_few_platforms,
+    Bench, Case, Effort, RawClFft, Row, Stop, Unit, Workload, abba::compare,
+    bandwidth::copy_bandwidth, platforms, solo::try_timed, too_few_platforms,
 };
 use onebuf::{
     Buffer, Complex32, Complex64, Device, Error, MemoryKind, Queue, Result,
@@ -90,6 +90,11 @@ fn is_cpu(device: &Device) -> bool {
 }
 
 impl Batch {
+    /// The bytes that a transform in place reads and writes.
+    fn moved(&self) -> usize {
+        2 * self.length * self.count * size_of::<Complex32>()
+    }
+
     fn samples(&self) -> Vec<Complex32> {
         let sample =
             |i: usize| Complex32::new((i * 7 % 23) as f32 - 11.0, (i * 5 % 19) as f32 - 9.0);
@@ -179,7 +184,8 @@ fn run_clfft(bench: &Bench, [_, device]: &[Device; 2], batch: Batch) -> Result<R
         || timed(rounds, || ours.start(), || ours.turn()),
         || timed(rounds, || raw.transform(), || raw.turn()),
     )?;
-    Ok(found.row("", Unit::Us).remark(device.info().platform.trim()))
+    let row = found.row("", Unit::Us).of_copy(batch.moved(), copy_bandwidth(device)?);
+    Ok(row.remark(device.info().platform.trim()))
 }
 
 /// What clFFT does not support is not our failure.
@@ -209,5 +215,5 @@ fn run_cufft(bench: &Bench, [cl, cuda]: &[Device; 2], batch: Batch) -> Result<Ro
         || timed(rounds, || ours.start(), || ours.turn()),
         || timed(rounds, start, turn),
     )?;
-    Ok(found.row("", Unit::Us).remark("one stream"))
+    Ok(found.row("", Unit::Us).of_copy(batch.moved(), copy_bandwidth(cuda)?).remark("one stream"))
 }

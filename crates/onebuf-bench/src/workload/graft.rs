@@ -10,6 +10,7 @@ use super::pipeline::{check as check_frames, one_chip, round, setup};
 use crate::{
     Bar, Bench, Case, RawCuda, Row, Side, Stop, Unit, Workload,
     abba::compare,
+    bandwidth::copy_bandwidth,
     machine::{TOUCH, check},
     solo::try_timed,
 };
@@ -28,8 +29,17 @@ pub const HANDOFF: Workload = Workload {
 pub const PIPELINE: Workload = Workload {
     name: "graft_pipeline_<a>_<b>_us",
     about: "a frame through the OpenCL transform and the CUDA product in one stream, over all in CUDA",
-    cases: |bench| cases(bench, PIPELINE.name, run_pipeline),
+    cases: |bench| cases(bench, PIPELINE.name, |bench, pair| run_pipeline(bench, pair, 1)),
 };
+
+pub const FRAMES: Workload = Workload {
+    name: "graft_frames_<a>_<b>_us",
+    about: "the same, frames back to back with one wait",
+    cases: |bench| cases(bench, FRAMES.name, |bench, pair| run_pipeline(bench, pair, RING)),
+};
+
+/// Frames that go through the stages between two waits. Together they are larger than a GPU's caches.
+const RING: usize = 16;
 
 type RunOnPair = fn(&Bench, &[Device; 2]) -> Result<Row, Stop>;
 
@@ -97,16 +107,18 @@ pub(super) fn absent(error: Error) -> Stop {
     }
 }
 
-fn run_pipeline(bench: &Bench, pair: &[Device; 2]) -> Result<Row, Stop> {
+/// Nanoseconds per frame, for rounds of this many.
+fn run_pipeline(bench: &Bench, pair: &[Device; 2], many: usize) -> Result<Row, Stop> {
     let (setup, cuda) = (setup(bench, pair)?, &pair[1]);
     let shape = setup.shape;
     let builder = bench.hub.buffer::<Complex32>(shape.samples()).shared_with([cuda]);
     let grafted = Pipeline::grafted(pair, setup.clone()).map_err(absent)?;
     let native = Pipeline::open(&[cuda.clone(), cuda.clone()], setup).map_err(absent)?;
-    let (ours, theirs) = (grafted.frames(&builder, 1)?, native.frames(&builder, 1)?);
+    let (ours, theirs) = (grafted.frames(&builder, many)?, native.frames(&builder, many)?);
     check_frames(&grafted, &ours)?;
     check_frames(&native, &theirs)?;
     let found = compare(bench.effort, || round(&grafted, &ours), || round(&native, &theirs))?;
     let remark = format!("{} x {}, {} beams", shape.channels, shape.length, shape.beams);
-    Ok(found.row("", Unit::Us).bar(Bar::RatioAtMost(1.25)).remark(remark))
+    let row = found.row("", Unit::Us).of_copy(shape.bytes_moved(), copy_bandwidth(cuda)?);
+    Ok(row.bar(Bar::RatioAtMost(1.25)).remark(remark))
 }

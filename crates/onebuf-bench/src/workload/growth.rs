@@ -101,7 +101,7 @@ fn cases(
 }
 
 /// A size as the HTML page parses it: `64KiB`.
-fn size_name(bytes: usize) -> String {
+pub(super) fn size_name(bytes: usize) -> String {
     match bytes.ilog2() / 10 {
         0 => format!("{bytes}B"),
         1 => format!("{}KiB", bytes >> 10),
@@ -148,7 +148,7 @@ fn ways<'w>(
 }
 
 fn run_size(bench: &Bench, pair: &[Device; 2], rival: Rival, bytes: usize) -> Result<Row, Stop> {
-    fits(pair, bytes as u64)?;
+    affordable(pair, bytes, COPIES)?;
     let shape = Shape::of(bytes / size_of::<Complex32>(), BEAMS).map_err(Error::invalid)?;
     let setup = Setup::new(shape, Interpolator::new(ORDER).map_err(Error::invalid)?);
     let [ours, theirs] = ways(bench, pair, &setup, rival)?;
@@ -168,14 +168,15 @@ fn shape_name(shape: &Shape) -> String {
     format!("{} x {}, {} beams", shape.channels, shape.length, shape.beams)
 }
 
-/// Excludes sizes at which the machine would swap, or a driver refuse.
-fn fits(pair: &[Device; 2], bytes: u64) -> Result<(), Stop> {
-    let (needs, has) = (COPIES * bytes, available_bytes());
+/// Excludes sizes at which the machine would swap, with this many buffers, or a driver refuse.
+pub(super) fn affordable(devices: &[Device], bytes: usize, copies: u64) -> Result<(), Stop> {
+    let bytes = bytes as u64;
+    let (needs, has) = (copies * bytes, available_bytes());
     if has.is_some_and(|has| needs > has) {
         let (needs, has) = (needs >> 20, has.unwrap_or(0) >> 20);
         return Err(Stop::Absent(format!("{needs} MiB are needed, {has} MiB are there")));
     }
-    let small = pair.iter().find(|device| {
+    let small = devices.iter().find(|device| {
         let most = device.info().caps.max_alloc_bytes;
         most > 0 && bytes > most
     });

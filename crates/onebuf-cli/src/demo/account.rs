@@ -9,6 +9,7 @@ use onebuf::{
     BufferBuilder, Complex32, Result,
     trace::{Account, Idle, Trace},
 };
+use onebuf_bench::copy_bandwidth;
 use onebuf_demo::Pipeline;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub struct Column {
     /// Frames of a round.
     frames: usize,
     account: Account,
+    /// Bytes that a frame's stages must move, per nanosecond of the second device's copies: the time that they take at least.
+    roof_ns: f64,
 }
 
 /// Measures the way that the report is about; also the two APIs taking turns, if that way is grafted; and all stages in one API,
@@ -85,7 +88,14 @@ impl Column {
                 stretches.push(start..trace.now());
             }
         }
-        Ok(Self { label, frames, account: trace.account(stretches) })
+        let account = trace.account(stretches);
+        let roof_ns = pipeline.shape().bytes_moved() as f64 / copy_bandwidth(&pipeline.devices[1])?;
+        Ok(Self { label, frames, account, roof_ns })
+    }
+
+    /// The fraction of the copy bandwidth at which a frame goes through the stages.
+    fn of_copy(&self) -> f64 {
+        self.roof_ns / 1e3 / self.us(self.account.total)
     }
 
     /// Converts a total time to microseconds per frame.
@@ -111,6 +121,7 @@ impl Column {
             "way": self.label,
             "frames_per_turn": self.frames,
             "frame_us": self.us(self.account.total),
+            "of_copy": self.of_copy(),
             "work": work.map(named).collect::<Vec<_>>(),
             "idle": idle.map(named).collect::<Vec<_>>(),
         })
@@ -143,6 +154,9 @@ pub fn text(columns: &[Column], screen: Screen) -> String {
         row(cause.to_string(), &|column| column.idle(cause));
     }
     row("together".into(), &|column| Some(column.us(column.account.total)));
+    let fractions = columns.iter().map(|column| Cell::number(format!("{:.2}", column.of_copy())));
+    let name = Cell::from("of copy bandwidth");
+    table.row([name].into_iter().chain(fractions).collect::<Vec<_>>(), "");
     let turns: Vec<String> = columns.iter().map(|column| column.frames.to_string()).collect();
     let (turns, table) = (turns.join(", "), table.render(screen));
     format!("\ntime per frame in µs, from the trace; frames per turn: {turns}\n{table}")

@@ -1,15 +1,9 @@
 //! How many frames a stage processes before the other takes over.
 
 use crate::{out::Result, units};
-use onebuf::{RouteKind, plan::Plan, topology::Topology};
+use onebuf::{RouteKind, pipeline::smallest_batch, plan::Plan, topology::Topology};
 use onebuf_demo::{Frame, Pipeline};
-use std::time::Instant;
-
-/// The batch sizes that are considered.
-const SIZES: [usize; 4] = [1, 2, 4, 8];
-
-/// The allowed cost of switching, as a share of the stages' own time.
-const SHARE: f64 = 0.1;
+use std::time::{Duration, Instant};
 
 /// Number of timings for the decision.
 const TIMES: usize = 5;
@@ -56,12 +50,10 @@ fn verdict_us(topology: &Topology, plan: &Plan) -> Option<f64> {
     plan.routes.iter().map(of).try_fold(0.0, |most: f64, us| Some(most.max(us?)))
 }
 
-/// The smallest batch at which switching there and back is a small share of the computation.
+/// As the library chooses for a pipeline.
 fn choose(switch_us: f64, stage_us: [f64; 2], most: usize) -> usize {
-    let own: f64 = stage_us.iter().sum();
-    let small = |frames: usize| 2.0 * switch_us < SHARE * own * frames as f64;
-    let found = SIZES.into_iter().find(|&frames| switch_us == 0.0 || small(frames));
-    found.unwrap_or(SIZES[SIZES.len() - 1]).min(most)
+    let micros = |us: f64| Duration::from_secs_f64(us.max(0.0) / 1e6);
+    smallest_batch(micros(switch_us), micros(stage_us.iter().sum()), most)
 }
 
 fn why(switch_us: f64, [first, second]: [f64; 2], frames: usize) -> String {

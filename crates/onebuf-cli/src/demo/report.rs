@@ -14,7 +14,10 @@ use crate::{
     table::{Cell, Table},
     units,
 };
-use onebuf::{Complex32, Device, pipeline::Latency};
+use onebuf::{
+    Complex32, Device,
+    pipeline::{Latency, source::UdpCounts},
+};
 use onebuf_demo::{Adapted, Detection, Pipeline, Shape, direction};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -61,8 +64,10 @@ impl Report<'_> {
         let stage =
             |(name, device): (&str, &Device)| json!({ "name": name, "device": device.id() });
         let mut stages: Vec<Value> = self.stages().map(stage).collect();
-        if let Some(from) = &self.pipeline.grafted_from {
-            stages[0]["grafted_from"] = json!(from.id());
+        for (number, stage) in stages.iter_mut().enumerate() {
+            if let Some(from) = self.pipeline.compiler(number) {
+                stage["grafted_from"] = json!(from.id());
+            }
         }
         stages.push(json!({ "name": "detect", "device": "host" }));
         let errors = [&self.direct, &self.staged].into_iter().flatten().map(|m| m.max_rel_error);
@@ -88,7 +93,7 @@ impl Report<'_> {
             "batch_why": self.batch.why,
             "stage_us": self.batch.stage_us,
             "lost_packets": self.streamed.network.map_or(0, |counts| counts.lost_packets),
-            "network": self.streamed.network,
+            "network": self.network(),
             "incomplete_frames": self.streamed.report.incomplete,
             "dropped_frames": self.streamed.report.dropped,
             "stream": self.stream(),
@@ -210,8 +215,11 @@ impl Report<'_> {
     fn switching(&self) -> String {
         let Batch { frames, why, .. } = &self.batch;
         if let Some(from) = &self.pipeline.grafted_from {
+            let grafted = |stage: &usize| self.pipeline.compiler(*stage).is_some();
+            let names: Vec<&str> = (0..2).filter(grafted).map(|at| Pipeline::STAGES[at]).collect();
             return format!(
-                "the delay+fft kernel is compiled by {from} and grafted: no switch between the stages\n\n"
+                "the kernels of {} are compiled by {from} and grafted: no switch between the stages\n\n",
+                names.join(" and ")
             );
         }
         let not = self.graft.why_not().map(|why| format!("not grafted: {why}\n"));
@@ -255,6 +263,21 @@ impl Report<'_> {
         text
     }
 
+    /// The counters of UDP, and those that each socket has.
+    fn network(&self) -> Option<Value> {
+        let of_socket = |counts: &UdpCounts| {
+            json!({
+                "packets": counts.packets,
+                "bytes": counts.bytes,
+                "batches": counts.batches,
+                "kernel_drops": counts.kernel_drops,
+            })
+        };
+        let mut all = json!(self.streamed.network?);
+        all["sockets"] = self.streamed.sockets.iter().map(of_socket).collect();
+        Some(all)
+    }
+
     fn packets(&self) -> String {
         let Some(counts) = &self.streamed.network else { return String::new() };
         let mut text = format!(
@@ -266,6 +289,11 @@ impl Report<'_> {
             counts.stray_packets,
             counts.kernel_drops,
         );
+        if self.streamed.sockets.len() > 1 {
+            let packets = self.streamed.sockets.iter().map(|socket| socket.packets.to_string());
+            let packets: Vec<String> = packets.collect();
+            text += &format!("  packets of each socket: {}\n", packets.join(", "));
+        }
         if counts.takeovers > 0 {
             let times = if counts.takeovers == 1 { "once" } else { "several times" };
             text += &format!("  a sender stopped and another took over, {times}\n");
@@ -329,9 +357,14 @@ impl Report<'_> {
             (Some(direct), _, Some(speedup)) => {
                 let (copied, colour) = copied(direct);
                 let turns = match &self.pipeline.grafted_from {
-                    Some(from) => format!(
-                        "{from}'s kernel and {second}'s library ran in one stream: {copied}."
-                    ),
+                    Some(from) if (0..2).any(|stage| self.pipeline.compiler(stage).is_none()) => {
+                        format!(
+                            "{from}'s kernels and {second}'s library ran in one stream: {copied}."
+                        )
+                    }
+                    Some(from) => {
+                        format!("{from}'s kernels ran in one stream of {second}: {copied}.")
+                    }
                     None => format!("{first} and {second} took turns on one buffer: {copied}."),
                 };
                 let turns = screen.paint(colour, &turns);

@@ -1,6 +1,6 @@
 //! The input samples, and the expected results.
 
-use super::wire::Listen;
+use super::listen::Listen;
 use crate::out::{Failure, Result};
 use onebuf::Complex32;
 use onebuf_demo::{Expected, Setup, signal};
@@ -27,7 +27,7 @@ impl FromStr for Source {
         match text.split_once(':') {
             None if text == "synthetic" => Ok(Source::Synthetic),
             Some(("file", path)) if !path.is_empty() => Ok(Source::File(path.into())),
-            Some(("udp", at)) if at.contains(':') => Ok(Source::Network(Listen::Udp(at.into()))),
+            Some(("udp", at)) if at.contains(':') => Ok(Source::Network(Listen::Udp(at.parse()?))),
             Some(("tcp", at)) if at.contains(':') => Ok(Source::Network(Listen::Tcp(at.into()))),
             _ => Err("write `synthetic`, `file:PATH`, `udp:HOST:PORT` or `tcp:HOST:PORT`".into()),
         }
@@ -198,10 +198,13 @@ mod tests {
     fn sources_are_read() {
         let read = |text: &str| text.parse::<Source>();
         assert_eq!(read("synthetic"), Ok(Source::Synthetic));
-        let udp = Source::Network(Listen::Udp("[::1]:5000".into()));
+        let udp = Source::Network(Listen::Udp("[::1]:5000".parse().unwrap()));
         assert_eq!(read("udp:[::1]:5000"), Ok(udp));
         let tcp = Source::Network(Listen::Tcp("0.0.0.0:1".into()));
         assert_eq!(read("tcp:0.0.0.0:1"), Ok(tcp));
+        assert!(
+            read("udp:[::1]:5000?sockets=2").is_ok() && read("udp:[::1]:5000?sockets").is_err()
+        );
         for wrong in ["", "udp", "udp:5000", "file:", "ftp:x:1"] {
             assert!(read(wrong).is_err_and(|why| why.contains("udp:HOST:PORT")), "{wrong}");
         }

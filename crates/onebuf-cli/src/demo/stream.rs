@@ -10,6 +10,7 @@ use super::{
 use crate::out::{Failure, Result};
 use onebuf::{
     Access, BufferBuilder, Complex32, Error,
+    bytemuck::{cast_slice, cast_slice_mut},
     pipeline::{self, Builder, Filled, Report, source::UdpCounts},
 };
 use onebuf_demo::{Beams, Detection, Frame, Pipeline, Spectrum, detect};
@@ -48,6 +49,8 @@ pub struct Streamed {
     pub findings: Findings,
     /// The counters of UDP.
     pub network: Option<UdpCounts>,
+    /// Those of each socket.
+    pub sockets: Vec<UdpCounts>,
     /// Detections in all frames.
     pub detected: u64,
     /// Detections in the last frame.
@@ -116,11 +119,15 @@ impl Stream<'_> {
                 "no complete frame arrived, {incomplete} incomplete"
             )));
         }
-        let network = if let Feed::Wire(wire) = feed { wire.counts() } else { None };
+        let (network, sockets) = match feed {
+            Feed::Wire(wire) => (wire.counts(), wire.socket_counts()),
+            Feed::Frames(_) => (None, Vec::new()),
+        };
         Ok(Streamed {
             frames_per_s: seen.rate(self.ring, &report),
             report,
             network,
+            sockets,
             ring: self.ring,
             batch: self.batch,
             bytes_copied: hub.ledger().implied_bytes() - before,
@@ -148,22 +155,27 @@ impl Stream<'_> {
                 return builder.feed(wire.frames(self.frames, judge), |slot: &Frame| &slot.signal);
             }
         };
-        builder.source(move |slot, number| {
+        let (hub, mut number) = (self.pipeline.devices[0].hub(), 0);
+        let fill = move |memory: &mut [Complex32]| {
             if number == self.frames {
                 return Ok(Filled::End);
             }
+            let mut copy =
+                |samples: &[Complex32]| hub.copy_slice(cast_slice(samples), cast_slice_mut(memory));
             if frames.are_known() {
                 let (samples, expected) =
                     frames.frame(number as usize, self.ring).map_err(plain)?;
-                slot.signal.write(samples)?;
+                copy(samples);
                 judge.expects(number, expected);
             } else {
                 let samples = frames.samples(number as usize, self.ring).map_err(plain)?;
-                slot.signal.write(samples)?;
+                copy(samples);
                 judge.sees(number, samples);
             }
+            number += 1;
             Ok(Filled::Frame)
-        })
+        };
+        builder.feed(fill, |slot: &Frame| &slot.signal)
     }
 
     /// One stage per device, or one stage for both if it is the same device. The pipeline itself detects that grafted
@@ -172,7 +184,7 @@ impl Stream<'_> {
         let (pipeline, shape) = (self.pipeline, self.pipeline.shape());
         let product = pipeline.setup.product();
         let [first, second] = &pipeline.devices;
-        let first = pipeline.grafted_from.as_ref().unwrap_or(first);
+        let first = pipeline.compiler(0).unwrap_or(first);
         let transform = move |queue: &_, slot: &Frame| {
             pipeline.spectrum().run_on(queue, &slot.signal, shape.channels)
         };

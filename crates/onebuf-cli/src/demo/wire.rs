@@ -1,6 +1,6 @@
 //! Frames from the network.
 
-use super::judge::Judge;
+use super::{judge::Judge, listen::Listen};
 use crate::out::{Failure, Result};
 use onebuf::{
     Complex32,
@@ -16,13 +16,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Frames that are kept, to be measured with afterwards.
 const KEPT: usize = 2;
-
-/// Where to listen.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Listen {
-    Udp(String),
-    Tcp(String),
-}
 
 /// A network source.
 enum Line {
@@ -42,7 +35,7 @@ impl Wire {
     pub fn open(listen: &Listen, hint: &str) -> Result<Self> {
         let line = match listen {
             Listen::Udp(address) => {
-                let udp = Udp::bind(address.as_str())?.timeout(PATIENCE);
+                let udp = address.open()?.timeout(PATIENCE);
                 say("udp", &udp.address()?, hint);
                 Line::Udp(Box::new(udp))
             }
@@ -83,6 +76,11 @@ impl Wire {
     /// The counters of UDP.
     pub fn counts(&self) -> Option<UdpCounts> {
         self.meter.as_ref().map(UdpMeter::counts)
+    }
+
+    /// The counters of each of UDP's sockets.
+    pub fn socket_counts(&self) -> Vec<UdpCounts> {
+        self.meter.as_ref().map(UdpMeter::sockets).unwrap_or_default()
     }
 
     /// Some of the received frames.

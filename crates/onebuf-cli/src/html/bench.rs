@@ -96,7 +96,17 @@ fn size(word: &str) -> Option<(Size, u64)> {
 }
 
 fn numbers(outcome: &Outcome) -> Element {
-    let heads = ["benchmark", "#value", "#baseline", "#ratio [95 %]", "#bar", "met", "#n", "on"];
+    let heads = [
+        "benchmark",
+        "#value",
+        "#baseline",
+        "#ratio [95 %]",
+        "#bar",
+        "met",
+        "#of copy",
+        "#n",
+        "on",
+    ];
     let dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     let rows = outcome.results.iter().map(|measured| {
         let bar = dash(measured.bar.map(|bar| bar.to_string()));
@@ -107,6 +117,7 @@ fn numbers(outcome: &Outcome) -> Element {
             number(dash(measured.ratio_text())),
             number(bar),
             cell(met),
+            number(dash(measured.of_copy.map(|fraction| format!("{fraction:.2}")))),
             number(measured.n),
             cell(&measured.remark).class("why"),
         ];

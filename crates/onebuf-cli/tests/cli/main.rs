@@ -4,6 +4,7 @@ mod bench;
 mod cache;
 mod demo;
 mod liars;
+mod network;
 mod peers;
 mod privileged;
 mod program;

@@ -78,6 +78,23 @@ fn the_computed_signal_arrives() {
     assert_eq!(json["payload_bytes"], 1400);
 }
 
+/// Several threads send from several ports, and the receiver sees one stream. The computed frames repeat.
+#[test]
+fn several_threads_send_one_stream() {
+    let cli = Cli::new();
+    let mut two = Two::start(&cli, "--frames 70 --rate 400fps --payload 1400 --threads 3");
+    let frames = two.frames();
+    assert_eq!(frames.len(), 70);
+    for (number, (frame, whole)) in frames.iter().enumerate() {
+        assert!(*whole && *frame == computed(number as u64 % 64, 64), "frame {number}");
+    }
+    let counts = two.udp.meter().counts();
+    let json = two.end().json();
+    assert_eq!((&json["threads"], &json["packets"]), (&3.into(), &(70 * 24).into()));
+    let wrong = counts.stray_packets + counts.malformed_packets + counts.lost_packets;
+    assert_eq!((counts.packets, wrong), (70 * 24, 0), "{counts:?}");
+}
+
 #[test]
 fn what_is_lost_on_purpose_is_missing() {
     let cli = Cli::new();
@@ -169,6 +186,7 @@ fn wrong_usage_is_told() {
         ("--to udp:127.0.0.1:9 --rate fast", "30fps or max"),
         ("--to udp:127.0.0.1:9 --lose 2", "from 0 to 1"),
         ("--to udp:127.0.0.1:9 --frames 0", "--frames"),
+        ("--to udp:127.0.0.1:9 --threads 0", "1..=64"),
         ("--to udp:127.0.0.1:9 --file a --channels 3", "cannot be used with"),
     ] {
         cli.run(&format!("send {args}")).failed(2, why);

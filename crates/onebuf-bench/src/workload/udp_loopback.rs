@@ -1,0 +1,183 @@
+//! Sending, and sending and receiving at the same time, over the loopback interface: compared with a bare sender, and with as
+//! many pairs of a bare sender and a bare receiver as onebuf has sockets.
+//!
+//! The socket's buffers hold all packets of a batch, so that both sides can be as fast as they are. Afterwards frames stream
+//! at 90 % of the bare pairs' speed, and losses are reported.
+
+use crate::{Bar, Bench, Case, RawPair, RawSender, Row, Stop, Unit, Workload, abba::compare};
+use onebuf::{
+    Buffer, Error, Result,
+    pipeline::{
+        Filled,
+        sink::{self, Sink},
+        source::{self, FrameSource},
+    },
+};
+use std::{
+    net::UdpSocket,
+    thread,
+    time::{Duration, Instant},
+};
+
+const SEND_NAME: &str = "udp_send";
+
+pub const SEND: Workload = Workload {
+    name: SEND_NAME,
+    about: "GB/s of a UDP sink on one thread, over a bare sender (UDP_SEGMENT, sendmmsg)",
+    cases: |_| vec![Case::new(SEND_NAME, send)],
+};
+
+pub const LOOPBACK: Workload = Workload {
+    name: "udp_loopback_<n>sockets",
+    about: "GB/s from a UDP sink to a UDP source, over pairs of bare senders and receivers",
+    cases: |_| {
+        let case = |&sockets: &usize| {
+            let name = format!("udp_loopback_{sockets}sockets");
+            Case::new(name.clone(), move |bench| loopback(bench, &name, sockets))
+        };
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let counts: &[usize] = if processors < 8 { &[1, 2] } else { &[1, 2, 4] };
+        counts.iter().map(case).collect()
+    },
+};
+
+/// Payload bytes and header bytes of a packet.
+const PAYLOAD: usize = 8192;
+const HEAD: usize = 40;
+
+/// Size of the receive buffers.
+const ROOM: usize = 32 << 20;
+
+/// Maximum number of packets of a frame, for each socket, and how many frames of a batch.
+const PACKETS: usize = 512;
+const FRAMES: usize = 4;
+
+/// How long frames stream, and at which fraction of the bare pairs' speed.
+const STREAM: Duration = Duration::from_millis(500);
+const PART: f64 = 0.9;
+
+/// Sends to a socket that is never read. Its buffer is full soon, and then the kernel drops what has been sent.
+fn send(bench: &Bench) -> Result<Row, Stop> {
+    let receiver =
+        UdpSocket::bind("127.0.0.1:0").map_err(|error| Error::invalid(error.to_string()))?;
+    let to = receiver.local_addr().map_err(|error| Error::invalid(error.to_string()))?;
+    let frame = vec![1u8; PACKETS * PAYLOAD];
+    let mut ours = sink::Udp::connect(to)?.payload(PAYLOAD)?;
+    let mut bare = RawSender::connect(to, HEAD + PAYLOAD)?;
+    let found = compare(
+        bench.effort,
+        || {
+            let clock = Instant::now();
+            ours.take(&frame, 0)?;
+            Ok::<_, Error>(clock.elapsed().as_nanos() as f64)
+        },
+        || {
+            let clock = Instant::now();
+            let went = bare.send(PACKETS)?;
+            Ok(clock.elapsed().as_nanos() as f64 * PACKETS as f64 / went as f64)
+        },
+    )?;
+    let unit = Unit::GbPerS(frame.len() as u64);
+    Ok(found.row(SEND_NAME, unit).bar(Bar::RatioAtLeast(0.9)))
+}
+
+/// Our sender and receiver.
+struct Ours {
+    udp: source::Udp,
+    sender: sink::Udp,
+    slot: Buffer<u8>,
+}
+
+impl Ours {
+    fn open(bench: &Bench, sockets: usize) -> Result<Self> {
+        let udp = source::Udp::bind("127.0.0.1:0")?.receive_buffer(ROOM).sockets(sockets)?;
+        let sender = sink::Udp::connect(udp.address()?)?.threads(sockets)?.payload(PAYLOAD)?;
+        // The kernel also counts its own overhead per packet, up to the same size again.
+        let room = udp.meter().counts().receive_buffer_bytes as usize / sockets;
+        let packets = (room / (2 * FRAMES * PAYLOAD)).clamp(4, PACKETS) * sockets;
+        let slot = bench.hub.buffer(packets * PAYLOAD).build()?;
+        Ok(Self { udp, sender, slot })
+    }
+
+    /// Sends and receives frames at the same time; returns the nanoseconds of one.
+    fn round(&mut self, frame: &[u8]) -> Result<f64> {
+        let Self { udp, sender, slot } = self;
+        let clock = Instant::now();
+        thread::scope(|threads| {
+            let sent = threads.spawn(|| (0..FRAMES).try_for_each(|_| sender.take(frame, 0)));
+            for _ in 0..FRAMES {
+                whole(udp, slot)?;
+            }
+            joined(sent.join())
+        })?;
+        Ok(clock.elapsed().as_nanos() as f64 / FRAMES as f64)
+    }
+
+    /// Streams at a speed, and returns the losses as text.
+    fn stream(self, frame: &[u8], bytes_per_s: f64) -> Result<String> {
+        let Self { mut udp, sender, slot } = self;
+        let (sender, meter) = (sender.rate(bytes_per_s)?, udp.meter());
+        let (before, clock) = (meter.counts(), Instant::now());
+        thread::scope(|threads| {
+            let sent = threads.spawn(move || play(sender, frame));
+            while udp.fill(&mut slot.map_mut()?[..])? != Filled::End {}
+            joined(sent.join())
+        })?;
+        let (after, seconds) = (meter.counts(), clock.elapsed());
+        let lost = after.lost_packets - before.lost_packets;
+        let came = after.packets - before.packets;
+        let gb_per_s = came as f64 * PAYLOAD as f64 / seconds.as_nanos() as f64;
+        Ok(format!("streamed at {gb_per_s:.2} GB/s: {lost} of {} packets lost", lost + came))
+    }
+}
+
+/// Receives one frame.
+fn whole(udp: &mut source::Udp, slot: &Buffer<u8>) -> Result<()> {
+    loop {
+        match udp.fill(&mut slot.map_mut()?[..])? {
+            Filled::Frame => return Ok(()),
+            Filled::Idle => {}
+            other => {
+                return Err(Error::unsupported(
+                    format!("measuring a loopback interface that loses packets ({other:?})"),
+                    "more room for those that wait: see `onebuf network`",
+                ));
+            }
+        }
+    }
+}
+
+fn joined(result: thread::Result<Result<()>>) -> Result<()> {
+    result.unwrap_or_else(|_| Err(Error::invalid("the sender panicked")))
+}
+
+/// Sends one frame repeatedly for a while.
+fn play(mut sender: sink::Udp, frame: &[u8]) -> Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < STREAM {
+        sender.take(frame, 0)?;
+    }
+    sender.finish()
+}
+
+fn loopback(bench: &Bench, name: &str, sockets: usize) -> Result<Row, Stop> {
+    let mut ours = Ours::open(bench, sockets)?;
+    let mut bare = RawPair::open(sockets, HEAD + PAYLOAD, ROOM)?;
+    let frame: Vec<u8> = (0..ours.slot.len()).map(|at| (at / 3 % 251) as u8).collect();
+    let packets = frame.len() / PAYLOAD;
+    let found = compare(
+        bench.effort,
+        || ours.round(&frame),
+        || {
+            let clock = Instant::now();
+            let went = bare.run(FRAMES * packets / sockets)?;
+            Ok(clock.elapsed().as_nanos() as f64 * packets as f64 / went as f64)
+        },
+    )?;
+    if ours.slot.map()?[..] != frame[..] {
+        return Err(Error::invalid("a frame was complete but its contents are wrong").into());
+    }
+    let speed = frame.len() as f64 * 1e9 / found.baseline_ns;
+    let row = found.row(name, Unit::GbPerS(frame.len() as u64)).bar(Bar::RatioAtLeast(0.9));
+    Ok(row.remark(ours.stream(&frame, speed * PART)?))
+}
