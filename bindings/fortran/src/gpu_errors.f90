@@ -6,7 +6,7 @@ module gpu_errors
   implicit none
   private
   public :: gpu_stop_on_failure
-  public :: report, refuse, told, succeed, say, text_of, taken_text, fortran_words
+  public :: report, refuse, told, succeed, say, text_of, taken_text, fortran_words, is_unused
 
   logical, save :: stops_always = .false.
 
@@ -118,6 +118,18 @@ contains
     if (present(stat)) stat = 0
     if (.not. present(errmsg)) return
   end subroutine
+
+  ! Whether a variable holds nothing, by the id of its handle. If it does, that has been reported: `holds` says what, and what to do.
+  function is_unused(id, me, holds, stat, errmsg) result(unused)
+    integer(c_int64_t), intent(in) :: id
+    character(*), intent(in) :: me, holds
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    logical :: unused
+
+    unused = id == 0
+    if (.not. unused) call refuse(ONEBUF_BUSY, me//': the variable holds '//holds, stat, errmsg)
+  end function
 
   ! Writes a line to standard error.
   subroutine say(message)

@@ -1,14 +1,14 @@
 ! OpenCL objects that the program or a library created, used with buffers of these modules. Native handles are type(c_ptr).
 module gpu_foreign
   use onebuf_c
-  use gpu_errors, only: report, refuse
+  use gpu_errors, only: report
   use gpu_session, only: session, need_session
   use gpu_fence_primitives, only: gpu_fence, set_fence, fence_handle
-  use gpu_buffer_core, only: unified_buffer, buffer_handle, set_buffer, BUFFER_READ_ONLY, BUFFER_READ_WRITE
+  use gpu_buffer_core, only: unified_buffer, buffer_handle, give_buffer, mode_exists
   implicit none
   private
   public :: wrap_cl_buffer, wrap_cl_event, foreign_writes_end_at, hand_to_cl_queue
-  public :: wrap_options, check_mode
+  public :: wrap_options, hand_to_queue
 
 contains
 
@@ -24,12 +24,11 @@ contains
     type(onebuf_buffer) :: handle
     integer(c_int32_t) :: status
 
-    if (.not. check_mode(me, access_mode, stat, errmsg)) return
+    if (.not. mode_exists(me, access_mode, stat, errmsg, returns=.true.)) return
     call need_session(stat, errmsg, returns=.true.)
     if (session%hub%id == 0) return
     status = onebuf_buffer_wrap(session%hub, cl_mem, wrap_options(), handle)
-    call report(status, me, stat, errmsg, returns=.true.)
-    if (status == ONEBUF_OK) call set_buffer(buffer, handle, access_mode)
+    call give_buffer(buffer, handle, access_mode, status, me, stat, errmsg)
   end function
 
   ! A cl_event as a fence. onebuf adds one reference.
@@ -67,18 +66,33 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(onebuf_queue) :: queue
-    integer(c_int32_t) :: status, ignored
+    integer(c_int32_t) :: status
 
-    status = onebuf_buffer_to_device(buffer_handle(buffer))
-    if (status == ONEBUF_OK) status = onebuf_queue_wrap(session%hub, cl_queue, queue)
-    if (status == ONEBUF_OK) then
-      status = onebuf_buffer_hand_to(buffer_handle(buffer), queue, c_null_ptr)
-      ignored = onebuf_queue_free(queue)
-    end if
-    call report(status, 'hand_to_cl_queue', stat, errmsg)
+    status = onebuf_queue_wrap(session%hub, cl_queue, queue)
+    call hand_to_queue(buffer, queue, status, 'hand_to_cl_queue', stat, errmsg)
   end subroutine
 
   ! --- For the other modules --------------------------------------------------------------------------------------------
+
+  ! Makes the newest contents visible on a queue of the program that was just wrapped, and frees the wrapper. `wrapped` is the status of
+  ! wrapping it.
+  subroutine hand_to_queue(buffer, queue, wrapped, me, stat, errmsg)
+    type(unified_buffer), intent(in) :: buffer
+    type(onebuf_queue), intent(in) :: queue
+    integer(c_int32_t), intent(in) :: wrapped
+    character(*), intent(in) :: me
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    integer(c_int32_t) :: status, ignored
+
+    status = wrapped
+    if (status == ONEBUF_OK) then
+      status = onebuf_buffer_to_device(buffer_handle(buffer))
+      if (status == ONEBUF_OK) status = onebuf_buffer_hand_to(buffer_handle(buffer), queue, c_null_ptr)
+      ignored = onebuf_queue_free(queue)
+    end if
+    call report(status, me, stat, errmsg)
+  end subroutine
 
   ! The options of a wrapped object that all open devices use.
   function wrap_options() result(options)
@@ -87,17 +101,5 @@ contains
     options%size = int(storage_size(options)/8, c_size_t)
     options%devices = c_loc(session%devices)
     options%device_count = int(session%open_count, c_size_t)
-  end function
-
-  ! Whether an access mode exists. A mistake has been reported.
-  function check_mode(me, access_mode, stat, errmsg) result(exists)
-    character(*), intent(in) :: me
-    integer, intent(in) :: access_mode
-    integer, intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
-    logical :: exists
-
-    exists = access_mode >= BUFFER_READ_ONLY .and. access_mode <= BUFFER_READ_WRITE
-    if (.not. exists) call refuse(ONEBUF_INVALID_ARGUMENT, me//': no such access_mode', stat, errmsg, returns=.true.)
   end function
 end module

@@ -110,8 +110,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(frame, program, buffers, extents_of(work_items), extents_of(group), integers, reals, stat, errmsg, &
-      arguments)
+    call dispatch(frame, program, buffers, extents_of(work_items, group), integers, reals, stat, errmsg, arguments)
   end subroutine
 
   subroutine dispatch_int64(frame, program, buffers, work_items, integers, reals, group, stat, errmsg, arguments)
@@ -126,8 +125,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(frame, program, buffers, extents_of(work_items), extents_of(group), integers, reals, stat, errmsg, &
-      arguments)
+    call dispatch(frame, program, buffers, extents_of(work_items, group), integers, reals, stat, errmsg, arguments)
   end subroutine
 
   subroutine dispatch_int32_int64(frame, program, buffers, work_items, integers, reals, group, stat, errmsg, arguments)
@@ -142,8 +140,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(frame, program, buffers, extents_of(work_items), extents_of(group), integers, reals, stat, errmsg, &
-      arguments)
+    call dispatch(frame, program, buffers, extents_of(work_items, group), integers, reals, stat, errmsg, arguments)
   end subroutine
 
   subroutine dispatch_int64_int64(frame, program, buffers, work_items, integers, reals, group, stat, errmsg, arguments)
@@ -158,15 +155,14 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(frame, program, buffers, extents_of(work_items), extents_of(group), integers, reals, stat, errmsg, &
-      arguments)
+    call dispatch(frame, program, buffers, extents_of(work_items, group), integers, reals, stat, errmsg, arguments)
   end subroutine
 
-  subroutine dispatch(frame, program, buffers, work_items, group, integers, reals, stat, errmsg, arguments)
+  subroutine dispatch(frame, program, buffers, sizes, integers, reals, stat, errmsg, arguments)
     type(pipeline_frame), intent(in) :: frame
     type(compute_program), intent(in) :: program
     integer, intent(in) :: buffers(:)
-    type(extents), intent(in) :: work_items, group
+    type(extents), intent(in) :: sizes
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
     integer, intent(out), optional :: stat
@@ -179,8 +175,7 @@ contains
     else if (any(buffers < 1 .or. buffers > frame%buffer_count)) then
       call refuse(ONEBUF_INVALID_ARGUMENT, me//': the slot has no buffer of such a number', stat, errmsg)
     else
-      call dispatch_on(me, program, frame%queue, frame%buffers(buffers), work_items, group, integers, reals, stat, errmsg, &
-        arguments)
+      call dispatch_on(me, program, frame%queue, frame%buffers(buffers), sizes, integers, reals, stat, errmsg, arguments)
     end if
   end subroutine
 

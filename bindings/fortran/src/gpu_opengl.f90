@@ -3,11 +3,11 @@
 module gpu_opengl
   use, intrinsic :: iso_fortran_env, only: int64
   use onebuf_c
-  use gpu_errors, only: report, refuse, succeed
+  use gpu_errors, only: report, refuse, succeed, is_unused
   use gpu_session, only: session, need_session, adopt_device
   use gpu_fence_primitives, only: gpu_fence, set_fence
-  use gpu_buffer_core, only: unified_buffer, buffer_handle, set_buffer
-  use gpu_foreign, only: wrap_options, check_mode
+  use gpu_buffer_core, only: unified_buffer, buffer_handle, give_buffer, mode_exists
+  use gpu_foreign, only: wrap_options
   implicit none
   private
   public :: gl_context, wrap_gl_context, release_gl_context, gl_context_is_valid, gpu_add_gl_context
@@ -30,10 +30,7 @@ contains
     character(*), parameter :: me = 'wrap_gl_context'
     integer(c_int32_t) :: status, ignored
 
-    if (context%handle%id /= 0) then
-      call refuse(ONEBUF_BUSY, me//': the variable holds a context: release it first', stat, errmsg)
-      return
-    end if
+    if (.not. is_unused(context%handle%id, me, 'a context: release it first', stat, errmsg)) return
     call need_session(stat, errmsg)
     if (session%hub%id == 0) return
     status = onebuf_gl_wrap(session%hub, context%handle)
@@ -106,7 +103,7 @@ contains
     type(onebuf_buffer) :: handle
     integer(c_int32_t) :: status, ignored
 
-    if (.not. check_mode(me, access_mode, stat, errmsg)) return
+    if (.not. mode_exists(me, access_mode, stat, errmsg, returns=.true.)) return
     status = onebuf_queue_fence(context%queue, before(1))
     if (status == ONEBUF_OK) then
       options = wrap_options()
@@ -114,9 +111,8 @@ contains
       options%after_count = 1
       status = onebuf_buffer_wrap_gl(context%handle, int(name, c_int32_t), options, handle)
     end if
-    call report(status, me, stat, errmsg, returns=.true.)
+    call give_buffer(buffer, handle, access_mode, status, me, stat, errmsg)
     ignored = onebuf_fence_free(before(1))
-    if (status == ONEBUF_OK) call set_buffer(buffer, handle, access_mode)
   end function
 
   ! The size of an OpenGL buffer of the program; zero on failure.

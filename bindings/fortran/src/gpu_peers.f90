@@ -2,10 +2,10 @@
 module gpu_peers
   use, intrinsic :: iso_fortran_env, only: int64
   use onebuf_c
-  use gpu_errors, only: report, refuse, succeed, taken_text
+  use gpu_errors, only: report, succeed, taken_text, is_unused
   use gpu_session, only: session, need_session
-  use gpu_buffer_core, only: unified_buffer, buffer_handle, set_buffer, destroy_unified_buffer, shape_of, MEMORY_COHERENT
-  use gpu_foreign, only: check_mode
+  use gpu_buffer_core, only: unified_buffer, buffer_handle, set_buffer, destroy_unified_buffer, shape_of, mode_exists, &
+    MEMORY_COHERENT
   implicit none
   private
   public :: buffer_offer, offer_buffer, offer_path, accept_peer, withdraw_offer
@@ -50,10 +50,7 @@ contains
     character(kind=c_char, len=:), allocatable, target :: text
     integer(c_int32_t) :: status
 
-    if (offer%handle%id /= 0) then
-      call refuse(ONEBUF_BUSY, me//': the variable holds an offer: withdraw it first', stat, errmsg)
-      return
-    end if
+    if (.not. is_unused(offer%handle%id, me, 'an offer: withdraw it first', stat, errmsg)) return
     text = name//c_null_char
     options%size = int(storage_size(options)/8, c_size_t)
     options%name = c_loc(text)
@@ -87,7 +84,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'accept_peer'
 
-    if (.not. is_free(peer, me, stat, errmsg)) return
+    if (.not. is_unused(peer%handle%id, me, 'a peer: leave it first', stat, errmsg)) return
     call report(onebuf_offer_accept(offer%handle, int(max(timeout_ms, 0), c_int64_t), peer%handle), me, stat, errmsg)
   end subroutine
 
@@ -119,8 +116,8 @@ contains
     integer(c_int32_t) :: status
 
     call destroy_unified_buffer(buffer)
-    if (.not. check_mode(me, access_mode, stat, errmsg)) return
-    if (.not. is_free(peer, me, stat, errmsg)) return
+    if (.not. mode_exists(me, access_mode, stat, errmsg)) return
+    if (.not. is_unused(peer%handle%id, me, 'a peer: leave it first', stat, errmsg)) return
     call need_session(stat, errmsg)
     if (session%hub%id == 0) return
     text = name//c_null_char
@@ -199,16 +196,4 @@ contains
     call report(onebuf_peer_query(peer%handle, found), 'get_peer_info', stat, errmsg)
     info = peer_info(int(found%pid), int(found%uid), found%round, found%our_turn /= 0, found%left /= 0)
   end subroutine
-
-  ! Whether the variable holds no peer. If it does, that has been reported.
-  function is_free(peer, me, stat, errmsg) result(free)
-    type(buffer_peer), intent(in) :: peer
-    character(*), intent(in) :: me
-    integer, intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
-    logical :: free
-
-    free = peer%handle%id == 0
-    if (.not. free) call refuse(ONEBUF_BUSY, me//': the variable holds a peer: leave it first', stat, errmsg)
-  end function
 end module

@@ -4,8 +4,7 @@ module gpu_plans
   use onebuf_c
   use gpu_errors, only: report, taken_text
   use gpu_session, only: session, need_session
-  use gpu_buffer_core, only: shape_of, MEMORY_COHERENT
-  use gpu_foreign, only: check_mode
+  use gpu_buffer_core, only: shape_of, MEMORY_COHERENT, mode_exists
   implicit none
   private
   public :: plan_buffer, gpu_run_doctor, gpu_doctor_helper
@@ -57,7 +56,7 @@ contains
     logical :: as_json
 
     text = ''
-    if (.not. check_mode(me, access_mode, stat, errmsg)) return
+    if (.not. mode_exists(me, access_mode, stat, errmsg, returns=.true.)) return
     call need_session(stat, errmsg, returns=.true.)
     if (session%hub%id == 0) return
     hint = MEMORY_COHERENT

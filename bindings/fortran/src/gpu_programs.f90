@@ -4,13 +4,15 @@ module gpu_programs
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
   use onebuf_c
   use gpu_errors, only: report, refuse, succeed
+  use gpu_native_kernels, only: native_kernel
+  use gpu_program_build, only: build_kernel
   use gpu_session, only: session, need_device
   use gpu_fence_primitives, only: gpu_fence, adopt_fence
   use gpu_buffer_core
-  use gpu_extents, only: extents, extents_of, check_sizes, grid_of
+  use gpu_extents, only: extents, extents_of, tell_sizes
   implicit none
   private
-  public :: compute_program, native_kernel, onebuf_native_call, native_argument, native_arg
+  public :: compute_program
   public :: compile_compute_program, program_is_valid, destroy_compute_program
   public :: bind_buffer_to_shader, unbind_shader_buffers, dispatch_compute
   public :: kernel_value, kernel_argument, local_memory
@@ -37,6 +39,9 @@ module gpu_programs
     ! The arguments in order: BUFFER_ and ARG_ constants.
     integer :: argument_count = 0
     integer :: arguments(MAX_ARGUMENTS) = 0
+    ! The same as the C interface has them.
+    integer(c_int32_t) :: kinds(MAX_ARGUMENTS) = 0
+    integer(c_int32_t) :: accesses(MAX_ARGUMENTS) = 0
   contains
     procedure, private :: assign
     generic :: assignment(=) => assign
@@ -51,11 +56,12 @@ module gpu_programs
     integer(int64) :: local_bytes = 0
   end type
 
-  ! The same inside of a launch, without initial values: a launch sets as many as it needs.
-  type :: slot
-    integer :: kind
-    integer(int32) :: bits(2)
-    integer(int64) :: local_bytes
+  ! A onebuf_arg without initial values: a launch sets those that it needs.
+  type, bind(c) :: plain_arg
+    integer(c_int32_t) :: kind, access
+    integer(c_int64_t) :: buffer, view
+    type(c_ptr) :: value
+    integer(c_size_t) :: bytes
   end type
 
   interface program_is_valid
@@ -77,25 +83,11 @@ module gpu_programs
     module procedure dispatch_int32, dispatch_int64, dispatch_int32_int64, dispatch_int64_int64
   end interface
 
-  ! An argument of a launch: the buffer's bytes, or the value.
-  type :: native_arg
-    type(c_ptr) :: data = c_null_ptr
-    integer(c_size_t) :: bytes = 0
-    logical :: writable = .false.
-  end type
-
   ! The buffers at the binding points, for all programs. They are kept alive until others are bound there.
   type(unified_buffer), save, target :: bound(0:MAX_BINDINGS - 1)
-
-  abstract interface
-    ! A kernel in Fortran, for the host: called once for a whole launch. It returns zero on success.
-    function native_kernel(user, launch) bind(c)
-      import :: c_int32_t, c_ptr, onebuf_native_call
-      type(c_ptr), value :: user
-      type(onebuf_native_call), intent(in) :: launch
-      integer(c_int32_t) :: native_kernel
-    end function
-  end interface
+  ! What every launch needs of them.
+  type(onebuf_buffer), save :: bound_handles(0:MAX_BINDINGS - 1)
+  integer, save :: bound_modes(0:MAX_BINDINGS - 1) = BUFFER_READ_WRITE
 
 contains
 
@@ -121,6 +113,7 @@ contains
     character(*), parameter :: me = 'compile_compute_program'
     character(:), allocatable :: wrong
     type(c_funptr) :: run
+    integer(c_int32_t) :: status
     integer :: counts(2), number
 
     counts = 0
@@ -135,6 +128,10 @@ contains
     program%arguments(:size(bindings)) = bindings
     program%arguments(size(bindings) + 1:size(bindings) + counts(1)) = ARG_INT32
     program%arguments(size(bindings) + counts(1) + 1:program%argument_count) = ARG_REAL32
+    do number = 1, program%argument_count
+      program%kinds(number) = kind_of(program%arguments(number))
+      program%accesses(number) = kernel_access(program%arguments(number))
+    end do
     number = need_device(me, device, stat, errmsg, returns=.true.)
     if (number == 0) return
     program%device = number
@@ -142,8 +139,10 @@ contains
     if (number == 0) return
     run = c_null_funptr
     if (present(native)) run = c_funloc(native)
-    call report(build(program, number, kernel, run, opencl_c, glsl, cuda_c, hip_c, ptx, compiler_options), me, stat, errmsg, &
-      returns=.true.)
+    status = build_kernel(program%device, number, kernel, declared(program%arguments(:program%argument_count)), run, &
+      program%handle, opencl_c, glsl, cuda_c, hip_c, ptx, compiler_options)
+    if (status == ONEBUF_OK) program%device = number
+    call report(status, me, stat, errmsg, returns=.true.)
   end function
 
   function mistake(bindings, counts) result(wrong)
@@ -165,83 +164,20 @@ contains
     yes = argument >= BUFFER_READ_ONLY .and. argument <= BUFFER_READ_WRITE
   end function
 
-  ! Builds the program, moves it to device `to` if that is another one, and declares its one kernel, which keeps the program alive.
-  function build(program, to, kernel, run, opencl_c, glsl, cuda_c, hip_c, ptx, compiler_options) result(status)
-    type(compute_program), intent(inout) :: program
-    integer, intent(in) :: to
-    character(*), intent(in) :: kernel
-    type(c_funptr), intent(in) :: run
-    character(*), intent(in), optional :: opencl_c, glsl, cuda_c, hip_c, ptx, compiler_options
-    integer(c_int32_t) :: status, ignored
-    type(onebuf_program_options) :: options
-    type(onebuf_native), target :: natives(1)
-    type(onebuf_shader), target :: shaders(1)
-    type(onebuf_program) :: built, moved
-    character(kind=c_char, len=:), allocatable, target :: name, text, shader, cuda, hip, assembly, flags
-
-    name = kernel//c_null_char
-    options%size = int(storage_size(options)/8, c_size_t)
-    if (present(opencl_c)) then
-      text = opencl_c//c_null_char
-      options%opencl_c = c_loc(text)
-    end if
-    if (present(cuda_c)) then
-      cuda = cuda_c//c_null_char
-      options%cuda_c = c_loc(cuda)
-    end if
-    if (present(hip_c)) then
-      hip = hip_c//c_null_char
-      options%hip_c = c_loc(hip)
-    end if
-    if (present(ptx)) then
-      assembly = ptx//c_null_char
-      options%ptx = c_loc(assembly)
-    end if
-    if (present(compiler_options)) then
-      flags = compiler_options//c_null_char
-      options%compiler_options = c_loc(flags)
-    end if
-    if (present(glsl)) then
-      shader = glsl//c_null_char
-      shaders(1) = onebuf_shader(c_loc(name), c_loc(shader))
-      options%shaders = c_loc(shaders)
-      options%shader_count = 1
-    end if
-    if (c_associated(run)) then
-      natives(1) = onebuf_native(c_loc(name), run, c_null_ptr)
-      options%natives = c_loc(natives)
-      options%native_count = 1
-    end if
-    status = onebuf_program_build(session%devices(program%device), options, built)
-    if (status /= ONEBUF_OK) return
-    if (to /= program%device) then
-      status = onebuf_program_graft(built, session%devices(to), c_null_ptr, moved)
-      ignored = onebuf_program_free(built)
-      if (status /= ONEBUF_OK) return
-      built = moved
-      program%device = to
-    end if
-    status = declare(program, built, name)
-    ignored = onebuf_program_free(built)
-  end function
-
-  function declare(program, built, name) result(status)
-    type(compute_program), intent(inout) :: program
-    type(onebuf_program), intent(in) :: built
-    character(kind=c_char, len=*), intent(in) :: name
-    integer(c_int32_t) :: status
-    type(onebuf_param) :: params(program%argument_count)
+  ! The arguments of a kernel for the C interface.
+  function declared(arguments) result(params)
+    integer, intent(in) :: arguments(:)
+    type(onebuf_param) :: params(size(arguments))
     integer :: i
 
     do i = 1, size(params)
-      params(i)%kind = kind_of(program%arguments(i))
-      if (is_buffer(program%arguments(i))) then
-        params(i)%access = kernel_access(program%arguments(i))
+      params(i)%kind = kind_of(arguments(i))
+      if (is_buffer(arguments(i))) then
+        params(i)%access = kernel_access(arguments(i))
       else if (params(i)%kind /= ONEBUF_ARG_LOCAL) then
-        params(i)%bytes = bytes_of(program%arguments(i))
+        params(i)%bytes = bytes_of(arguments(i))
       end if
     end do
-    status = onebuf_kernel_create(built, name, params, int(size(params), c_size_t), 0_c_int32_t, program%handle)
   end function
 
   ! The kind of an argument in the C interface.
@@ -303,16 +239,17 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'bind_buffer_to_shader: '
-    type(onebuf_buffer) :: before, now
+    type(onebuf_buffer) :: now
 
     if (binding < 0 .or. binding >= MAX_BINDINGS) then
       call refuse(ONEBUF_INVALID_ARGUMENT, me//'binding points are 0 to 15', stat, errmsg)
     else if (.not. buffer_is_valid(buffer)) then
       call refuse(ONEBUF_INVALID_HANDLE, me//'no buffer, or one that was destroyed', stat, errmsg)
     else
-      before = buffer_handle(bound(binding))
       now = buffer_handle(buffer)
-      if (before%id /= now%id) bound(binding) = buffer
+      if (bound_handles(binding)%id /= now%id) bound(binding) = buffer
+      bound_handles(binding) = now
+      bound_modes(binding) = buffer_access_mode(buffer)
       if (present(stat)) stat = 0
     end if
   end subroutine
@@ -324,6 +261,7 @@ contains
     type(unified_buffer) :: none
 
     bound = none
+    bound_handles = buffer_handle(none)
     call succeed(stat, errmsg)
   end subroutine
 
@@ -393,8 +331,18 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
+    type(extents) :: sizes
 
-    call dispatch(program, extents_of(work_items), extents_of(group), integers, reals, fence, stat, errmsg, arguments)
+    if (size(work_items) == 1 .and. .not. present(group)) then
+      ! The most common form: this module is compiled apart from that of the extents, and a call takes longer.
+      sizes%grid%dims = 1
+      sizes%grid%global(1) = int(work_items(1), c_size_t)
+      sizes%fit = work_items(1) >= 1
+    else
+      sizes = extents_of(work_items, group)
+    end if
+    call launch('dispatch_compute', program, session%queues(program%device), session%device_count > 1, bound_handles, &
+      bound_modes, sizes, integers, reals, arguments, fence, stat, errmsg)
   end subroutine
 
   subroutine dispatch_int64(program, work_items, integers, reals, group, fence, stat, errmsg, arguments)
@@ -408,7 +356,8 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(program, extents_of(work_items), extents_of(group), integers, reals, fence, stat, errmsg, arguments)
+    call launch('dispatch_compute', program, session%queues(program%device), session%device_count > 1, bound_handles, &
+      bound_modes, extents_of(work_items, group), integers, reals, arguments, fence, stat, errmsg)
   end subroutine
 
   subroutine dispatch_int32_int64(program, work_items, integers, reals, group, fence, stat, errmsg, arguments)
@@ -422,7 +371,8 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(program, extents_of(work_items), extents_of(group), integers, reals, fence, stat, errmsg, arguments)
+    call launch('dispatch_compute', program, session%queues(program%device), session%device_count > 1, bound_handles, &
+      bound_modes, extents_of(work_items, group), integers, reals, arguments, fence, stat, errmsg)
   end subroutine
 
   subroutine dispatch_int64_int64(program, work_items, integers, reals, group, fence, stat, errmsg, arguments)
@@ -436,130 +386,153 @@ contains
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
 
-    call dispatch(program, extents_of(work_items), extents_of(group), integers, reals, fence, stat, errmsg, arguments)
-  end subroutine
-
-  subroutine dispatch(program, work_items, group, integers, reals, fence, stat, errmsg, arguments)
-    type(compute_program), intent(in) :: program
-    type(extents), intent(in) :: work_items, group
-    integer(int32), intent(in), optional :: integers(:)
-    real(real32), intent(in), optional :: reals(:)
-    type(gpu_fence), intent(inout), optional, target :: fence
-    integer, intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
-    type(kernel_value), intent(in), optional :: arguments(:)
-    character(*), parameter :: me = 'dispatch_compute'
-    type(slot), target :: values(MAX_ARGUMENTS)
-    character(120) :: wrong
-    integer(c_int32_t) :: status
-    integer :: given
-
-    ! A blank first character of `wrong` means that nothing is wrong.
-    wrong(1:1) = ' '
-    call prepare(program, work_items, group, values, given, integers, reals, arguments, wrong)
-    if (wrong(1:1) == ' ') call check_bound(program, wrong)
-    if (wrong(1:1) /= ' ') then
-      call refuse(ONEBUF_INVALID_ARGUMENT, me//': '//trim(wrong), stat, errmsg)
-      return
-    end if
-    status = launch(program, session%queues(program%device), grid_of(work_items, group), values(:given), fence)
-    ! On the host the kernel has run already.
-    if (status == ONEBUF_OK .and. session%device_count > 1) status = onebuf_queue_flush(session%queues(program%device))
-    call report(status, me, stat, errmsg)
+    call launch('dispatch_compute', program, session%queues(program%device), session%device_count > 1, bound_handles, &
+      bound_modes, extents_of(work_items, group), integers, reals, arguments, fence, stat, errmsg)
   end subroutine
 
   ! Launches a program on these buffers, from binding point 0 on, and on that queue: for other modules. `me` names the caller.
-  subroutine dispatch_on(me, program, queue, buffers, work_items, group, integers, reals, stat, errmsg, arguments)
+  subroutine dispatch_on(me, program, queue, buffers, sizes, integers, reals, stat, errmsg, arguments)
     character(*), intent(in) :: me
     type(compute_program), intent(in) :: program
     type(onebuf_queue), intent(in) :: queue
     type(onebuf_buffer), intent(in) :: buffers(:)
-    type(extents), intent(in) :: work_items, group
+    type(extents), intent(in) :: sizes
     integer(int32), intent(in), optional :: integers(:)
     real(real32), intent(in), optional :: reals(:)
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     type(kernel_value), intent(in), optional :: arguments(:)
-    type(slot), target :: values(MAX_ARGUMENTS)
+    integer, parameter :: any_mode(0:MAX_BINDINGS - 1) = BUFFER_READ_WRITE
     character(120) :: wrong
-    integer :: given
+    integer :: needed
 
-    wrong(1:1) = ' '
-    call prepare(program, work_items, group, values, given, integers, reals, arguments, wrong)
-    if (wrong(1:1) == ' ' .and. count(is_buffer(program%arguments)) /= size(buffers)) &
-      write (wrong, '(i0, a, i0)') size(buffers), ' buffers for a program with ', count(is_buffer(program%arguments))
-    if (wrong(1:1) /= ' ') then
+    needed = count(is_buffer(program%arguments))
+    if (program%handle%id /= 0 .and. needed /= size(buffers)) then
+      write (wrong, '(i0, a, i0)') size(buffers), ' buffers for a program with ', needed
       call refuse(ONEBUF_INVALID_ARGUMENT, me//': '//trim(wrong), stat, errmsg)
     else
-      call report(launch(program, queue, grid_of(work_items, group), values(:given), buffers=buffers), me, stat, errmsg)
+      call launch(me, program, queue, .false., buffers, any_mode, sizes, integers, reals, arguments, stat=stat, errmsg=errmsg)
     end if
   end subroutine
 
-  ! Checks everything but the buffers, and collects the values.
-  subroutine prepare(program, work_items, group, values, given, integers, reals, arguments, wrong)
+  ! Checks and launches in one pass over the arguments; the library reads the values where the caller has them. `buffers` and `modes` are
+  ! those of the binding points. `flushes`: so that the device begins, which the host has done.
+  subroutine launch(me, program, queue, flushes, buffers, modes, sizes, integers, reals, arguments, fence, stat, errmsg)
+    character(*), intent(in) :: me
     type(compute_program), intent(in) :: program
-    type(extents), intent(in) :: work_items, group
-    type(slot), intent(inout) :: values(:)
-    integer, intent(out) :: given
-    integer(int32), intent(in), optional :: integers(:)
-    real(real32), intent(in), optional :: reals(:)
-    type(kernel_value), intent(in), optional :: arguments(:)
-    character(*), intent(inout) :: wrong
-
-    given = 0
-    call check_program(program, wrong)
-    if (wrong(1:1) == ' ') call check_sizes(work_items, group, wrong)
-    if (wrong(1:1) == ' ') call gather(values, given, integers, reals, arguments, wrong)
-    if (wrong(1:1) == ' ') call check_values(program, values(:given), wrong)
-  end subroutine
-
-  subroutine check_program(program, wrong)
-    type(compute_program), intent(in) :: program
-    character(*), intent(inout) :: wrong
-
-    if (program%handle%id == 0) then
-      wrong = 'no program, or one that was destroyed'
-    else if (program%device > session%open_count) then
-      wrong = 'the program''s device is not open any more'
-    end if
-  end subroutine
-
-  ! All values in order.
-  subroutine gather(values, given, integers, reals, arguments, wrong)
-    type(slot), intent(inout) :: values(:)
-    integer, intent(out) :: given
-    integer(int32), intent(in), optional :: integers(:)
-    real(real32), intent(in), optional :: reals(:)
-    type(kernel_value), intent(in), optional :: arguments(:)
-    character(*), intent(inout) :: wrong
-    integer :: counts(3), i
+    type(onebuf_queue), intent(in) :: queue
+    logical, intent(in) :: flushes
+    type(onebuf_buffer), intent(in) :: buffers(0:*)
+    integer, intent(in) :: modes(0:*)
+    type(extents), intent(in) :: sizes
+    integer(int32), intent(in), optional, target :: integers(:)
+    real(real32), intent(in), optional, target :: reals(:)
+    type(kernel_value), intent(in), optional, target :: arguments(:)
+    type(gpu_fence), intent(inout), optional, target :: fence
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    type(plain_arg), target :: plain(MAX_ARGUMENTS)
+    type(onebuf_arg), pointer, contiguous :: args(:)
+    type(onebuf_fence), target :: reached
+    type(c_ptr) :: wanted, first
+    integer(c_int32_t) :: status
+    integer :: counts(3), i, point, at, what
+    logical :: fits
 
     counts = 0
     if (present(arguments)) counts(1) = size(arguments)
     if (present(integers)) counts(2) = size(integers)
     if (present(reals)) counts(3) = size(reals)
-    given = sum(counts)
-    if (given > size(values)) then
-      wrong = 'more than 64 values'
+    fits = program%handle%id /= 0 .and. program%device <= session%open_count .and. sizes%fit
+    point = 0
+    at = 0
+    do i = 1, program%argument_count
+      if (.not. fits) exit
+      what = program%arguments(i)
+      plain(i)%view = 0
+      if (is_buffer(what)) then
+        fits = buffers(point)%id /= 0 .and. (modes(point) == BUFFER_READ_WRITE .or. modes(point) == what)
+        ! Ends the CPU's access.
+        plain(i)%kind = ONEBUF_ARG_TURN
+        plain(i)%access = program%accesses(i)
+        plain(i)%buffer = buffers(point)%id
+        plain(i)%value = c_null_ptr
+        plain(i)%bytes = 0
+        point = point + 1
+        cycle
+      end if
+      plain(i)%kind = program%kinds(i)
+      plain(i)%access = 0
+      plain(i)%buffer = 0
+      plain(i)%bytes = bytes_of(what)
+      at = at + 1
+      if (at <= counts(1)) then
+        fits = arguments(at)%kind == what
+        plain(i)%value = c_loc(arguments(at)%bits)
+        if (what == ARG_LOCAL) then
+          plain(i)%value = c_null_ptr
+          plain(i)%bytes = int(max(arguments(at)%local_bytes, 0_int64), c_size_t)
+        end if
+      else if (at <= counts(1) + counts(2)) then
+        fits = what == ARG_INT32
+        plain(i)%value = c_loc(integers(at - counts(1)))
+      else
+        fits = what == ARG_REAL32 .and. at <= sum(counts)
+        if (fits) plain(i)%value = c_loc(reals(at - counts(1) - counts(2)))
+      end if
+    end do
+    if (.not. fits .or. at /= sum(counts)) then
+      call refuse(ONEBUF_INVALID_ARGUMENT, me//': '//mistake_in(program, buffers, modes, sizes, counts, arguments), stat, errmsg)
       return
     end if
-    do i = 1, counts(1)
-      values(i) = slot(arguments(i)%kind, arguments(i)%bits, arguments(i)%local_bytes)
-    end do
-    do i = 1, counts(2)
-      values(counts(1) + i)%kind = ARG_INT32
-      values(counts(1) + i)%bits(1) = integers(i)
-    end do
-    do i = 1, counts(3)
-      values(counts(1) + counts(2) + i)%kind = ARG_REAL32
-      values(counts(1) + counts(2) + i)%bits(1) = transfer(reals(i), 0_int32)
-    end do
+    wanted = c_null_ptr
+    if (present(fence)) wanted = c_loc(reached)
+    first = c_loc(plain)
+    call c_f_pointer(first, args, [program%argument_count])
+    status = onebuf_queue_launch(queue, program%handle, sizes%grid, args, int(program%argument_count, c_size_t), wanted)
+    if (status == ONEBUF_OK .and. present(fence)) status = adopt_fence(fence, reached)
+    if (status == ONEBUF_OK .and. flushes) status = onebuf_queue_flush(queue)
+    if (status /= ONEBUF_OK) then
+      call report(status, me, stat, errmsg)
+    else if (present(stat)) then
+      stat = 0
+    end if
   end subroutine
 
-  ! Checks that each value has the type that the program was compiled with.
-  subroutine check_values(program, values, wrong)
+  ! What is wrong with a launch.
+  function mistake_in(program, buffers, modes, sizes, counts, arguments) result(text)
     type(compute_program), intent(in) :: program
-    type(slot), intent(in) :: values(:)
+    type(onebuf_buffer), intent(in) :: buffers(0:*)
+    integer, intent(in) :: modes(0:*), counts(3)
+    type(extents), intent(in) :: sizes
+    type(kernel_value), intent(in), optional :: arguments(:)
+    character(:), allocatable :: text
+    integer :: kinds(MAX_ARGUMENTS)
+    character(120) :: wrong
+
+    wrong = ''
+    if (program%handle%id == 0) then
+      wrong = 'no program, or one that was destroyed'
+    else if (program%device > session%open_count) then
+      wrong = 'the program''s device is not open any more'
+    else
+      call tell_sizes(sizes, wrong)
+    end if
+    if (wrong == '' .and. sum(counts) > size(kinds)) wrong = 'more than 64 values'
+    if (wrong == '') then
+      if (present(arguments)) kinds(:counts(1)) = arguments%kind
+      kinds(counts(1) + 1:counts(1) + counts(2)) = ARG_INT32
+      kinds(counts(1) + counts(2) + 1:sum(counts)) = ARG_REAL32
+      call tell_values(program, kinds(:sum(counts)), wrong)
+    end if
+    if (wrong == '') call tell_buffers(program, buffers, modes, wrong)
+    text = trim(wrong)
+  end function
+
+  ! Says which value does not have the type that the program was compiled with.
+  subroutine tell_values(program, kinds, wrong)
+    type(compute_program), intent(in) :: program
+    integer, intent(in) :: kinds(:)
     character(*), intent(inout) :: wrong
     integer :: i, at
 
@@ -567,16 +540,16 @@ contains
     do i = 1, program%argument_count
       if (is_buffer(program%arguments(i))) cycle
       at = at + 1
-      if (at > size(values)) then
+      if (at > size(kinds)) then
         write (wrong, '(a, i0, 2a)') 'argument ', i, ' is missing: ', word(program%arguments(i))
         return
-      else if (values(at)%kind /= program%arguments(i)) then
-        write (wrong, '(a, i0, 4a)') 'argument ', i, ' is ', trim(word(values(at)%kind)), &
+      else if (kinds(at) /= program%arguments(i)) then
+        write (wrong, '(a, i0, 4a)') 'argument ', i, ' is ', trim(word(kinds(at))), &
           ' where the program has ', word(program%arguments(i))
         return
       end if
     end do
-    if (at < size(values)) write (wrong, '(i0, a, i0, a)') size(values), ' values for a program with ', at, ' of them'
+    if (at < size(kinds)) write (wrong, '(i0, a, i0, a)') size(kinds), ' values for a program with ', at, ' of them'
   end subroutine
 
   pure function word(argument) result(text)
@@ -591,112 +564,27 @@ contains
     if (argument == ARG_LOCAL) text = 'local memory'
   end function
 
-  ! Checks that the program's access to each bound buffer is within the access that the buffer was created for. Tells the first mistake.
-  subroutine check_bound(program, wrong)
+  ! Says which binding point has no buffer, or one that was created for less access than the program's.
+  subroutine tell_buffers(program, buffers, modes, wrong)
     type(compute_program), intent(in) :: program
+    type(onebuf_buffer), intent(in) :: buffers(0:*)
+    integer, intent(in) :: modes(0:*)
     character(*), intent(inout) :: wrong
-    type(onebuf_buffer) :: handle
     integer :: i, point
 
     point = -1
     do i = 1, program%argument_count
       if (.not. is_buffer(program%arguments(i))) cycle
       point = point + 1
-      handle = buffer_handle(bound(point))
-      if (handle%id == 0) then
+      if (buffers(point)%id == 0) then
         write (wrong, '(a, i0)') 'no buffer is bound to binding point ', point
         return
-      else if (all(buffer_access_mode(bound(point)) /= [BUFFER_READ_WRITE, program%arguments(i)])) then
+      else if (all(modes(point) /= [BUFFER_READ_WRITE, program%arguments(i)])) then
         write (wrong, '(a, i0, a)') 'the buffer at binding point ', point, ' was made for another access'
         return
       end if
     end do
   end subroutine
-
-  ! Without `buffers` the bound ones are used.
-  function launch(program, queue, grid, values, fence, buffers) result(status)
-    type(compute_program), intent(in) :: program
-    type(onebuf_queue), intent(in) :: queue
-    type(onebuf_grid), intent(in) :: grid
-    type(slot), intent(in), target :: values(:)
-    type(gpu_fence), intent(inout), optional, target :: fence
-    type(onebuf_buffer), intent(in), optional :: buffers(0:)
-    integer(c_int32_t) :: status
-    ! Compilers put arrays of unknown size on the heap.
-    type(onebuf_arg) :: few(8)
-    type(onebuf_arg), allocatable :: many(:)
-
-    if (program%argument_count <= size(few)) then
-      status = launch_with(few(:program%argument_count), program, queue, grid, values, fence, buffers)
-    else
-      allocate (many(program%argument_count))
-      status = launch_with(many, program, queue, grid, values, fence, buffers)
-    end if
-  end function
-
-  function launch_with(args, program, queue, grid, values, fence, buffers) result(status)
-    type(onebuf_arg), intent(inout), contiguous :: args(:)
-    type(compute_program), intent(in) :: program
-    type(onebuf_queue), intent(in) :: queue
-    type(onebuf_grid), intent(in) :: grid
-    type(slot), intent(in), target :: values(:)
-    type(gpu_fence), intent(inout), optional, target :: fence
-    type(onebuf_buffer), intent(in), optional :: buffers(0:)
-    integer(c_int32_t) :: status
-    type(onebuf_fence), target :: reached
-    type(c_ptr) :: wanted
-    integer :: i, point, at
-
-    point = -1
-    at = 0
-    do i = 1, program%argument_count
-      if (is_buffer(program%arguments(i))) then
-        point = point + 1
-        ! Ends the CPU's access.
-        args(i)%kind = ONEBUF_ARG_TURN
-        args(i)%access = kernel_access(program%arguments(i))
-        if (present(buffers)) then
-          args(i)%buffer = buffers(point)
-        else
-          args(i)%buffer = buffer_handle(bound(point))
-        end if
-        cycle
-      end if
-      at = at + 1
-      args(i)%kind = kind_of(program%arguments(i))
-      if (args(i)%kind == ONEBUF_ARG_LOCAL) then
-        args(i)%bytes = int(max(values(at)%local_bytes, 0_int64), c_size_t)
-      else
-        args(i)%value = c_loc(values(at)%bits)
-        args(i)%bytes = bytes_of(program%arguments(i))
-      end if
-    end do
-    wanted = c_null_ptr
-    if (present(fence)) wanted = c_loc(reached)
-    status = onebuf_queue_launch(queue, program%handle, grid, args, int(size(args), c_size_t), wanted)
-    if (status == ONEBUF_OK .and. present(fence)) status = adopt_fence(fence, reached)
-  end function
-
-  ! An argument of a kernel in Fortran, counted from 1, in the order of `bindings`, integers and reals. Without data if there is none.
-  function native_argument(launch, index, stat, errmsg) result(argument)
-    type(onebuf_native_call), intent(in) :: launch
-    integer, intent(in) :: index
-    integer, intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
-    type(native_arg) :: argument
-    type(onebuf_native_arg), pointer :: all(:)
-
-    if (index < 1 .or. index > launch%arg_count) then
-      call refuse(ONEBUF_INVALID_ARGUMENT, 'native_argument: the kernel has no argument of this number', stat, errmsg, &
-        returns=.true.)
-      return
-    end if
-    call succeed(stat, errmsg)
-    call c_f_pointer(launch%args, all, [launch%arg_count])
-    argument%data = all(index)%data
-    argument%bytes = all(index)%bytes
-    argument%writable = all(index)%writable /= 0
-  end function
 
   impure elemental subroutine assign(to, from)
     class(compute_program), intent(out), target :: to
@@ -707,6 +595,8 @@ contains
     to%device = from%device
     to%argument_count = from%argument_count
     to%arguments = from%arguments
+    to%kinds = from%kinds
+    to%accesses = from%accesses
   end subroutine
 
   impure elemental subroutine finish(program)

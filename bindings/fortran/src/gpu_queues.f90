@@ -1,7 +1,7 @@
 ! Several queues of one device, so that independent dispatches run at the same time. Buffers order the work where necessary.
 module gpu_queues
   use onebuf_c
-  use gpu_errors, only: report, refuse, succeed
+  use gpu_errors, only: report, refuse, succeed, is_unused
   use gpu_session, only: session, need_device, use_queue
   implicit none
   private
@@ -28,9 +28,8 @@ contains
     type(onebuf_queue_options) :: options
     integer :: number
 
-    if (pool%handle%id /= 0) then
-      call refuse(ONEBUF_BUSY, me//': the variable holds a pool: destroy it first', stat, errmsg)
-    else if (count < 1) then
+    if (.not. is_unused(pool%handle%id, me, 'a pool: destroy it first', stat, errmsg)) return
+    if (count < 1) then
       call refuse(ONEBUF_INVALID_ARGUMENT, me//': at least one queue', stat, errmsg)
     else
       number = need_device(me, device, stat, errmsg, returns=.false.)

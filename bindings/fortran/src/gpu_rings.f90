@@ -3,7 +3,8 @@ module gpu_rings
   use, intrinsic :: iso_fortran_env, only: int32, int64
   use onebuf_c
   use gpu_errors, only: report, refuse, succeed
-  use gpu_buffer_core, only: unified_buffer, buffer_handle, create_unified_buffer, timeout_of
+  use gpu_buffer_core, only: unified_buffer, buffer_handle, create_unified_buffer
+  use gpu_buffer_access, only: timeout_of
   implicit none
   private
   public :: buffer_ring, create_buffer_ring, ring_is_valid, ring_next, ring_slots

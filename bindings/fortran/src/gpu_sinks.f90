@@ -2,13 +2,15 @@
 module gpu_sinks
   use, intrinsic :: iso_fortran_env, only: int32, int64, real64
   use onebuf_c
-  use gpu_errors, only: report, refuse, succeed
+  use gpu_errors, only: report, succeed, is_unused
   use gpu_session, only: c_text
   implicit none
   private
   public :: frame_sink, open_memory_sink, open_file_sink, open_npy_sink, open_udp_sink
   public :: finish_sink, close_sink, sink_is_valid, udp_sent, get_udp_sent
   public :: sink_handle
+
+  character(*), parameter :: USED = 'a sink: close it first'
 
   ! A sink, until close_sink. Open it into a variable that holds none.
   type :: frame_sink
@@ -45,7 +47,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'open_memory_sink'
 
-    if (.not. is_free(sink, me, stat, errmsg)) return
+    if (.not. is_unused(sink%handle%id, me, USED, stat, errmsg)) return
     call report(onebuf_sink_memory(address, int(max(bytes, 0_int64), c_size_t), sink%handle), me, stat, errmsg)
   end subroutine
 
@@ -67,7 +69,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'open_file_sink'
 
-    if (.not. is_free(sink, me, stat, errmsg)) return
+    if (.not. is_unused(sink%handle%id, me, USED, stat, errmsg)) return
     call report(onebuf_sink_file(c_text(path), sink%handle), me, stat, errmsg)
   end subroutine
 
@@ -81,7 +83,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'open_npy_sink'
 
-    if (.not. is_free(sink, me, stat, errmsg)) return
+    if (.not. is_unused(sink%handle%id, me, USED, stat, errmsg)) return
     call report(onebuf_sink_npy(c_text(path), c_text(element), int(shape(size(shape):1:-1), c_size_t), &
       int(size(shape), c_size_t), sink%handle), me, stat, errmsg)
   end subroutine
@@ -97,18 +99,20 @@ contains
   end subroutine
 
   ! Sends frames as UDP packets to an address such as `127.0.0.1:5000`, as the stream of that number, a random one without it.
-  subroutine open_udp_sink(sink, address, stream, bytes_per_s, stat, errmsg)
+  ! Several threads send each frame, each from a port of its own.
+  subroutine open_udp_sink(sink, address, stream, bytes_per_s, threads, stat, errmsg)
     type(frame_sink), intent(inout) :: sink
     character(*), intent(in) :: address
     integer, intent(in), optional :: stream
     real(real64), intent(in), optional :: bytes_per_s
+    integer, intent(in), optional :: threads
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'open_udp_sink'
     type(onebuf_udp_sink_options) :: options
     character(kind=c_char, len=:), allocatable, target :: text
 
-    if (.not. is_free(sink, me, stat, errmsg)) return
+    if (.not. is_unused(sink%handle%id, me, USED, stat, errmsg)) return
     text = address//c_null_char
     options%size = int(storage_size(options)/8, c_size_t)
     options%address = c_loc(text)
@@ -117,6 +121,7 @@ contains
       options%stream = int(stream, c_int32_t)
     end if
     if (present(bytes_per_s)) options%bytes_per_s = bytes_per_s
+    if (present(threads)) options%threads = int(threads, c_size_t)
     call report(onebuf_sink_udp(options, sink%handle), me, stat, errmsg)
   end subroutine
 
@@ -170,17 +175,5 @@ contains
     type(onebuf_sink) :: handle
 
     handle = sink%handle
-  end function
-
-  ! Whether the variable holds no sink. If it does, that has been reported.
-  function is_free(sink, me, stat, errmsg) result(free)
-    type(frame_sink), intent(in) :: sink
-    character(*), intent(in) :: me
-    integer, intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
-    logical :: free
-
-    free = sink%handle%id == 0
-    if (.not. free) call refuse(ONEBUF_BUSY, me//': the variable holds a sink: close it first', stat, errmsg)
   end function
 end module

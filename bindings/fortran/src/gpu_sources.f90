@@ -3,7 +3,7 @@ module gpu_sources
   use, intrinsic :: iso_fortran_env, only: int32, int64, real64
   use onebuf_c
   use onebuf_c, only: plane_wave => onebuf_wave
-  use gpu_errors, only: report, refuse, succeed, taken_text
+  use gpu_errors, only: report, succeed, is_unused, taken_text
   use gpu_session, only: c_text
   implicit none
   private
@@ -14,6 +14,8 @@ module gpu_sources
 
   ! Repeats without end.
   integer, parameter :: REPEAT_FOREVER = -1
+
+  character(*), parameter :: USED = 'a source: close it first'
 
   ! A source, until close_source. Open it into a variable that holds none.
   type :: frame_source
@@ -33,6 +35,9 @@ module gpu_sources
     integer(int64) :: malformed = 0
     ! Packets that the system dropped because the receive buffer was full.
     integer(int64) :: kernel_drops = 0
+    ! Bytes of all packets, and the calls that received them.
+    integer(int64) :: bytes = 0
+    integer(int64) :: batches = 0
   end type
 
   interface open_memory_source
@@ -52,7 +57,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'open_memory_source'
 
-    if (.not. is_free(source, me, stat, errmsg)) return
+    if (.not. is_unused(source%handle%id, me, USED, stat, errmsg)) return
     call report(onebuf_source_memory(address, int(max(bytes, 0_int64), c_size_t), times(repeats), source%handle), me, &
       stat, errmsg)
   end subroutine
@@ -77,7 +82,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'open_file_source'
 
-    if (.not. is_free(source, me, stat, errmsg)) return
+    if (.not. is_unused(source%handle%id, me, USED, stat, errmsg)) return
     call report(onebuf_source_file(c_text(path), times(repeats), source%handle), me, stat, errmsg)
   end subroutine
 
@@ -90,7 +95,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'open_npy_source'
 
-    if (.not. is_free(source, me, stat, errmsg)) return
+    if (.not. is_unused(source%handle%id, me, USED, stat, errmsg)) return
     call report(onebuf_source_npy(c_text(path), c_text(element), times(repeats), source%handle), me, stat, errmsg)
   end subroutine
 
@@ -109,7 +114,7 @@ contains
     type(onebuf_synthetic_options) :: options
     type(plane_wave), allocatable, target :: list(:)
 
-    if (.not. is_free(source, me, stat, errmsg)) return
+    if (.not. is_unused(source%handle%id, me, USED, stat, errmsg)) return
     options%size = int(storage_size(options)/8, c_size_t)
     options%channels = int(max(channels, 0), c_size_t)
     options%samples = int(max(samples, 0), c_size_t)
@@ -125,17 +130,21 @@ contains
   end subroutine
 
   ! Receives frames as UDP packets at an address such as `0.0.0.0:5000`: of the stream of that number, of the first one without it.
-  subroutine open_udp_source(source, address, stream, window, timeout_ms, stat, errmsg)
+  ! Several sockets receive a frame by as many threads.
+  subroutine open_udp_source(source, address, stream, window, timeout_ms, sockets, busy_poll_us, cpus, stat, errmsg)
     type(frame_source), intent(inout) :: source
     character(*), intent(in) :: address
-    integer, intent(in), optional :: stream, window, timeout_ms
+    integer, intent(in), optional :: stream, window, timeout_ms, sockets, busy_poll_us
+    ! Processors that the threads are pinned to.
+    integer, intent(in), optional :: cpus(:)
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'open_udp_source'
     type(onebuf_udp_source_options) :: options
     character(kind=c_char, len=:), allocatable, target :: text
+    integer(c_int32_t), allocatable, target :: list(:)
 
-    if (.not. is_free(source, me, stat, errmsg)) return
+    if (.not. is_unused(source%handle%id, me, USED, stat, errmsg)) return
     text = address//c_null_char
     options%size = int(storage_size(options)/8, c_size_t)
     options%address = c_loc(text)
@@ -145,6 +154,13 @@ contains
     end if
     if (present(window)) options%window = int(max(window, 0), c_size_t)
     if (present(timeout_ms)) options%timeout_ms = int(max(timeout_ms, 0), c_int64_t)
+    if (present(sockets)) options%sockets = int(sockets, c_size_t)
+    if (present(busy_poll_us)) options%busy_poll_us = int(max(busy_poll_us, 0), c_int64_t)
+    if (present(cpus)) then
+      list = int(cpus, c_int32_t)
+      options%cpus = c_loc(list)
+      options%cpu_count = int(size(list), c_size_t)
+    end if
     call report(onebuf_source_udp(options, source%handle), me, stat, errmsg)
   end subroutine
 
@@ -160,7 +176,7 @@ contains
     type(onebuf_tcp_source_options) :: options
     character(kind=c_char, len=:), allocatable, target :: text
 
-    if (.not. is_free(source, me, stat, errmsg)) return
+    if (.not. is_unused(source%handle%id, me, USED, stat, errmsg)) return
     text = address//c_null_char
     options%size = int(storage_size(options)/8, c_size_t)
     options%address = c_loc(text)
@@ -205,18 +221,24 @@ contains
     if (status == ONEBUF_OK) address = taken_text(text)
   end function
 
-  ! Reads the counters of a UDP source, also while a pipeline runs.
-  subroutine get_udp_counts(source, counts, stat, errmsg)
+  ! Reads the counters of a UDP source, also while a pipeline runs; those of one of its sockets, from 1, with `socket`.
+  subroutine get_udp_counts(source, counts, stat, errmsg, socket)
     type(frame_source), intent(in) :: source
     type(udp_counts), intent(out) :: counts
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
+    integer, intent(in), optional :: socket
+    character(*), parameter :: me = 'get_udp_counts'
     type(onebuf_udp_counts) :: found
 
     found%size = int(storage_size(found)/8, c_size_t)
-    call report(onebuf_source_udp_counts(source%handle, found), 'get_udp_counts', stat, errmsg)
+    if (present(socket)) then
+      call report(onebuf_source_udp_socket_counts(source%handle, int(socket - 1, c_size_t), found), me, stat, errmsg)
+    else
+      call report(onebuf_source_udp_counts(source%handle, found), me, stat, errmsg)
+    end if
     counts = udp_counts(found%frames, found%incomplete_frames, found%packets, found%lost_packets, found%late_packets, &
-      found%duplicate_packets, found%stray_packets, found%malformed_packets, found%kernel_drops)
+      found%duplicate_packets, found%stray_packets, found%malformed_packets, found%kernel_drops, found%bytes, found%batches)
   end subroutine
 
   ! --- For the other modules --------------------------------------------------------------------------------------------
@@ -226,18 +248,6 @@ contains
     type(onebuf_source) :: handle
 
     handle = source%handle
-  end function
-
-  ! Whether the variable holds no source. If it does, that has been reported.
-  function is_free(source, me, stat, errmsg) result(free)
-    type(frame_source), intent(in) :: source
-    character(*), intent(in) :: me
-    integer, intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
-    logical :: free
-
-    free = source%handle%id == 0
-    if (.not. free) call refuse(ONEBUF_BUSY, me//': the variable holds a source: close it first', stat, errmsg)
   end function
 
   pure function times(repeats) result(number)

@@ -6,8 +6,8 @@ module gpu_streams
   use gpu_errors, only: report, refuse
   use gpu_session, only: session, need_device, use_queue
   use gpu_fence_primitives, only: gpu_fence, set_fence
-  use gpu_buffer_core, only: unified_buffer, buffer_handle, set_buffer
-  use gpu_foreign, only: wrap_options, check_mode
+  use gpu_buffer_core, only: unified_buffer, give_buffer, mode_exists
+  use gpu_foreign, only: wrap_options, hand_to_queue
   implicit none
   private
   public :: pointer_info, get_pointer_info, wrap_device_pointer, wrap_device_allocation, open_ipc_memory
@@ -115,8 +115,7 @@ contains
     number = ready(me, bytes, access_mode, device, stat, errmsg)
     if (number == 0) return
     status = onebuf_buffer_wrap_pointer(session%devices(number), pointer, int(bytes, c_size_t), wrap_options(), handle)
-    call report(status, me, stat, errmsg, returns=.true.)
-    if (status == ONEBUF_OK) call set_buffer(buffer, handle, access_mode)
+    call give_buffer(buffer, handle, access_mode, status, me, stat, errmsg)
   end subroutine
 
   ! Wraps an allocation of cuMemCreate or hipMemCreate: `allocation` is its handle as a number, `bytes` its size.
@@ -159,8 +158,7 @@ contains
     if (number == 0) return
     status = onebuf_buffer_wrap_allocation(session%devices(number), allocation, int(bytes, c_size_t), &
       wrap_options(), handle)
-    call report(status, me, stat, errmsg, returns=.true.)
-    if (status == ONEBUF_OK) call set_buffer(buffer, handle, access_mode)
+    call give_buffer(buffer, handle, access_mode, status, me, stat, errmsg)
   end subroutine
 
   ! Opens memory of another process: `handle` has the 64 bytes of a cudaIpcMemHandle_t or hipIpcMemHandle_t, `offset` is where the buffer
@@ -209,8 +207,7 @@ contains
     number = ready(me, bytes, access_mode, device, stat, errmsg)
     if (number == 0) return
     status = onebuf_buffer_open_ipc(session%devices(number), handle, int(offset, c_size_t), int(bytes, c_size_t), opened)
-    call report(status, me, stat, errmsg, returns=.true.)
-    if (status == ONEBUF_OK) call set_buffer(buffer, opened, access_mode)
+    call give_buffer(buffer, opened, access_mode, status, me, stat, errmsg)
   end subroutine
 
   ! From now on dispatches to the device go to the program's own stream, among its own work there. c_null_ptr is the default stream. The
@@ -285,18 +282,13 @@ contains
     integer, intent(in), optional :: device
     character(*), parameter :: me = 'hand_to_stream'
     type(onebuf_queue) :: queue
-    integer(c_int32_t) :: status, ignored
+    integer(c_int32_t) :: status
     integer :: number
 
     number = need_device(me, device, stat, errmsg, returns=.false.)
     if (number == 0) return
-    status = onebuf_buffer_to_device(buffer_handle(buffer))
-    if (status == ONEBUF_OK) status = onebuf_queue_wrap_stream(session%devices(number), stream, queue)
-    if (status == ONEBUF_OK) then
-      status = onebuf_buffer_hand_to(buffer_handle(buffer), queue, c_null_ptr)
-      ignored = onebuf_queue_free(queue)
-    end if
-    call report(status, me, stat, errmsg)
+    status = onebuf_queue_wrap_stream(session%devices(number), stream, queue)
+    call hand_to_queue(buffer, queue, status, me, stat, errmsg)
   end subroutine
 
   ! The number of the device; 0 if something is wrong, which has been reported.
@@ -310,7 +302,7 @@ contains
     integer :: number
 
     number = 0
-    if (.not. check_mode(me, access_mode, stat, errmsg)) return
+    if (.not. mode_exists(me, access_mode, stat, errmsg, returns=.true.)) return
     if (bytes < 1) then
       call refuse(ONEBUF_INVALID_ARGUMENT, me//': the size must be at least one byte', stat, errmsg, returns=.true.)
     else

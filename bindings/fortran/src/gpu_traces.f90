@@ -2,7 +2,7 @@
 module gpu_traces
   use, intrinsic :: iso_fortran_env, only: int64
   use onebuf_c
-  use gpu_errors, only: report, refuse, taken_text
+  use gpu_errors, only: report, taken_text, is_unused
   use gpu_session, only: session, need_session, c_text
   use gpu_pipelines, only: gpu_pipeline, pipeline_handle
   implicit none
@@ -73,10 +73,7 @@ contains
     character(*), intent(inout), optional :: errmsg
     character(*), parameter :: me = 'publish_gpu'
 
-    if (view%handle%id /= 0) then
-      call refuse(ONEBUF_BUSY, me//': the variable holds a view: end it first', stat, errmsg)
-      return
-    end if
+    if (.not. is_unused(view%handle%id, me, 'a view: end it first', stat, errmsg)) return
     call need_session(stat, errmsg)
     if (session%hub%id /= 0) call report(onebuf_publish(session%hub, c_text(name), view%handle), me, stat, errmsg)
   end subroutine

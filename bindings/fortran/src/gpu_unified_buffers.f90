@@ -8,18 +8,25 @@ module gpu_unified_buffers
   use gpu_session, only: gpu_open, gpu_add_device, gpu_close, gpu_device_name, gpu_device_count, explain_devices, &
     gpu_bytes_moved, MAX_DEVICES
   use gpu_buffer_core, only: unified_buffer, create_unified_buffer, destroy_unified_buffer, buffer_is_valid, &
-    buffer_size_bytes, buffer_access_mode, buffer_memory_hint, buffer_gl_name, buffer_persistent_pointer, &
-    buffer_is_mapped, buffer_is_coherent, buffer_read_fence, buffer_write_fence, &
-    explain_buffer, get_cpu_pointer, sync_to_gpu, sync_from_gpu, flush_buffer_range, &
+    buffer_size_bytes, buffer_access_mode, buffer_memory_hint, buffer_gl_name, &
     BUFFER_READ_ONLY, BUFFER_WRITE_ONLY, BUFFER_READ_WRITE, &
-    MEMORY_CPU_PREFERRED, MEMORY_GPU_PREFERRED, MEMORY_COHERENT, MEMORY_STREAMING, GPU_DEFAULT_TIMEOUT_NS
+    MEMORY_CPU_PREFERRED, MEMORY_GPU_PREFERRED, MEMORY_COHERENT, MEMORY_STREAMING, &
+    MEMORY_KIND_ANY, MEMORY_KIND_HOST_PAGES, MEMORY_KIND_FINE_SVM, MEMORY_KIND_COARSE_SVM, MEMORY_KIND_MAPPED_DEVICE, &
+    MEMORY_KIND_ON_CHIP, MEMORY_KIND_DEVICE, MEMORY_KIND_EXPORTABLE
+  use gpu_buffer_state
+  use gpu_buffer_access, only: get_cpu_pointer, sync_to_gpu, sync_from_gpu, flush_buffer_range, GPU_DEFAULT_TIMEOUT_NS
   use gpu_batches, only: write_batch, open_write_batch, flush_write_batch, batch_size
+  use gpu_maps, only: buffer_map, open_buffer_map, start_buffer_map, map_is_ready, wait_for_map, map_address, close_buffer_map, &
+    map_is_valid
+  use gpu_transfers, only: buffer_transfer, read_buffer_async, transfer_is_done, wait_for_transfer, close_transfer, &
+    transfer_is_valid
   use gpu_typed_real32
   use gpu_typed_real64
   use gpu_typed_int32
   use gpu_typed_int64
   use gpu_typed_complex32
   use gpu_typed_complex64
+  use gpu_native_kernels
   use gpu_programs
   use gpu_pools
   use gpu_rings
@@ -46,6 +53,10 @@ module gpu_unified_buffers
   use gpu_peers
   use gpu_copies
   use gpu_queues
+  use gpu_regions
+  use gpu_descriptors
+  use gpu_events
+  use gpu_log
   implicit none
   public
   ! For the other modules.

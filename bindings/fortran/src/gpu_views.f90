@@ -2,7 +2,7 @@
 module gpu_views
   use, intrinsic :: iso_fortran_env, only: int64
   use onebuf_c
-  use gpu_errors, only: report, refuse, succeed
+  use gpu_errors, only: report, succeed, is_unused
   use gpu_session, only: session, need_device
   use gpu_buffer_core, only: unified_buffer, buffer_handle, buffer_access_mode, kernel_access
   implicit none
@@ -30,10 +30,7 @@ contains
     integer(c_int32_t) :: status
     integer :: number
 
-    if (view%handle%id /= 0) then
-      call refuse(ONEBUF_BUSY, me//': the variable holds an open view: close it first', stat, errmsg)
-      return
-    end if
+    if (.not. is_unused(view%handle%id, me, 'an open view: close it first', stat, errmsg)) return
     number = need_device(me, device, stat, errmsg, returns=.false.)
     if (number == 0) return
     status = onebuf_buffer_to_device(buffer_handle(buffer))

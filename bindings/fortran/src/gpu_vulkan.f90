@@ -3,10 +3,10 @@
 module gpu_vulkan
   use, intrinsic :: iso_fortran_env, only: int64
   use onebuf_c
-  use gpu_errors, only: report, refuse, succeed
+  use gpu_errors, only: report, refuse, succeed, is_unused
   use gpu_session, only: session, need_session, adopt_device
-  use gpu_buffer_core, only: unified_buffer, set_buffer
-  use gpu_foreign, only: wrap_options, check_mode
+  use gpu_buffer_core, only: unified_buffer, give_buffer, mode_exists
+  use gpu_foreign, only: wrap_options
   implicit none
   private
   public :: vulkan_device, vulkan_memory, wrap_vulkan_device, release_vulkan_device, vulkan_device_is_valid
@@ -55,10 +55,7 @@ contains
     type(c_ptr), allocatable, target :: names(:)
     integer :: i, length
 
-    if (device%handle%id /= 0) then
-      call refuse(ONEBUF_BUSY, me//': the variable holds a device: release it first', stat, errmsg)
-      return
-    end if
+    if (.not. is_unused(device%handle%id, me, 'a device: release it first', stat, errmsg)) return
     call need_session(stat, errmsg)
     if (session%hub%id == 0) return
     handles%size = int(storage_size(handles)/8, c_size_t)
@@ -141,7 +138,7 @@ contains
     type(onebuf_buffer) :: handle
     integer(c_int32_t) :: status
 
-    if (.not. check_mode(me, access_mode, stat, errmsg)) return
+    if (.not. mode_exists(me, access_mode, stat, errmsg, returns=.true.)) return
     range%size = int(storage_size(range)/8, c_size_t)
     range%buffer = memory%buffer
     range%offset = memory%offset
@@ -153,7 +150,6 @@ contains
     range%memory_type = int(memory%memory_type, c_int32_t)
     range%exportable = merge(1_c_int32_t, 0_c_int32_t, memory%exportable)
     status = onebuf_buffer_wrap_vk(device%handle, range, wrap_options(), handle)
-    call report(status, me, stat, errmsg, returns=.true.)
-    if (status == ONEBUF_OK) call set_buffer(buffer, handle, access_mode)
+    call give_buffer(buffer, handle, access_mode, status, me, stat, errmsg)
   end function
 end module

@@ -311,6 +311,14 @@ module onebuf_c_services
       integer(c_int32_t) :: onebuf_source_udp_counts
     end function
 
+    function onebuf_source_udp_socket_counts(source, socket, counts) bind(c)
+      import
+      type(onebuf_source), value :: source
+      integer(c_size_t), value :: socket
+      type(onebuf_udp_counts), intent(inout) :: counts
+      integer(c_int32_t) :: onebuf_source_udp_socket_counts
+    end function
+
     function onebuf_source_free(source) bind(c)
       import
       type(onebuf_source), value :: source

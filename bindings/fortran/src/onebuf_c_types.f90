@@ -833,6 +833,10 @@ module onebuf_c_types
     integer(c_int64_t) :: takeover_ms = 0
     integer(c_int32_t) :: has_socket = 0
     integer(c_int32_t) :: socket = 0
+    integer(c_size_t) :: sockets = 0
+    type(c_ptr) :: cpus = c_null_ptr
+    integer(c_size_t) :: cpu_count = 0
+    integer(c_int64_t) :: busy_poll_us = 0
   end type
 
   type, bind(c) :: onebuf_tcp_source_options
@@ -859,6 +863,8 @@ module onebuf_c_types
     integer(c_int64_t) :: kernel_drops = 0
     integer(c_int64_t) :: receive_buffer_bytes = 0
     integer(c_int64_t) :: takeovers = 0
+    integer(c_int64_t) :: bytes = 0
+    integer(c_int64_t) :: batches = 0
   end type
 
   ! sink.rs
@@ -878,6 +884,7 @@ module onebuf_c_types
     real(c_double) :: duplicate = 0
     integer(c_size_t) :: reorder = 0
     integer(c_int64_t) :: seed = 0
+    integer(c_size_t) :: threads = 0
   end type
 
   type, bind(c) :: onebuf_udp_sent

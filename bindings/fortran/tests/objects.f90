@@ -131,8 +131,28 @@ contains
     call unbind_shader_buffers
     restricted = host_reads_are_refused(input)
     call check(.not. host_reads_are_refused(both), 'the control')
-    if (is('host') .or. is('opencl:0')) call check(restricted, 'the driver was not asked for reads of the input')
+    ! The plan decides whether that is possible: where the CPU reaches the memory by copies, the library needs both kinds of access.
+    call check(restricted .eqv. can_be_restricted(), 'the driver was not asked for reads of the input')
+    if (is('host')) call check(restricted, 'the host can always be restricted')
   end subroutine
+
+  ! Whether the library creates buffers that the CPU only writes, on the routes of this machine.
+  function can_be_restricted() result(can)
+    use onebuf_c, only: onebuf_buffer, onebuf_buffer_options, onebuf_buffer_create, onebuf_buffer_free, ONEBUF_HOST_WRITE
+    use gpu_session, only: session
+    use gpu_buffer_core, only: shape_of
+    logical :: can
+    type(onebuf_buffer_options) :: options
+    type(onebuf_buffer) :: made
+    integer(c_int32_t) :: status
+
+    options = shape_of(BUFFER_WRITE_ONLY, MEMORY_COHERENT)
+    options%host_access = ONEBUF_HOST_WRITE
+    status = onebuf_buffer_create(session%hub, int(4*n, c_size_t), options, made)
+    can = status == ONEBUF_OK
+    call check(can .or. status == ONEBUF_UNSUPPORTED, 'one of the two')
+    if (can) status = onebuf_buffer_free(made)
+  end function
 
   ! Whether the library itself refuses a read by the CPU, beneath these modules.
   function host_reads_are_refused(b) result(refused)
@@ -260,14 +280,16 @@ contains
   subroutine live
     type(live_view) :: view
     type(gpu_pipeline) :: none
-    character(:), allocatable :: path
+    character(:), allocatable :: path, name
     logical :: there
 
-    call publish_gpu(view, 'fortran-objects')
+    ! The folder's name is unique on the machine.
+    name = 'objects'//trim(folder(index(folder, '/', back=.true.) + 1:))
+    call publish_gpu(view, name)
     path = live_view_path(view)
     inquire (file=path, exist=there)
     call check(there, 'the socket '//path)
-    call publish_gpu(view, 'fortran-objects', stat)
+    call publish_gpu(view, name, stat)
     call check(stat == ONEBUF_BUSY, 'the variable is in use')
     call publish_pipeline(view, 'none', none, stat)
     call check(stat == ONEBUF_INVALID_HANDLE, 'a pipeline that has not run')

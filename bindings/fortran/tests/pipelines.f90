@@ -2,12 +2,16 @@
 module steps
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32
   use gpu_unified_buffers
+  use onebuf_c, only: onebuf_viewer, onebuf_viewer_next, onebuf_string
+  use gpu_errors, only: report_status => report, taken_text
   use checks, only: check
   implicit none
   integer, parameter :: n = 1024, frames = 12
   type(gpu_pipeline) :: pipeline
   type(compute_program) :: program
   integer :: seen = 0, stops_at = -1, fails_at = -1
+  type(onebuf_viewer) :: viewer
+  logical :: was_running = .false.
   logical :: sent_idle = .false.
 
 contains
@@ -79,7 +83,24 @@ contains
     call get_array_pointer(output, y)
     call check(all(abs(y - 2*real(frame_number(frame), real32)) <= 0), 'every element of every frame')
     seen = seen + 1
+    if (viewer%id /= 0 .and. .not. was_running) call wait_until_seen('"running"')
+    if (viewer%id /= 0) was_running = .true.
     if (frame_number(frame) == stops_at) call stop_pipeline(pipeline, stat)
+  end subroutine
+
+  ! Asks the viewer until it shows this, two snapshots a second.
+  subroutine wait_until_seen(what)
+    character(*), intent(in) :: what
+    type(onebuf_string) :: json
+    character(:), allocatable :: text
+    integer :: i
+
+    do i = 1, 60
+      call report_status(onebuf_viewer_next(viewer, 30000_int64, json), 'the next snapshot')
+      text = taken_text(json)
+      if (index(text, what) > 0) return
+    end do
+    call check(.false., 'the viewer does not see '//what//': '//text)
   end subroutine
 end module
 
@@ -131,10 +152,10 @@ contains
     call check(index(pipeline_json(pipeline), '"gain"') > 0, 'the stage in JSON')
     call pipeline_when_full(pipeline, WHEN_FULL_DROP_NEWEST, stat, message)
     call check(stat == ONEBUF_BUSY, 'parts cannot change any more')
-    ! Again, stopped by the sink; then a stage fails.
+    ! Again, watched by a viewer and stopped by the sink; then a stage fails.
     seen = 0
     stops_at = 2
-    call run_pipeline(pipeline, report)
+    call watched
     call check(seen >= 3 .and. report%frames == seen, 'stopped')
     call get_pipeline_report(pipeline, report)
     call check(report%frames == seen, 'the same report')
@@ -145,6 +166,27 @@ contains
     fails_at = -1
     call destroy_pipeline(pipeline)
     call check(.not. pipeline_is_valid(pipeline), 'destroyed')
+  end subroutine
+
+  ! A run that `onebuf top` would show: a viewer sees the pipeline before, during and after it.
+  subroutine watched
+    use onebuf_c, only: onebuf_viewer_attach, onebuf_viewer_free
+    use gpu_session, only: c_text
+    type(live_view) :: view
+    character(300) :: folder
+
+    ! The folder's name is unique on the machine.
+    call get_command_argument(2, folder)
+    call publish_gpu(view, 'pipelines'//trim(folder(index(folder, '/', back=.true.) + 1:)))
+    call publish_pipeline(view, 'the amplifier', pipeline)
+    call report_status(onebuf_viewer_attach(c_text(live_view_path(view)), 30000_int64, viewer), 'a viewer')
+    call wait_until_seen('"the amplifier"')
+    call run_pipeline(pipeline, report)
+    call check(was_running, 'it was seen running')
+    call wait_until_seen('"finished"')
+    call report_status(onebuf_viewer_free(viewer), 'the end of the viewer')
+    viewer%id = 0
+    call unpublish_gpu(view)
   end subroutine
 
   ! Frames of an array go through a pipeline without stages into another array.
@@ -234,28 +276,49 @@ contains
     call close_sink(to)
   end subroutine
 
-  ! Addresses and counters; packets arrive in the tests of the library.
+  ! Frames go as packets over the loopback interface into a pipeline with a stage. The system keeps them between the two runs.
   subroutine network
     type(frame_source) :: source, stream
     type(frame_sink) :: to
     type(udp_counts) :: counts
     type(udp_sent) :: sent
     type(gpu_pipeline) :: line
-    real(real32), target :: given(n, 2)
+    real(real32), target :: given(n, 2), got(n, 2)
 
-    given = 1
-    call open_udp_source(source, '127.0.0.1:0', stream=5, window=2, timeout_ms=2000)
+    call random_number(given)
+    call open_udp_source(source, '127.0.0.1:0', stream=5, window=2, timeout_ms=2000, sockets=2, busy_poll_us=1, cpus=[0])
     call check(index(source_address(source), '127.0.0.1:') == 1, 'the address of the source')
     call get_udp_counts(source, counts)
     call check(counts%frames == 0 .and. counts%packets == 0, 'nothing came')
-    call open_udp_sink(to, source_address(source), stream=5, bytes_per_s=1d9)
+    call get_udp_counts(source, counts, socket=2)
+    call check(counts%packets == 0 .and. counts%bytes == 0 .and. counts%batches == 0, 'nothing came to the second socket')
+    call get_udp_counts(source, counts, socket=3, stat=stat)
+    call check(stat /= 0, 'no third socket')
+    call open_udp_sink(to, source_address(source), stream=5, bytes_per_s=1d9, threads=2)
     call open_memory_source(stream, c_loc(given), size(given)*4)
     call run(line, stream, to, 4*n)
     call get_udp_sent(to, sent)
     call check(sent%frames == 2 .and. sent%bytes == size(given)*4 .and. sent%packets > 0, 'what was sent')
     call finish_sink(to)
-    call closed(source, to)
     call close_source(stream)
+    call close_sink(to)
+    got = 0
+    call open_memory_sink(to, c_loc(got), size(got)*4)
+    call create_pipeline(line, 2)
+    call pipeline_add_buffer(line, 4*n, BUFFER_WRITE_ONLY)
+    call pipeline_add_buffer(line, 4*n, BUFFER_READ_ONLY)
+    call pipeline_set_source(line, source, 1)
+    call pipeline_add_stage(line, 'gain', stage)
+    call pipeline_set_sink(line, to, buffer=2)
+    call run_pipeline(line, report)
+    call destroy_pipeline(line)
+    call check(report%frames == 2 .and. report%incomplete == 0, 'both frames arrived')
+    call check(all(abs(got - 2*given) <= 0), 'every element that arrived went through the kernel')
+    call get_udp_counts(source, counts)
+    call check(counts%frames == 2 .and. counts%packets == sent%packets, 'every packet was counted')
+    call check(counts%lost + counts%late + counts%duplicate + counts%stray + counts%malformed + counts%kernel_drops == 0, &
+      'and none was lost')
+    call closed(source, to)
     call open_tcp_source(stream, '127.0.0.1:0', listen=.true., timeout_ms=100)
     call check(index(source_address(stream), '127.0.0.1:') == 1, 'the address of the listener')
     call close_source(stream)

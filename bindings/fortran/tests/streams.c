@@ -55,6 +55,12 @@ int driver_create(uint64_t *handle, size_t bytes) {
                                0ull));
 }
 
+// The 64 bytes by which another process opens the memory.
+int driver_share(unsigned char *handle, void *pointer) {
+    int status = enter();
+    return status ? status : leave(CALL("cuIpcGetMemHandle", "hipIpcGetMemHandle", (void *, void *), handle, pointer));
+}
+
 int driver_stream(void **stream) {
     int status = enter();
     return status ? status : leave(CALL("cuStreamCreate", "hipStreamCreateWithFlags", (void **, unsigned), stream, 1u));

@@ -1,4 +1,5 @@
-! Memory, a stream and an event that the program created with CUDA or HIP. `streams LIBRARY DEVICE`.
+! Memory, a stream and an event that the program created with CUDA or HIP. `streams LIBRARY DEVICE`; it starts `streams LIBRARY DEVICE HANDLE`,
+! which opens memory of the first process.
 module driver
   use, intrinsic :: iso_c_binding
   implicit none
@@ -22,6 +23,13 @@ module driver
       import
       integer(c_int64_t), intent(out) :: handle
       integer(c_size_t), value :: bytes
+      integer(c_int) :: status
+    end function
+
+    function driver_share(handle, pointer) bind(c) result(status)
+      import
+      integer(c_int8_t), intent(out) :: handle(64)
+      type(c_ptr), value :: pointer
       integer(c_int) :: status
     end function
 
@@ -90,6 +98,10 @@ program streams
   call get_command_argument(2, device)
   hip = device(:3) == 'hip'
   call gpu_open(trim(device))
+  if (command_argument_count() > 2) then
+    call guest
+    stop
+  end if
   call ok(driver_open(trim(library)//c_null_char, merge(1_c_int, 0_c_int, hip)))
   call ok(driver_allocate(pointer, int(4*n, c_size_t)))
   call ok(driver_stream(stream))
@@ -163,6 +175,7 @@ program streams
   call check(stat /= 0, 'no allocation')
   none = wrap_device_allocation(0_int64, 2097152_int64, BUFFER_READ_WRITE, stat)
   call check(stat /= 0, 'no allocation')
+  call two_processes
   handle = 0
   none = open_ipc_memory(handle, 0, 4*n, BUFFER_READ_WRITE, stat)
   call check(stat /= 0, 'no memory of another process')
@@ -174,6 +187,40 @@ program streams
   print '(2a)', 'streams work on ', gpu_device_name()
 
 contains
+
+  ! Another process opens the memory, reads it and writes the second half.
+  subroutine two_processes
+    character(300) :: me
+    character(128) :: digits
+    integer :: started, ended
+
+    call ok(driver_fill(pointer, 21, int(n, c_size_t), stream))
+    call ok(driver_read(found, pointer, int(n, c_size_t), stream))
+    call ok(driver_share(handle, pointer))
+    write (digits, '(64z2.2)') handle
+    call get_command_argument(0, me)
+    call execute_command_line(trim(me)//' '//trim(library)//' '//trim(device)//' '//digits, exitstat=ended, cmdstat=started)
+    call check(started == 0 .and. ended == 0, 'the other process')
+    call ok(driver_read(found, pointer, int(n, c_size_t), stream))
+    call check(all(found(:n/2) == 21) .and. all(found(n/2 + 1:) == 22), 'what the other process wrote')
+  end subroutine
+
+  subroutine guest
+    type(unified_buffer) :: whole, part
+    character(128) :: digits
+
+    call get_command_argument(3, digits)
+    read (digits, '(64z2)') handle
+    whole = open_ipc_memory(handle, 0_int64, 4_int64*n, BUFFER_READ_WRITE)
+    call check(buffer_size_bytes(whole) == 4*n, 'memory of the first process')
+    call read_buffer(whole, found)
+    call check(all(found == 21), 'what the first process wrote')
+    call destroy_unified_buffer(whole)
+    part = open_ipc_memory(handle, 2*n, 2*n, BUFFER_READ_WRITE)
+    call fill_buffer(part, 22)
+    call read_buffer(part, found(:n/2))
+    call check(all(found(:n/2) == 22), 'the second half')
+  end subroutine
 
   subroutine ok(status)
     integer(c_int), intent(in) :: status

@@ -2665,9 +2665,9 @@ onebuf_status onebuf_buffer_store_many(onebuf_buffer buffer,
                                        size_t count);
 
 // Completes the host's stores to these bytes of the persistent map, also streaming stores, before any later store or
-// call: devices that access the same memory coherently see them. Other devices see them at the next hand-over, which a
-// launch does by itself. Without a map there is nothing to do. ONEBUF_INVALID_ARGUMENT for a range outside of the
-// buffer.
+// call, and flushes these bytes where the map is not coherent (OpenGL's maps for streaming): devices that access the same
+// memory see them. Devices with memory of their own see them at the next hand-over, which a launch does by itself.
+// Without a map there is nothing to do. ONEBUF_INVALID_ARGUMENT for a range outside of the buffer.
 onebuf_status onebuf_buffer_flush(onebuf_buffer buffer,
                                   size_t offset,
                                   size_t bytes);
@@ -2927,6 +2927,16 @@ typedef struct onebuf_udp_source_options {
     uint32_t has_socket;
     // The socket's descriptor. It stays the caller's: onebuf duplicates it.
     int32_t socket;
+    // Number of sockets at `address`, at most 64, each with a thread that receives one range of a frame's packets; zero:
+    // one, on the pipeline's thread.
+    size_t sockets;
+    // Processors that the sockets' threads are pinned to, the pipeline's own thread of the source to the first; they
+    // repeat if there are more sockets. NULL: no thread is pinned.
+    const uint32_t *cpus;
+    // Number of processors.
+    size_t cpu_count;
+    // Time for which receive calls poll the network card before they sleep, in microseconds; zero: the system's setting.
+    uint64_t busy_poll_us;
 } onebuf_udp_source_options;
 
 // Options of a TCP source: frames as raw bytes over one connection. Zero in every field means the default, except for
@@ -2977,6 +2987,10 @@ typedef struct onebuf_udp_counts {
     uint64_t receive_buffer_bytes;
     // Streams that took over from one whose sender had stopped sending.
     uint64_t takeovers;
+    // Bytes of all packets that a stream's sockets received, headers and useless packets included.
+    uint64_t bytes;
+    // Calls that received them: one for each message of joined packets, or for up to 64 packets.
+    uint64_t batches;
 } onebuf_udp_counts;
 
 // Plays frames that are stored one after another in the caller's memory, `times` times (ONEBUF_FOREVER: without end).
@@ -3032,6 +3046,12 @@ onebuf_status onebuf_source_shape(onebuf_source source,
 onebuf_status onebuf_source_udp_counts(onebuf_source source,
                                        onebuf_udp_counts *counts);
 
+// Reads the counters of one of a UDP source's sockets, from 0. Frames, and packets that arrived before a stream was chosen,
+// are counted by onebuf_source_udp_counts() alone. ONEBUF_INVALID_ARGUMENT for a socket that the source does not have.
+onebuf_status onebuf_source_udp_socket_counts(onebuf_source source,
+                                              size_t socket,
+                                              onebuf_udp_counts *counts);
+
 // Frees a source. A pipeline that has it keeps what it needs.
 onebuf_status onebuf_source_free(onebuf_source source);
 
@@ -3070,6 +3090,8 @@ typedef struct onebuf_udp_sink_options {
     size_t reorder;
     // Seed of the fault injection; zero: 1.
     uint64_t seed;
+    // Number of threads that send each frame, each from a port of its own, at most 64; zero: one, the pipeline's.
+    size_t threads;
 } onebuf_udp_sink_options;
 
 // Counters of a UDP sink.

@@ -1200,6 +1200,14 @@ public:
         onebuf_status status = onebuf_source_udp_counts(handle(), &found);
         return detail::result(status, [&] { return found; });
     }
+
+    /// Reads the counters of one of a UDP source's sockets, from 0. Frames, and packets that arrived before a stream was chosen,
+    /// are counted by onebuf_source_udp_counts() alone. ONEBUF_INVALID_ARGUMENT for a socket that the source does not have.
+    Result<UdpCounts> udp_socket_counts(std::size_t socket) const {
+        UdpCounts found;
+        onebuf_status status = onebuf_source_udp_socket_counts(handle(), socket, &found);
+        return detail::result(status, [&] { return found; });
+    }
 };
 
 class SinkHandle : public Owner<onebuf_sink, onebuf_sink_free> {

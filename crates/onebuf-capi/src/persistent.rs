@@ -181,9 +181,9 @@ pub unsafe extern "C" fn onebuf_buffer_store_many(
 }
 
 /// Completes the host's stores to these bytes of the persistent map, also streaming stores, before any later store or
-/// call: devices that access the same memory coherently see them. Other devices see them at the next hand-over, which a
-/// launch does by itself. Without a map there is nothing to do. ONEBUF_INVALID_ARGUMENT for a range outside of the
-/// buffer.
+/// call, and flushes these bytes where the map is not coherent (OpenGL's maps for streaming): devices that access the same
+/// memory see them. Devices with memory of their own see them at the next hand-over, which a launch does by itself.
+/// Without a map there is nothing to do. ONEBUF_INVALID_ARGUMENT for a range outside of the buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn onebuf_buffer_flush(
     buffer: onebuf_buffer,
@@ -198,6 +198,11 @@ pub extern "C" fn onebuf_buffer_flush(
         }
         // On x86 this is a locked instruction or `mfence`, which also drains write-combining buffers.
         fence(Ordering::SeqCst);
+        let turn = kept.persistent.lock();
+        if turn.map(Access::Write).is_some() {
+            let (whole, start) = kept.whole();
+            whole.flush_stores(start + offset, bytes)?;
+        }
         Ok(())
     })
 }

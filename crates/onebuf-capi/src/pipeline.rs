@@ -168,7 +168,6 @@ pub struct BuiltPipeline {
     pub(crate) handle: Handle,
     /// Where each stage runs and why.
     pub(crate) explained: String,
-    pub(crate) batch: usize,
     /// Where the last run failed: the part, and the number of the frame.
     pub(crate) failed: Mutex<Option<(String, u64)>>,
     said: Arc<Said>,
@@ -300,9 +299,9 @@ impl Plan {
         }
         let pipeline = builder.build()?;
         let handle = pipeline.handle();
-        let (explained, batch) = (pipeline.explain(), pipeline.batch());
+        let explained = pipeline.explain();
         let failed = Mutex::new(None);
-        Ok(BuiltPipeline { pipeline: Mutex::new(pipeline), handle, explained, batch, failed, said })
+        Ok(BuiltPipeline { pipeline: Mutex::new(pipeline), handle, explained, failed, said })
     }
 }
 

@@ -100,7 +100,7 @@ pub unsafe extern "C" fn onebuf_pipeline_get_pulse(
             stalled: found.stalled.is_some().into(),
             frames_per_second: found.frames_per_second,
             since_last_ns: ns(found.since_last),
-            batch: line.batch,
+            batch: line.handle.batch(),
             stage_count: line.handle.report().stages.len(),
         };
         // SAFETY: guaranteed by the caller.

@@ -60,6 +60,8 @@ pub struct onebuf_udp_sink_options {
     pub reorder: usize,
     /// Seed of the fault injection; zero: 1.
     pub seed: u64,
+    /// Number of threads that send each frame, each from a port of its own, at most 64; zero: one, the pipeline's.
+    pub threads: usize,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_udp_sink_options {}
@@ -223,6 +225,9 @@ fn sender(given: &onebuf_udp_sink_options, address: &str) -> Result<Udp> {
     let mut udp = Udp::connect(address)?.faults(faults);
     if given.one_stream != 0 {
         udp = udp.stream(given.stream);
+    }
+    if given.threads != 0 {
+        udp = udp.threads(given.threads)?;
     }
     if given.payload_bytes != 0 {
         udp = udp.payload(given.payload_bytes)?;

@@ -111,6 +111,16 @@ pub struct onebuf_udp_source_options {
     pub has_socket: u32,
     /// The socket's descriptor. It stays the caller's: onebuf duplicates it.
     pub socket: i32,
+    /// Number of sockets at `address`, at most 64, each with a thread that receives one range of a frame's packets; zero:
+    /// one, on the pipeline's thread.
+    pub sockets: usize,
+    /// Processors that the sockets' threads are pinned to, the pipeline's own thread of the source to the first; they
+    /// repeat if there are more sockets. NULL: no thread is pinned.
+    pub cpus: *const u32,
+    /// Number of processors.
+    pub cpu_count: usize,
+    /// Time for which receive calls poll the network card before they sleep, in microseconds; zero: the system's setting.
+    pub busy_poll_us: u64,
 }
 // SAFETY: plain numbers and pointers, the size first.
 unsafe impl Options for onebuf_udp_source_options {}
@@ -169,6 +179,10 @@ pub struct onebuf_udp_counts {
     pub receive_buffer_bytes: u64,
     /// Streams that took over from one whose sender had stopped sending.
     pub takeovers: u64,
+    /// Bytes of all packets that a stream's sockets received, headers and useless packets included.
+    pub bytes: u64,
+    /// Calls that received them: one for each message of joined packets, or for up to 64 packets.
+    pub batches: u64,
 }
 // SAFETY: plain numbers, the size first.
 unsafe impl Options for onebuf_udp_counts {}
@@ -383,6 +397,17 @@ pub unsafe extern "C" fn onebuf_source_udp(
         if given.takeover_ms != 0 {
             udp = udp.takeover_after(Duration::from_millis(given.takeover_ms));
         }
+        if given.sockets != 0 {
+            udp = udp.sockets(given.sockets)?;
+        }
+        if !given.cpus.is_null() {
+            // SAFETY: as above.
+            let cpus = unsafe { array(given.cpus, given.cpu_count, "cpus")? };
+            udp = udp.cpus(cpus.iter().map(|&cpu| cpu as usize).collect::<Vec<_>>());
+        }
+        if given.busy_poll_us != 0 {
+            udp = udp.busy_poll(Duration::from_micros(given.busy_poll_us));
+        }
         let (address, meter) = (udp.address()?.to_string(), udp.meter());
         let feeder = Feeder { address: Some(address), meter: Some(meter), ..Feeder::new(udp) };
         *source = onebuf_source::put(feeder)?;
@@ -470,6 +495,26 @@ pub unsafe extern "C" fn onebuf_source_udp_counts(
     })
 }
 
+/// Reads the counters of one of a UDP source's sockets, from 0. Frames, and packets that arrived before a stream was chosen,
+/// are counted by onebuf_source_udp_counts() alone. ONEBUF_INVALID_ARGUMENT for a socket that the source does not have.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_source_udp_socket_counts(
+    source: onebuf_source,
+    socket: usize,
+    counts: *mut onebuf_udp_counts,
+) -> onebuf_status {
+    entry(|| {
+        let source = source.get()?;
+        let none = || Error::unsupported("reading the counters of a socket", "a UDP source");
+        let all = source.meter.as_ref().ok_or_else(none)?.sockets();
+        let missing =
+            || Fault::invalid(format!("socket {socket} of a source that has {}", all.len()));
+        let found = all.get(socket).ok_or_else(missing)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { give(plain(found), counts, "counts") }
+    })
+}
+
 fn plain(found: &UdpCounts) -> onebuf_udp_counts {
     onebuf_udp_counts {
         size: size_of::<onebuf_udp_counts>(),
@@ -485,6 +530,8 @@ fn plain(found: &UdpCounts) -> onebuf_udp_counts {
         kernel_drops: found.kernel_drops,
         receive_buffer_bytes: found.receive_buffer_bytes,
         takeovers: found.takeovers,
+        bytes: found.bytes,
+        batches: found.batches,
     }
 }
 

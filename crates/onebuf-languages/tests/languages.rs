@@ -117,8 +117,8 @@ fn what_is_gone_is_noticed() {
     );
     assert!(!the_names().cpp_structures.contains("onebuf_buffer_options"), "hidden by a class");
     // Where Fortran has no words of its own it needs the generated ones.
-    let said = the_problem(|names| assert!(names.by_onebuf_c.remove("onebuf_buffer_region")));
-    assert!(said.contains("Fortran needs a line, because of onebuf_buffer_region"), "{said}");
+    let said = the_problem(|names| assert!(names.by_onebuf_c.remove("onebuf_buffer_detach")));
+    assert!(said.contains("Fortran needs a line, because of onebuf_buffer_detach"), "{said}");
 }
 
 #[test]

@@ -181,6 +181,7 @@ static void *send_all(void *user) {
     options.bytes_per_s = 2e6;
     options.one_stream = 1;
     options.stream = 9;
+    options.threads = 2;
     onebuf_sink sink;
     OK(onebuf_sink_udp(&options, &sink));
     onebuf_slot_buffer buffer = {BYTES, NULL};
@@ -256,6 +257,9 @@ static void over_the_network(bool over_tcp, bool own_socket) {
         options.stream = 9;
         options.window = 3;
         options.timeout_ms = 60000;
+        uint32_t cpu = 0;
+        options.sockets = 2;
+        options.cpus = &cpu, options.cpu_count = 1;
         OK(onebuf_source_udp(&options, &source));
     }
     if (fd >= 0) TRUE(close(fd) == 0); // onebuf has its own
@@ -275,7 +279,11 @@ static void over_the_network(bool over_tcp, bool own_socket) {
     } else {
         OK(onebuf_source_udp_counts(source, &counts));
         TRUE(counts.frames == FRAMES && counts.packets == FRAMES * 6 && counts.lost_packets == 0);
-        TRUE(counts.receive_buffer_bytes > 0);
+        TRUE(counts.receive_buffer_bytes > 0 && counts.bytes > FRAMES * BYTES && counts.batches > 0);
+        onebuf_udp_counts first = ONEBUF_OPTIONS(onebuf_udp_counts);
+        OK(onebuf_source_udp_socket_counts(source, 0, &first)); // frames so small are received on one socket
+        TRUE(first.packets == counts.packets && first.frames == 0);
+        ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_source_udp_socket_counts(source, 2, &first));
     }
     OK(onebuf_pipeline_free(pipeline));
     OK(onebuf_source_free(source));
@@ -311,13 +319,18 @@ static void mistakes(void) {
     ENDS(ONEBUF_UNSUPPORTED, onebuf_sink_finish(sink));
     onebuf_udp_source_options udp = ONEBUF_OPTIONS(onebuf_udp_source_options);
     ENDS(ONEBUF_NULL_POINTER, onebuf_source_udp(&udp, &other));
-    udp.address = "nowhere";
+    udp.address = "127.0.0.1:0", udp.sockets = 65;
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_source_udp(&udp, &other));
+    udp.address = "nowhere", udp.sockets = 0;
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_source_udp(&udp, &other));
     onebuf_udp_sink_options to = ONEBUF_OPTIONS(onebuf_udp_sink_options);
     to.address = "127.0.0.1:9";
     to.payload_bytes = SIZE_MAX;
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_sink_udp(&to, &small));
     to.payload_bytes = 0;
+    to.threads = 65;
+    ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_sink_udp(&to, &small));
+    to.threads = 0;
     to.bytes_per_s = -1;
     ENDS(ONEBUF_INVALID_ARGUMENT, onebuf_sink_udp(&to, &small));
     onebuf_tcp_source_options tcp = ONEBUF_OPTIONS(onebuf_tcp_source_options);

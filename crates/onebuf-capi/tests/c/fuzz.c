@@ -836,6 +836,8 @@ static void sources(void) {
         options.udp_source.address = address(), options.udp_source.window = size();
         options.udp_source.timeout_ms = 1 + below(20), options.udp_source.one_stream = below(2);
         options.udp_source.receive_buffer_bytes = size();
+        options.udp_source.sockets = below(3) ? below(4) : size();
+        options.udp_source.busy_poll_us = below(3);
         size_options(sizeof options.udp_source);
         status = onebuf_source_udp(given(), &made);
         break;
@@ -851,6 +853,8 @@ static void sources(void) {
     case 7:
         size_options(sizeof options.udp_counts);
         TRY(onebuf_source_udp_counts(source, given()));
+        size_options(sizeof options.udp_counts);
+        TRY(onebuf_source_udp_socket_counts(source, below(3) ? below(4) : size(), given()));
         return;
     default:
         if (below(3) == 0) TRY(onebuf_source_free(source));
@@ -874,6 +878,7 @@ static void sinks(void) {
         options.udp_sink.bytes_per_s = below(3) ? 0 : 1e9 * (below(3) - 1.0);
         options.udp_sink.lose = below(3) * 0.5, options.udp_sink.duplicate = below(3) * 0.5;
         options.udp_sink.reorder = below(3) ? below(9) : size();
+        options.udp_sink.threads = below(3) ? below(4) : size();
         size_options(sizeof options.udp_sink);
         status = onebuf_sink_udp(given(), &made);
         break;

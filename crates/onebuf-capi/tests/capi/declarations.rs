@@ -1,4 +1,8 @@
-//! The declarations of `onebuf.h`, parsed: what cbindgen writes, and no other C.
+//! The declarations of `onebuf.h`, parsed: what cbindgen writes, and no other C. The interface for Fortran and the classes for C++ are
+//! made of them.
+
+/// The comment above a declaration, by lines.
+pub type Comment = Vec<String>;
 
 /// One declaration of the header.
 pub enum Declaration {
@@ -6,15 +10,18 @@ pub enum Declaration {
     Constant {
         name: String,
         value: String,
+        comment: Comment,
     },
     /// `typedef OF NAME;`: another name of an integer.
     Alias {
         name: String,
         of: String,
+        comment: Comment,
     },
     Structure {
         name: String,
         fields: Vec<Variable>,
+        comment: Comment,
     },
     /// A pointer to a function that the caller provides.
     Callback(Function),
@@ -25,8 +32,7 @@ pub struct Function {
     pub name: String,
     pub result: Type,
     pub parameters: Vec<Variable>,
-    /// The comment above it.
-    pub comment: String,
+    pub comment: Comment,
 }
 
 /// A field or a parameter.
@@ -48,17 +54,32 @@ pub enum Type {
     Function { result: Box<Type>, parameters: Vec<Variable> },
 }
 
+impl Type {
+    /// The type as C has it; empty for a pointer to a function.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Value(name) => name.clone(),
+            Self::Pointer { to, is_const, stars } => {
+                let before = if *is_const { "const " } else { "" };
+                format!("{before}{to} {}", "*".repeat(stars + 1))
+            }
+            Self::Function { .. } => String::new(),
+        }
+    }
+}
+
 impl Declaration {
     /// Parses a declaration with its comment.
     pub fn parse(block: &str) -> Self {
         let is_comment = |line: &&str| line.trim_start().starts_with("//");
-        let comment: Vec<&str> = block.lines().take_while(is_comment).collect();
+        let comment = block.lines().take_while(is_comment);
+        let comment: Comment =
+            comment.map(|line| line.trim_start()[2..].trim().to_owned()).collect();
         let code: Vec<&str> = block.lines().filter(|line| !is_comment(line)).collect();
         let code = code.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
-        let comment = comment.join(" ").replace("//", "");
         if let Some(rest) = code.strip_prefix("#define ") {
             let (name, value) = rest.split_once(' ').expect("a value");
-            return Self::Constant { name: name.to_owned(), value: value.to_owned() };
+            return Self::Constant { name: name.to_owned(), value: value.to_owned(), comment };
         }
         let code = code.strip_suffix(';').unwrap_or_else(|| panic!("no declaration: {code}"));
         let Some(defined) = code.strip_prefix("typedef ") else {
@@ -67,7 +88,7 @@ impl Declaration {
         if let Some((head, rest)) = defined.split_once(" {") {
             let (fields, _) = rest.rsplit_once('}').expect("the end of a structure");
             let name = head.strip_prefix("struct ").expect("a structure").to_owned();
-            return Self::Structure { name, fields: variables(fields, ';') };
+            return Self::Structure { name, fields: variables(fields, ';'), comment };
         }
         if defined.contains("(*") {
             return Self::Callback(Function::parse(
@@ -76,7 +97,7 @@ impl Declaration {
             ));
         }
         let (of, name) = defined.rsplit_once(' ').expect("a name");
-        Self::Alias { name: name.to_owned(), of: of.to_owned() }
+        Self::Alias { name: name.to_owned(), of: of.to_owned(), comment }
     }
 
     pub fn name(&self) -> &str {
@@ -91,7 +112,7 @@ impl Declaration {
 
 impl Function {
     /// Parses `RESULT NAME(PARAMETERS)`.
-    fn parse(code: &str, comment: String) -> Self {
+    fn parse(code: &str, comment: Comment) -> Self {
         let (head, rest) = code.split_once('(').expect("parameters");
         let Variable { name, of: result, .. } = variable(head);
         let inside = rest.strip_suffix(')').expect("the end of the parameters");

@@ -284,6 +284,7 @@ fn a_second_compiler_builds_everything() {
         "05-ring",
         "06-stages",
         "07-c-interface",
+        "08-without-waiting",
     ] {
         let source = format!("examples/fortran/{name}.f90");
         let program = How::Flang.program(&source).expect("a compiler");
@@ -442,6 +443,7 @@ fn examples_in_fortran_run_on_every_device() {
         ("05-ring", "the last element is  40.0"),
         ("06-stages", "50 frames, in total 2450.0"),
         ("07-c-interface", "4096 bytes asked in 1 operation"),
+        ("08-without-waiting", "the last element is  20.0"),
     ];
     for (name, phrase) in phrases {
         let Some(program) = How::Plain.program(&format!("examples/fortran/{name}.f90")) else {

@@ -60,8 +60,10 @@ impl Interface {
         let mut callbacks = Vec::new();
         for declaration in sections.iter().flat_map(|(_, all)| all) {
             match declaration {
-                Declaration::Alias { name, of } => _ = aliases.insert(name.clone(), of.clone()),
-                Declaration::Structure { name, fields } => {
+                Declaration::Alias { name, of, .. } => {
+                    _ = aliases.insert(name.clone(), of.clone());
+                }
+                Declaration::Structure { name, fields, .. } => {
                     _ = structures.insert(name.clone(), fields[0].name == "size");
                 }
                 Declaration::Callback(function) => callbacks.push(function.name.clone()),
@@ -119,7 +121,7 @@ impl Interface {
 
     /// The declaration of a parameter. `next` is the parameter behind it.
     fn parameter(&self, this: &Variable, next: Option<&Variable>, of: &Function) -> String {
-        let comment = &of.comment;
+        let comment = &of.comment.join(" ");
         let name = &this.name;
         let (to, is_const, stars) = match &this.of {
             Type::Value(of) => return format!("{}, value :: {name}", self.value(of).0),
@@ -195,12 +197,12 @@ impl Interface {
                     let (result, parameters) = (result.clone(), parameters.clone());
                     all.push(Function { name, result, parameters, comment });
                 }
-                Declaration::Structure { name, fields } => {
+                Declaration::Structure { name, fields, .. } => {
                     for field in fields {
                         let Type::Function { result, parameters } = &field.of else { continue };
                         let name = format!("{name}_{}", field.name);
                         let (result, parameters) = ((**result).clone(), parameters.clone());
-                        all.push(Function { name, result, parameters, comment: String::new() });
+                        all.push(Function { name, result, parameters, comment: Vec::new() });
                     }
                 }
                 _ => {}
@@ -219,10 +221,10 @@ impl Interface {
             let mut structures = String::new();
             for declaration in all {
                 match declaration {
-                    Declaration::Constant { name, value } => {
+                    Declaration::Constant { name, value, .. } => {
                         constants += &self.constant(name, value)
                     }
-                    Declaration::Structure { name, fields } => {
+                    Declaration::Structure { name, fields, .. } => {
                         let fields: String =
                             fields.iter().map(|field| self.component(field)).collect();
                         let name = self.structure_name(name);

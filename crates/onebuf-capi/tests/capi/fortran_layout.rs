@@ -21,7 +21,7 @@ impl Programs {
         for declaration in interface.all() {
             match declaration {
                 Declaration::Constant { name, .. } => programs.constant(name),
-                Declaration::Structure { name, fields } => {
+                Declaration::Structure { name, fields, .. } => {
                     programs.structure(name, &interface.structure_name(name), fields);
                 }
                 Declaration::Function(Function { name, .. }) => programs.function(name),

@@ -7,13 +7,14 @@ use crate::{
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// Interfaces of the program's callbacks, and what only the other modules call.
-const INNER: [&str; 6] = [
+const INNER: [&str; 7] = [
     "set_fence",
     "adopt_fence",
     "fence_handle",
     "native_kernel",
     "fill_procedure",
     "frame_procedure",
+    "log_procedure",
 ];
 
 /// The words of a source, in lower case.

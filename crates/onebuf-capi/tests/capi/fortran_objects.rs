@@ -6,7 +6,11 @@ use crate::{
     support::{EGL, VULKAN, command, crate_folder, has_header, said, workshop},
 };
 use onebuf_conformance::{absent, cuda_stub, note, stub};
-use std::{path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 fn source(name: &str) -> String {
     format!("bindings/fortran/tests/{name}.f90")
@@ -29,7 +33,7 @@ fn with_c(name: &str, libraries: &[&str]) -> Option<PathBuf> {
 }
 
 /// Runs a program on a device, with a folder for its files.
-fn in_folder(program: &std::path::Path, device: &str) -> String {
+fn in_folder(program: &Path, device: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let mut run = at(program, device);
     run.arg(device).arg(folder.path());
@@ -40,6 +44,7 @@ fn on_every_device(name: &str, phrase: &str) {
     let Some(program) = plain(&source(name)) else { return };
     for device in speaking() {
         let said = in_folder(&program, device);
+        said.lines().filter(|line| line.starts_with("skip: ")).for_each(note);
         assert!(said.contains(phrase), "{name} on {device}: {said}");
     }
     if let Some(program) = How::Flang.program(&source(name)) {
@@ -60,6 +65,37 @@ fn pipelines_have_stages_in_fortran() {
 #[test]
 fn native_objects_plans_copies_and_traces() {
     on_every_device("objects", "objects work on ");
+}
+
+#[test]
+fn regions_and_pending_maps_and_transfers() {
+    on_every_device("pending", "pending work is waited for on ");
+}
+
+/// On lavapipe, and with a stub for each of the other APIs that export memory.
+#[test]
+fn fortran_programs_share_memory_by_descriptors() {
+    let Some(program) = plain(&source("descriptors")) else { return };
+    let vulkan = speaking().filter(|id| id.starts_with("vulkan")).map(|id| on(&program, id));
+    let mut said: Vec<String> = vulkan.collect();
+    if let Some(library) = cuda_stub() {
+        let stubs = [("CUDA", "cuda:0"), ("HIP", "hip:0")];
+        said.extend(stubs.map(|(api, device)| on_stub(&program, api, device, &library)));
+    }
+    for said in said {
+        match said.lines().find_map(|line| line.strip_prefix("skip: ")) {
+            Some(why) => note(&format!("skip: descriptors in Fortran: {why}")),
+            None => assert!(said.contains("descriptors work on "), "{said}"),
+        }
+    }
+}
+
+/// Runs a program on a device of the stub for CUDA and HIP.
+fn on_stub(program: &Path, api: &str, device: &str, library: &Path) -> String {
+    let mut run = command(program);
+    run.arg(device).env(format!("ONEBUF_{api}_LIB"), library);
+    run.env("ONEBUF_NVRTC_LIB", library).env("ONEBUF_HIPRTC_LIB", library);
+    said(run)
 }
 
 #[test]
@@ -93,8 +129,41 @@ fn pointers_and_streams_of_a_fortran_program() {
     }
 }
 
+/// What NVIDIA's OpenCL compiler makes of the kernel in `graft.f90`, without its code: the stub computes by the kernel's name.
+const ADVANCE: &str = "//
+.version 8.8
+.target sm_90, texmode_independent
+.address_size 64
+
+.entry advance(
+	.param .u64 .ptr .global .align 4 advance_param_0,
+	.param .u32 advance_param_1,
+	.param .u32 advance_param_2,
+	.param .u32 advance_param_3,
+	.param .u32 advance_param_4
+)
+{
+	ret;
+}
+";
+
+/// Stubs stand for the two drivers of one chip.
+#[test]
+fn kernels_move_from_opencl_to_cuda_in_fortran() {
+    let (Some(opencl), Some(cuda)) = (stub(), cuda_stub()) else { return };
+    let Some(program) = plain(&source("graft")) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = folder.path().join("advance.ptx");
+    fs::write(&text, ADVANCE).expect("a file");
+    let mut run = command(&program);
+    run.arg(&text).env("ONEBUF_STUB_BINARY", &text).env("ONEBUF_STUB", "imports,cached");
+    run.env("ONEBUF_OPENCL_LIB", opencl).env("ONEBUF_HIP_LIB", "none");
+    run.env("ONEBUF_CUDA_LIB", &cuda).env("ONEBUF_NVRTC_LIB", &cuda);
+    assert!(said(run).contains("kernels were moved"));
+}
+
 /// Runs a program that prints a skip if its own API is unavailable.
-fn beside(program: &std::path::Path, phrase: &str) {
+fn beside(program: &Path, phrase: &str) {
     for device in
         ["host", "opencl:0"].into_iter().filter(|id| found().iter().any(|known| known == id))
     {

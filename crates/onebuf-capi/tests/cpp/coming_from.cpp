@@ -3,6 +3,7 @@
 #include <onebuf.hpp>
 
 #include <atomic>
+#include <cassert>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -48,7 +49,7 @@ void manager(onebuf::Hub &hub, onebuf::Device &device) {
     x.write(samples);
     auto queue = device.queue();
     queue.launch(scale, n, x, 2.0f);                           // checked against the parameters
-    TRUE(x.to_vector()[n - 1] == 2.0f);                        // waits for the kernel
+    assert(x.to_vector()[n - 1] == 2.0f);                      // waits for the kernel
 
     auto queues = device.queues(4);                            // the pool of queues
     for (int i = 0; i < 3; ++i) queues.next_queue().launch(scale, n, x, 0.5f); // in order: they share a buffer
@@ -66,7 +67,7 @@ void buffers(onebuf::Hub &hub, onebuf::Device &device) {
     if (device.has("svm_coarse")) {
         auto svm = hub.buffer<float>(n, onebuf::BufferOptions{device}.memory_kind(onebuf::MemoryKind::CoarseSvm));
         svm.map()[0] = 1.0f;                                   // mapped and unmapped for you
-        TRUE(svm.map_read()[0] == 1.0f);
+        assert(svm.map_read()[0] == 1.0f);
     }
 
     const std::vector<float> samples(n, 3.0f);
@@ -96,7 +97,7 @@ void libraries(onebuf::Hub &hub, onebuf::Device &device) {
         auto view = x.write_on(queue);                         // waits for earlier work, wherever it was
         auto mem = view.cl_mem();                              // a cl_mem, with CL/cl.h included before
         auto native = queue.cl_queue();                        // a cl_command_queue
-        TRUE(mem != nullptr && native != nullptr);             // clblast::Scal(n, 2.0f, mem, 0, 1, &native);
+        assert(mem != nullptr && native != nullptr);           // clblast::Scal(n, 2.0f, mem, 0, 1, &native);
     }                                                          // the next user waits for that
 
     // Pointers are those of the view's own API, and descriptors those of memory that can be exported.
@@ -127,8 +128,8 @@ void bridges(const onebuf::Hub &hub, const onebuf::Device &device, void *mem) {
     auto b = hub.buffer<float>(n, {device});
 
     auto crossing = onebuf::bridge::copy(a, 0, n, b);          // wrapped or not, any device, context or hub
-    TRUE(crossing.bytes == n * sizeof(float));
-    TRUE(crossing.implied_bytes == 0);                         // only the requested copy
+    assert(crossing.bytes == n * sizeof(float));
+    assert(crossing.implied_bytes == 0);                       // only the requested copy
     if (crossing.route() == onebuf::Route::Staged)             // the fastest path, which is reported
         std::printf("through host memory, chunks: %u\n", unsigned(crossing.chunks));
     auto started = onebuf::bridge::copy_async(b, 0, 16, a);    // and back: wrapped buffers are targets, too

@@ -147,6 +147,8 @@ void sources_and_sinks(const onebuf::Hub &hub) {
     }
     TRUE(through(hub, udp, take(onebuf::Sink::memory(came)), said) == ONEBUF_OK);
     TRUE(came == sent && take(udp.udp_counts()).frames == 3);
+    TRUE(take(udp.udp_socket_counts(0)).packets == take(udp.udp_counts()).packets);
+    TRUE(status_of([&] { return udp.udp_socket_counts(1); }, said) == ONEBUF_INVALID_ARGUMENT);
     came.pop_back();
     auto again = take(onebuf::Source::memory(sent, onebuf::Source::Forever));
     TRUE(through(hub, again, take(onebuf::Sink::memory(came)), said) == ONEBUF_INVALID_ARGUMENT);

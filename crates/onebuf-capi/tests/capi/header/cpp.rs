@@ -1,7 +1,8 @@
 //! `include/onebuf_types.hpp`, the repetitive part of the C++ header: words, structures with their sizes, and a class for each
-//! handle with those calls that only translate types. Generated from the C header's text.
+//! handle with those calls that only translate types. Generated from the declarations of the C header.
 
-use super::{differs, header, path};
+use super::{SECTIONS, differs, items, path};
+use crate::declarations::{Comment, Declaration, Function};
 use std::{collections::BTreeMap, fmt::Write, fs};
 
 /// Names that do not follow from those in C.
@@ -83,36 +84,6 @@ const MEMBERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// A declaration of the C header, and the comment before it.
-struct Declaration {
-    comment: Vec<String>,
-    code: String,
-}
-
-/// The declarations, in order. Comments before an empty line belong to none.
-fn declarations(header: &str) -> Vec<Declaration> {
-    let (mut all, mut comment, mut code) = (Vec::new(), Vec::new(), String::new());
-    for line in header.lines() {
-        if code.is_empty() && line.starts_with("//") {
-            comment.push(line[2..].trim().to_owned());
-            continue;
-        }
-        if code.is_empty() && line.is_empty() {
-            comment.clear();
-            continue;
-        }
-        code += line;
-        code.push('\n');
-        let is_open = code.contains('{') && !code.contains("\n} ");
-        let ends = line.starts_with('#') || (line.ends_with(';') && !is_open);
-        if ends || (line == "}" && code.contains('{')) {
-            let code = std::mem::take(&mut code);
-            all.push(Declaration { comment: std::mem::take(&mut comment), code });
-        }
-    }
-    all
-}
-
 /// `onebuf_host_access` as `HostAccess`.
 fn class_of(name: &str) -> String {
     let known = NAMES.iter().find(|(c, _)| *c == name).map(|(_, cpp)| (*cpp).to_owned());
@@ -135,8 +106,8 @@ fn docs(comment: &[String], indent: &str) -> String {
 
 /// A type of words, and its constants.
 struct Words {
-    comment: Vec<String>,
-    constants: Vec<(Vec<String>, String)>,
+    comment: Comment,
+    constants: Vec<(Comment, String)>,
 }
 
 impl Words {
@@ -175,17 +146,15 @@ impl Words {
 fn words(all: &[Declaration]) -> Vec<(String, Words)> {
     let mut found: Vec<(String, Words)> = Vec::new();
     let mut open = false;
-    for Declaration { comment, code } in all {
-        let name = code.strip_prefix("typedef uint32_t ").and_then(|rest| rest.strip_suffix(";\n"));
-        let constant = code.strip_prefix("#define ONEBUF_").and_then(|rest| rest.split_once(' '));
-        match (name, constant, found.last_mut()) {
-            (Some(name), ..) => {
+    for declaration in all {
+        match (declaration, found.last_mut()) {
+            (Declaration::Alias { name, of, comment }, _) if of == "uint32_t" => {
                 open = true;
                 let words = Words { comment: comment.clone(), constants: Vec::new() };
-                found.push((name.to_owned(), words));
+                found.push((name.clone(), words));
             }
-            (_, Some((constant, _)), Some((_, words))) if open => {
-                words.constants.push((comment.clone(), format!("ONEBUF_{constant}")));
+            (Declaration::Constant { name, comment, .. }, Some((_, words))) if open => {
+                words.constants.push((comment.clone(), name.clone()));
             }
             _ => open = false,
         }
@@ -193,19 +162,21 @@ fn words(all: &[Declaration]) -> Vec<(String, Words)> {
     found
 }
 
-/// The name of a structure that begins with its size.
-fn sized(code: &str) -> Option<&str> {
-    let rest = code.strip_prefix("typedef struct ")?;
-    let (name, fields) = rest.split_once(" {\n")?;
-    let first = fields.lines().find(|line| !line.trim_start().starts_with("//"))?;
-    (first.trim() == "size_t size;").then_some(name)
+/// The name and comment of a structure whose first field is called so, and has that type.
+fn begins<'d>(one: &'d Declaration, field: &str, of: &str) -> Option<(&'d str, &'d Comment)> {
+    let Declaration::Structure { name, fields, comment } = one else { return None };
+    let first = fields.first()?;
+    (first.name == field && first.of.text() == of).then_some((name.as_str(), comment))
+}
+
+/// A structure that begins with its size.
+fn sized(one: &Declaration) -> Option<(&str, &Comment)> {
+    begins(one, "size", "size_t")
 }
 
 /// The name of a handle.
-fn handle(code: &str) -> Option<&str> {
-    let (name, fields) = code.strip_prefix("typedef struct ")?.split_once(" {\n")?;
-    let fields = fields.lines().filter(|line| !line.trim_start().starts_with("//"));
-    fields.map(str::trim).next().filter(|first| *first == "uint64_t id;").map(|_| name)
+fn handle(one: &Declaration) -> Option<&str> {
+    begins(one, "id", "uint64_t").map(|(name, _)| name)
 }
 
 fn structure(name: &str, comment: &[String]) -> String {
@@ -217,27 +188,10 @@ fn structure(name: &str, comment: &[String]) -> String {
         )
 }
 
-/// A function of the C header.
-struct Function<'h> {
-    comment: &'h [String],
-    name: &'h str,
-    /// Types and names of its parameters.
-    parameters: Vec<(String, String)>,
-}
-
-impl<'h> Function<'h> {
-    fn read(declaration: &'h Declaration) -> Option<Self> {
-        let (name, rest) = declaration.code.strip_prefix("onebuf_status ")?.split_once('(')?;
-        let list = rest.trim_end().strip_suffix(");")?;
-        let parameters = list.split(',').map(|parameter| {
-            let words: Vec<&str> = parameter.split_whitespace().collect();
-            let (name, before) = words.split_last().expect("a parameter");
-            let stars = name.len() - name.trim_start_matches('*').len();
-            let kind = before.join(" ") + if stars > 0 { " " } else { "" } + &"*".repeat(stars);
-            (kind, name.trim_start_matches('*').to_owned())
-        });
-        Some(Self { comment: &declaration.comment, name, parameters: parameters.collect() })
-    }
+/// A function that returns a status.
+fn function(one: &Declaration) -> Option<&Function> {
+    let Declaration::Function(function) = one else { return None };
+    (function.result.text() == "onebuf_status").then_some(function)
 }
 
 /// What the generator knows about types.
@@ -310,9 +264,11 @@ impl Types<'_> {
     }
 
     /// The method for a function; `None` if it has to be written by hand.
-    fn method(&self, function: &Function<'_>) -> Option<String> {
-        let ((owner, _), rest) = function.parameters.split_first()?;
-        if !self.handles.contains(&owner.as_str()) || BY_HAND.contains(&function.name) {
+    fn method(&self, function: &Function) -> Option<String> {
+        let parameters: Vec<(String, String)> =
+            function.parameters.iter().map(|this| (this.of.text(), this.name.clone())).collect();
+        let ((owner, _), rest) = parameters.split_first()?;
+        if !self.handles.contains(&owner.as_str()) || BY_HAND.contains(&function.name.as_str()) {
             return None;
         }
         let call = |inputs: &[(String, String)], to: &str| {
@@ -336,10 +292,10 @@ impl Types<'_> {
             }
         };
         let list: Vec<&str> = given.iter().map(|(declared, _)| declared.as_str()).collect();
-        let name = method_name(function.name, owner);
+        let name = method_name(&function.name, owner);
         Some(format!(
             "{}    Result<{result}> {name}({}) const {{\n        {body}\n    }}\n",
-            docs(function.comment, "    "),
+            docs(&function.comment, "    "),
             list.join(", ")
         ))
     }
@@ -400,22 +356,20 @@ namespace onebuf {
 
 /// The generated header.
 pub fn generated() -> String {
-    let text = header();
-    let all = declarations(&text);
+    let parsed = |name: &&str| items(name).into_iter().map(|item| Declaration::parse(&item.text));
+    let all: Vec<Declaration> = SECTIONS.iter().flat_map(parsed).collect();
     let words = words(&all);
-    let is_class = |name: &&str| !OTHER_CLASSES.contains(name);
+    let is_class = |(name, _): &(&str, &Comment)| !OTHER_CLASSES.contains(name);
     let types = Types {
         words: words.iter().map(|(name, _)| name.as_str()).collect(),
-        sized: all.iter().filter_map(|one| sized(&one.code)).filter(is_class).collect(),
-        handles: all.iter().filter_map(|one| handle(&one.code)).collect(),
+        sized: all.iter().filter_map(sized).filter(is_class).map(|(name, _)| name).collect(),
+        handles: all.iter().filter_map(handle).collect(),
     };
-    let functions: Vec<Function<'_>> = all.iter().filter_map(Function::read).collect();
+    let functions: Vec<&Function> = all.iter().filter_map(function).collect();
     let mut methods: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for function in &functions {
-        let owner = types
-            .handles
-            .iter()
-            .find(|handle| function.parameters.first().is_some_and(|(kind, _)| kind == **handle));
+        let first = function.parameters.first().map(|this| this.of.text());
+        let owner = types.handles.iter().find(|handle| first.as_deref() == Some(handle));
         if let (Some(owner), Some(method)) = (owner, types.method(function)) {
             methods.entry(*owner).or_default().push(method);
         }
@@ -423,16 +377,16 @@ pub fn generated() -> String {
     let mut made = TOP.to_owned();
     words.iter().for_each(|(name, words)| made += &words.text(name));
     made += "// Structures ======================================================================================\n\n";
-    for one in &all {
-        if let Some(name) = sized(&one.code).filter(is_class) {
-            made += &structure(name, &one.comment);
-        }
+    for (name, comment) in all.iter().filter_map(sized).filter(is_class) {
+        made += &structure(name, comment);
     }
     made += "// Handles =========================================================================================\n\nnamespace detail {\n\n";
     for name in &types.handles {
         let ends = ["free", "unmap"].map(|end| format!("{name}_{end}"));
-        let free =
-            functions.iter().map(|one| one.name).find(|one| ends.iter().any(|end| end == one));
+        let free = functions
+            .iter()
+            .map(|one| one.name.as_str())
+            .find(|one| ends.iter().any(|end| end == one));
         let of: Vec<String> = methods.remove(name).unwrap_or_default();
         // Freeing is the destructor's.
         let of: Vec<String> = of
