@@ -18,7 +18,7 @@ pub use clfft::RawClFft;
 pub use cuda::RawCuda;
 pub use semaphore::RawSemaphores;
 pub use udp::RawUdp;
-pub use udp_pair::{RawPair, RawSender};
+pub use udp_pair::{RawPair, RawSender, lost_packets};
 
 use crate::machine::{ITEMS, TOUCH, next, sum};
 use onebuf::{Error, Queue, Result};

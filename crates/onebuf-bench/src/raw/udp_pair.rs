@@ -2,6 +2,7 @@
 //! onebuf's, but nothing looks at them.
 
 use super::udp::{ask_for_room, failed};
+use crate::Stop;
 use onebuf::{Error, Result};
 use std::{
     io,
@@ -105,7 +106,7 @@ impl RawReceiver {
     }
 
     /// Receives this many bytes.
-    fn take(&mut self, bytes: usize) -> Result<()> {
+    fn take(&mut self, bytes: usize) -> Result<(), Stop> {
         let mut left = bytes;
         while left > 0 {
             // SAFETY: as for the sender; the kernel writes to the memory.
@@ -114,8 +115,12 @@ impl RawReceiver {
                 let flags = libc::MSG_WAITFORONE as _;
                 libc::recvmmsg(fd, messages, MESSAGES as u32, flags, null_mut())
             };
-            let came = usize::try_from(came);
-            let came = came.map_err(|_| failed("recvmmsg")(io::Error::last_os_error()))?;
+            let Ok(came) = usize::try_from(came) else {
+                return Err(match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::WouldBlock => lost_packets(),
+                    error => failed("recvmmsg")(error).into(),
+                });
+            };
             let got = self.area.messages[..came].iter().map(|message| message.msg_len as usize);
             left = left.saturating_sub(got.sum());
         }
@@ -141,21 +146,29 @@ impl RawPair {
     }
 
     /// Sends and receives about this many packets by each pair, at the same time. Returns how many all have sent.
-    pub fn run(&mut self, packets: usize) -> Result<usize> {
+    ///
+    /// # Errors
+    /// [`Stop::Absent`] if packets were lost.
+    pub fn run(&mut self, packets: usize) -> Result<usize, Stop> {
         let packet = self.packet;
         thread::scope(|threads| {
             let mut all = Vec::new();
             for (sender, receiver) in &mut self.lines {
                 let whole = packets.div_ceil(sender.together) * sender.together;
-                all.push(threads.spawn(move || sender.send(packets)));
+                all.push(threads.spawn(move || Ok(sender.send(packets)?)));
                 all.push(threads.spawn(move || receiver.take(whole * packet).map(|()| 0)));
             }
-            let join = |thread: thread::ScopedJoinHandle<'_, Result<usize>>| {
-                thread.join().unwrap_or_else(|_| Err(Error::invalid("a thread panicked")))
+            let join = |thread: thread::ScopedJoinHandle<'_, Result<usize, Stop>>| {
+                thread.join().unwrap_or_else(|_| Err(Error::invalid("a thread panicked").into()))
             };
             all.into_iter().map(join).sum()
         })
     }
+}
+
+/// The reason why a comparison of senders and receivers ends without a result.
+pub fn lost_packets() -> Stop {
+    Stop::Absent("the loopback interface loses packets; see `onebuf network`".into())
 }
 
 fn option(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: usize) -> Result<()> {
