@@ -24,6 +24,16 @@ module onebuf_c_foreign
       integer(c_int32_t) :: onebuf_foreign_buffer_describe
     end function
 
+    function onebuf_foreign_buffer_at_rest(hub, cl_mem, references, timeout_ms, info) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      type(c_ptr), value :: cl_mem
+      integer(c_int32_t), value :: references
+      integer(c_int64_t), value :: timeout_ms
+      type(onebuf_foreign_buffer_info), intent(inout) :: info
+      integer(c_int32_t) :: onebuf_foreign_buffer_at_rest
+    end function
+
     function onebuf_foreign_context_query(hub, cl_context, info) bind(c)
       import
       type(onebuf_hub), value :: hub
@@ -32,12 +42,32 @@ module onebuf_c_foreign
       integer(c_int32_t) :: onebuf_foreign_context_query
     end function
 
+    function onebuf_foreign_context_at_rest(hub, cl_context, references, timeout_ms, info) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      type(c_ptr), value :: cl_context
+      integer(c_int32_t), value :: references
+      integer(c_int64_t), value :: timeout_ms
+      type(onebuf_foreign_context_info), intent(inout) :: info
+      integer(c_int32_t) :: onebuf_foreign_context_at_rest
+    end function
+
     function onebuf_foreign_queue_query(hub, cl_queue, info) bind(c)
       import
       type(onebuf_hub), value :: hub
       type(c_ptr), value :: cl_queue
       type(onebuf_foreign_queue_info), intent(inout) :: info
       integer(c_int32_t) :: onebuf_foreign_queue_query
+    end function
+
+    function onebuf_foreign_queue_at_rest(hub, cl_queue, references, timeout_ms, info) bind(c)
+      import
+      type(onebuf_hub), value :: hub
+      type(c_ptr), value :: cl_queue
+      integer(c_int32_t), value :: references
+      integer(c_int64_t), value :: timeout_ms
+      type(onebuf_foreign_queue_info), intent(inout) :: info
+      integer(c_int32_t) :: onebuf_foreign_queue_at_rest
     end function
 
     function onebuf_foreign_program_graft(hub, cl_program, device, program) bind(c)

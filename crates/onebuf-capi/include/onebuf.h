@@ -1907,15 +1907,40 @@ onebuf_status onebuf_foreign_buffer_describe(onebuf_hub hub,
                                              void *cl_mem,
                                              onebuf_string *text);
 
+// Waits until the driver counts at most `references` references to a `cl_mem`, and returns its properties. The driver may
+// hold references of its own for some milliseconds after a command has completed. `timeout_ms` may be
+// ONEBUF_DEFAULT_TIMEOUT; ONEBUF_TIMEOUT with the last count.
+onebuf_status onebuf_foreign_buffer_at_rest(onebuf_hub hub,
+                                            void *cl_mem,
+                                            uint32_t references,
+                                            uint64_t timeout_ms,
+                                            onebuf_foreign_buffer_info *info);
+
 // Queries a `cl_context`.
 onebuf_status onebuf_foreign_context_query(onebuf_hub hub,
                                            void *cl_context,
                                            onebuf_foreign_context_info *info);
 
+// Waits until the driver counts at most `references` references to a `cl_context`, and returns its properties, as
+// onebuf_foreign_buffer_at_rest() does for a `cl_mem`.
+onebuf_status onebuf_foreign_context_at_rest(onebuf_hub hub,
+                                             void *cl_context,
+                                             uint32_t references,
+                                             uint64_t timeout_ms,
+                                             onebuf_foreign_context_info *info);
+
 // Queries a `cl_command_queue`.
 onebuf_status onebuf_foreign_queue_query(onebuf_hub hub,
                                          void *cl_queue,
                                          onebuf_foreign_queue_info *info);
+
+// Waits until the driver counts at most `references` references to a `cl_command_queue`, and returns its properties, as
+// onebuf_foreign_buffer_at_rest() does for a `cl_mem`.
+onebuf_status onebuf_foreign_queue_at_rest(onebuf_hub hub,
+                                           void *cl_queue,
+                                           uint32_t references,
+                                           uint64_t timeout_ms,
+                                           onebuf_foreign_queue_info *info);
 
 // Moves a `cl_program` that the application has built to a CUDA or HIP device, as onebuf_program_graft() does. The program
 // is neither built nor released during the call. ONEBUF_UNSUPPORTED if it cannot be moved.

@@ -1532,6 +1532,14 @@ public:
         onebuf_status status = onebuf_foreign_buffer_query(handle(), detail::native_mem(mem), &found);
         return detail::result(status, [&] { return found; });
     }
+    /// Waits until the driver counts at most this many references, and returns the properties.
+    template <class Native>
+    Result<ForeignBufferInfo> buffer_at_rest(const Native &mem, std::uint32_t references, Timeout timeout = {}) const {
+        ForeignBufferInfo found;
+        onebuf_status status =
+            onebuf_foreign_buffer_at_rest(handle(), detail::native_mem(mem), references, timeout.ms(), &found);
+        return detail::result(status, [&] { return found; });
+    }
     /// Describes it in text, with the ids of the devices that the hub knows.
     template <class Native> Result<std::string> describe(const Native &mem) const {
         return detail::text([&](onebuf_string *to) {
@@ -1543,9 +1551,25 @@ public:
         onebuf_status status = onebuf_foreign_context_query(handle(), detail::native_context(context), &found);
         return detail::result(status, [&] { return found; });
     }
+    /// As buffer_at_rest().
+    template <class Native>
+    Result<ForeignContextInfo> context_at_rest(const Native &context, std::uint32_t references, Timeout timeout = {}) const {
+        ForeignContextInfo found;
+        onebuf_status status =
+            onebuf_foreign_context_at_rest(handle(), detail::native_context(context), references, timeout.ms(), &found);
+        return detail::result(status, [&] { return found; });
+    }
     template <class Native> Result<ForeignQueueInfo> queue_info(const Native &queue) const {
         ForeignQueueInfo found;
         onebuf_status status = onebuf_foreign_queue_query(handle(), detail::native_queue(queue), &found);
+        return detail::result(status, [&] { return found; });
+    }
+    /// As buffer_at_rest().
+    template <class Native>
+    Result<ForeignQueueInfo> queue_at_rest(const Native &queue, std::uint32_t references, Timeout timeout = {}) const {
+        ForeignQueueInfo found;
+        onebuf_status status =
+            onebuf_foreign_queue_at_rest(handle(), detail::native_queue(queue), references, timeout.ms(), &found);
         return detail::result(status, [&] { return found; });
     }
 

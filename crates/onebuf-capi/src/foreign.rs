@@ -11,7 +11,7 @@ use crate::{
     fault::{Fault, Result},
     handle::{Noun, noun},
     hub::{Hub, onebuf_hub},
-    input::{Options, Slot, give, out},
+    input::{Options, Slot, give, out, timeout},
     program::onebuf_program,
     queue::{ONEBUF_QUEUE_IN_ORDER, ONEBUF_QUEUE_OUT_OF_ORDER, onebuf_queue, onebuf_queue_order},
     status::onebuf_status,
@@ -250,6 +250,39 @@ pub unsafe extern "C" fn onebuf_foreign_buffer_describe(
     })
 }
 
+/// Waits until the driver counts at most `references` references to a `cl_mem`, and returns its properties. The driver may
+/// hold references of its own for some milliseconds after a command has completed. `timeout_ms` may be
+/// ONEBUF_DEFAULT_TIMEOUT; ONEBUF_TIMEOUT with the last count.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_foreign_buffer_at_rest(
+    hub: onebuf_hub,
+    cl_mem: *mut c_void,
+    references: u32,
+    timeout_ms: u64,
+    info: *mut onebuf_foreign_buffer_info,
+) -> onebuf_status {
+    entry(|| {
+        let (hub, cl_mem) = (hub.get()?, native(cl_mem, "cl_mem")?);
+        let timeout = timeout(timeout_ms).unwrap_or(hub.hub.timeout());
+        // SAFETY: guaranteed by the caller, for the handle and for `info`.
+        unsafe {
+            let found = ForeignBufferInfo::at_rest(&hub.hub, cl_mem, references, timeout)?;
+            give(buffer_info(&hub, &found), info, "info")
+        }
+    })
+}
+
+fn context_info(hub: &Hub, of: &ForeignContextInfo) -> onebuf_foreign_context_info {
+    onebuf_foreign_context_info {
+        size: 0,
+        device_count: of.device_count,
+        known_count: of.devices.len(),
+        device: first(hub, &of.devices),
+        property_count: of.properties.len(),
+        reference_count: of.reference_count,
+    }
+}
+
 /// Queries a `cl_context`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onebuf_foreign_context_query(
@@ -258,21 +291,49 @@ pub unsafe extern "C" fn onebuf_foreign_context_query(
     info: *mut onebuf_foreign_context_info,
 ) -> onebuf_status {
     entry(|| {
-        let hub = hub.get()?;
-        // SAFETY: guaranteed by the caller.
-        let found =
-            unsafe { ForeignContextInfo::query(&hub.hub, native(cl_context, "cl_context")?)? };
-        let told = onebuf_foreign_context_info {
-            size: 0,
-            device_count: found.device_count,
-            known_count: found.devices.len(),
-            device: first(&hub, &found.devices),
-            property_count: found.properties.len(),
-            reference_count: found.reference_count,
-        };
-        // SAFETY: as above.
-        unsafe { give(told, info, "info") }
+        let (hub, cl_context) = (hub.get()?, native(cl_context, "cl_context")?);
+        // SAFETY: guaranteed by the caller, for the handle and for `info`.
+        unsafe {
+            let found = ForeignContextInfo::query(&hub.hub, cl_context)?;
+            give(context_info(&hub, &found), info, "info")
+        }
     })
+}
+
+/// Waits until the driver counts at most `references` references to a `cl_context`, and returns its properties, as
+/// onebuf_foreign_buffer_at_rest() does for a `cl_mem`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_foreign_context_at_rest(
+    hub: onebuf_hub,
+    cl_context: *mut c_void,
+    references: u32,
+    timeout_ms: u64,
+    info: *mut onebuf_foreign_context_info,
+) -> onebuf_status {
+    entry(|| {
+        let (hub, cl_context) = (hub.get()?, native(cl_context, "cl_context")?);
+        let timeout = timeout(timeout_ms).unwrap_or(hub.hub.timeout());
+        // SAFETY: guaranteed by the caller, for the handle and for `info`.
+        unsafe {
+            let found = ForeignContextInfo::at_rest(&hub.hub, cl_context, references, timeout)?;
+            give(context_info(&hub, &found), info, "info")
+        }
+    })
+}
+
+fn queue_info(hub: &Hub, of: &ForeignQueueInfo) -> onebuf_foreign_queue_info {
+    onebuf_foreign_queue_info {
+        size: 0,
+        context: of.context as *mut c_void,
+        device: first(hub, of.device.as_slice()),
+        properties: of.properties,
+        order: match of.spec.order {
+            QueueOrder::OutOfOrder => ONEBUF_QUEUE_OUT_OF_ORDER,
+            _ => ONEBUF_QUEUE_IN_ORDER,
+        },
+        profiling: of.spec.profiling.into(),
+        reference_count: of.reference_count,
+    }
 }
 
 /// Queries a `cl_command_queue`.
@@ -283,24 +344,33 @@ pub unsafe extern "C" fn onebuf_foreign_queue_query(
     info: *mut onebuf_foreign_queue_info,
 ) -> onebuf_status {
     entry(|| {
-        let hub = hub.get()?;
-        // SAFETY: guaranteed by the caller.
-        let found = unsafe { ForeignQueueInfo::query(&hub.hub, native(cl_queue, "cl_queue")?)? };
-        let order = match found.spec.order {
-            QueueOrder::OutOfOrder => ONEBUF_QUEUE_OUT_OF_ORDER,
-            _ => ONEBUF_QUEUE_IN_ORDER,
-        };
-        let told = onebuf_foreign_queue_info {
-            size: 0,
-            context: found.context as *mut c_void,
-            device: first(&hub, found.device.as_slice()),
-            properties: found.properties,
-            order,
-            profiling: found.spec.profiling.into(),
-            reference_count: found.reference_count,
-        };
-        // SAFETY: as above.
-        unsafe { give(told, info, "info") }
+        let (hub, cl_queue) = (hub.get()?, native(cl_queue, "cl_queue")?);
+        // SAFETY: guaranteed by the caller, for the handle and for `info`.
+        unsafe {
+            let found = ForeignQueueInfo::query(&hub.hub, cl_queue)?;
+            give(queue_info(&hub, &found), info, "info")
+        }
+    })
+}
+
+/// Waits until the driver counts at most `references` references to a `cl_command_queue`, and returns its properties, as
+/// onebuf_foreign_buffer_at_rest() does for a `cl_mem`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onebuf_foreign_queue_at_rest(
+    hub: onebuf_hub,
+    cl_queue: *mut c_void,
+    references: u32,
+    timeout_ms: u64,
+    info: *mut onebuf_foreign_queue_info,
+) -> onebuf_status {
+    entry(|| {
+        let (hub, cl_queue) = (hub.get()?, native(cl_queue, "cl_queue")?);
+        let timeout = timeout(timeout_ms).unwrap_or(hub.hub.timeout());
+        // SAFETY: guaranteed by the caller, for the handle and for `info`.
+        unsafe {
+            let found = ForeignQueueInfo::at_rest(&hub.hub, cl_queue, references, timeout)?;
+            give(queue_info(&hub, &found), info, "info")
+        }
     })
 }
 

@@ -166,7 +166,15 @@ static void renew(const owner *a, uint32_t seed, cl_uint waits, const cl_event *
 
 static void asked(const owner *a, onebuf_device known) {
     onebuf_foreign_buffer_info info = ONEBUF_OPTIONS(onebuf_foreign_buffer_info);
-    EVENTUALLY(onebuf_foreign_buffer_query(hub, a->mem, &info) == ONEBUF_OK && info.reference_count == 1);
+    OK(onebuf_foreign_buffer_at_rest(hub, a->mem, 1, ONEBUF_DEFAULT_TIMEOUT, &info));
+    TRUE(info.reference_count == 1);
+    // A reference that is not released is waited for in vain.
+    TRUE(clRetainMemObject(a->mem) == CL_SUCCESS);
+    ENDS(ONEBUF_TIMEOUT, onebuf_foreign_buffer_at_rest(hub, a->mem, 1, 5, &info));
+    OK(onebuf_foreign_buffer_query(hub, a->mem, &info));
+    TRUE(info.reference_count == 2);
+    TRUE(clReleaseMemObject(a->mem) == CL_SUCCESS);
+    OK(onebuf_foreign_buffer_at_rest(hub, a->mem, 1, 0, &info));
     TRUE(info.size == sizeof info && info.bytes == BYTES && info.context == a->context);
     TRUE(info.flags & CL_MEM_COPY_HOST_PTR && info.copied && info.placement == ONEBUF_PLACEMENT_DEVICE);
     TRUE(info.access == ONEBUF_READ_WRITE && info.host_access == ONEBUF_HOST_READ_WRITE && info.map_count == 0);
@@ -184,11 +192,15 @@ static void asked(const owner *a, onebuf_device known) {
     counts now = count(a);
     EVENTUALLY((now = count(a), onebuf_foreign_context_query(hub, a->context, &context)) == ONEBUF_OK &&
                context.reference_count == now.context);
+    OK(onebuf_foreign_context_at_rest(hub, a->context, now.context, 1000, &context));
+    ENDS(ONEBUF_TIMEOUT, onebuf_foreign_context_at_rest(hub, a->context, 0, 5, &context));
     TRUE(context.device_count == 1 && context.known_count == 1 && context.device.id == known.id);
 
     onebuf_foreign_queue_info queue = ONEBUF_OPTIONS(onebuf_foreign_queue_info);
     EVENTUALLY((now = count(a), onebuf_foreign_queue_query(hub, a->queue, &queue)) == ONEBUF_OK &&
                queue.reference_count == now.queue);
+    OK(onebuf_foreign_queue_at_rest(hub, a->queue, now.queue, 1000, &queue));
+    ENDS(ONEBUF_TIMEOUT, onebuf_foreign_queue_at_rest(hub, a->queue, 0, 5, &queue));
     TRUE(queue.context == a->context && queue.device.id == known.id && queue.order == ONEBUF_QUEUE_IN_ORDER);
     TRUE(!queue.profiling);
 

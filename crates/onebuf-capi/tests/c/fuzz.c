@@ -644,15 +644,18 @@ static void foreigners(void) {
         blank();
         size_options(sizeof options.buffer_info);
         TRY(onebuf_foreign_buffer_query(hub, mem, given()));
+        TRY(onebuf_foreign_buffer_at_rest(hub, mem, (uint32_t)below(9), below(2), given()));
         if (TRY(onebuf_foreign_buffer_describe(hub, mem, rarely() ? NULL : &string))) keep(STRING, string.id);
         break;
     default:
         blank();
         size_options(sizeof options.context_info);
         TRY(onebuf_foreign_context_query(hub, rarely() ? NULL : natives.context, given()));
+        TRY(onebuf_foreign_context_at_rest(hub, rarely() ? NULL : natives.context, (uint32_t)below(9), below(2), given()));
         blank();
         size_options(sizeof options.queue_info);
         TRY(onebuf_foreign_queue_query(hub, rarely() ? NULL : natives.queue, given()));
+        TRY(onebuf_foreign_queue_at_rest(hub, rarely() ? NULL : natives.queue, (uint32_t)below(9), below(2), given()));
         TRY(onebuf_buffer_wrap_svm(context, NULL, size(), wrap_options(), &made)); // null: any other pointer must be valid
         pointers();
     }

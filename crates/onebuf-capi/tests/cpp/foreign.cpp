@@ -91,6 +91,10 @@ void try_device(const cl::Device &raw) {
     TRUE(hub.buffer_info(mem()).flags == info.flags && hub.context_info(context).device_count == 1);
     TRUE(hub.queue_info(queue).context == context() && hub.queue_info(queue()).order == ONEBUF_QUEUE_IN_ORDER);
     TRUE(status_of([&] { hub.buffer_info(nullptr); }) == ONEBUF_NULL_POINTER);
+    info = hub.buffer_at_rest(mem, before);
+    TRUE(info.reference_count == before && hub.context_at_rest(context, 99).device_count == 1);
+    TRUE(hub.queue_at_rest(queue, 99, std::chrono::seconds(1)).context == context());
+    TRUE(status_of([&] { hub.buffer_at_rest(mem, 0, std::chrono::milliseconds(2)); }) == ONEBUF_TIMEOUT);
     TRUE(status_of([&] { hub.wrap<int>(cl::Buffer()); }) == ONEBUF_NULL_POINTER);
     TRUE(status_of([&] { hub.wrap_queue(cl::CommandQueue()); }) == ONEBUF_NULL_POINTER);
     TRUE(status_of([&] { hub.wrap_event(cl::Event()); }) == ONEBUF_NULL_POINTER);

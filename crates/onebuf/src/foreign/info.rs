@@ -2,10 +2,14 @@
 
 use super::context::Known;
 use onebuf_core::{Hub, foreign::ElementLayout, internals::flags};
-use onebuf_hal::{Access, HostAccess, QueueSpec, Result};
+use onebuf_hal::{Access, Error, HostAccess, QueueSpec, Result};
 use onebuf_opencl::foreign::{self, ContextFacts, MemoryFacts};
 use onebuf_sys::opencl::consts as cl;
-use std::{ffi::c_void, fmt};
+use std::{
+    ffi::c_void,
+    fmt, thread,
+    time::{Duration, Instant},
+};
 
 /// Where the bytes of a buffer lie, according to its flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,12 +108,59 @@ impl ForeignBufferInfo {
         })
     }
 
+    /// Waits until the driver counts at most `references`, and returns the properties as they are then.
+    ///
+    /// A dropped wrap has released onebuf's references. The driver may hold references of its own for some milliseconds after a
+    /// command has completed, and counts them; this call waits for those, too. It polls.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`](onebuf_hal::Error::Timeout) with the last count, and those of [`query`](Self::query).
+    ///
+    /// # Safety
+    /// That of [`query`](Self::query), until the call returns.
+    pub unsafe fn at_rest(
+        hub: &Hub,
+        mem: *mut c_void,
+        references: u32,
+        timeout: Duration,
+    ) -> Result<Self> {
+        // SAFETY: the caller's contract.
+        let query = || unsafe { Self::query(hub, mem) };
+        at_rest("cl_mem", query, |info| info.reference_count, references, timeout)
+    }
+
     /// The number of elements of this type.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](onebuf_hal::Error::InvalidArgument) if the size is not a multiple of the element's.
     pub fn elements<T>(&self) -> Result<usize> {
         ElementLayout::of::<T>().count(self.bytes)
+    }
+}
+
+/// Pause between two queries of a reference count.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Repeats a query until it counts few enough references.
+fn at_rest<I>(
+    what: &str,
+    query: impl Fn() -> Result<I>,
+    count: impl Fn(&I) -> u32,
+    references: u32,
+    timeout: Duration,
+) -> Result<I> {
+    let start = Instant::now();
+    loop {
+        let info = query()?;
+        let now = count(&info);
+        if now <= references {
+            return Ok(info);
+        }
+        if start.elapsed() >= timeout {
+            let what = format!("the references of a {what}: {now}, waited for {references}");
+            return Err(Error::timeout(what, timeout));
+        }
+        thread::sleep(PAUSE);
     }
 }
 
@@ -186,6 +237,27 @@ impl ForeignContextInfo {
         let ContextFacts { devices: all, reference_count, properties } = facts;
         Ok(Self { devices, device_count: all.len(), reference_count, properties })
     }
+
+    /// Waits until the driver counts at most `references`, and returns the properties as they are then.
+    ///
+    /// A dropped wrap has released onebuf's references. The driver may hold references of its own for some milliseconds after a
+    /// command has completed, and counts them; this call waits for those, too. It polls.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`](onebuf_hal::Error::Timeout) with the last count, and those of [`query`](Self::query).
+    ///
+    /// # Safety
+    /// That of [`query`](Self::query), until the call returns.
+    pub unsafe fn at_rest(
+        hub: &Hub,
+        context: *mut c_void,
+        references: u32,
+        timeout: Duration,
+    ) -> Result<Self> {
+        // SAFETY: the caller's contract.
+        let query = || unsafe { Self::query(hub, context) };
+        at_rest("cl_context", query, |info| info.reference_count, references, timeout)
+    }
 }
 
 /// The properties of a `cl_command_queue`.
@@ -220,5 +292,26 @@ impl ForeignQueueInfo {
         let one = ContextFacts { devices: vec![device], reference_count: 0, properties: vec![] };
         let device = KnownDevices::of(hub, &one)?.ids.pop();
         Ok(Self { device, context, spec, properties, reference_count })
+    }
+
+    /// Waits until the driver counts at most `references`, and returns the properties as they are then.
+    ///
+    /// A dropped wrap has released onebuf's references. The driver may hold references of its own for some milliseconds after a
+    /// command has completed, and counts them; this call waits for those, too. It polls.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`](onebuf_hal::Error::Timeout) with the last count, and those of [`query`](Self::query).
+    ///
+    /// # Safety
+    /// That of [`query`](Self::query), until the call returns.
+    pub unsafe fn at_rest(
+        hub: &Hub,
+        queue: *mut c_void,
+        references: u32,
+        timeout: Duration,
+    ) -> Result<Self> {
+        // SAFETY: the caller's contract.
+        let query = || unsafe { Self::query(hub, queue) };
+        at_rest("cl_command_queue", query, |info| info.reference_count, references, timeout)
     }
 }
