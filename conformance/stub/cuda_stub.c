@@ -152,6 +152,7 @@ EXPORT status cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = MEMORY; 
 status hipDeviceTotalMem(size_t *bytes, int device) HIP(hipDeviceTotalMem, cuDeviceTotalMem_v2);
 EXPORT status cuDeviceGetUuid(unsigned char *uuid, int device)
 {
+    if (hipGetBackendNativeHandles) return NOT_SUPPORTED; /* chipStar has none */
     const char *hex = device ? NULL : getenv("ONEBUF_CUDA_STUB_UUID");
     for (int i = 0; i < 16; i++) uuid[i] = (unsigned char)(i * 16 + device + 1);
     for (int i = 0; hex && i < 16 && sscanf(hex, "%2hhx", &uuid[i]) == 1; i++) hex += hex[2] == '-' ? 3 : 2;
@@ -814,7 +815,7 @@ EXPORT status cuModuleGetFunction(void **function, void *module, const char *nam
             *function = f;
             return OK;
         }
-    return NOT_FOUND;
+    return hipGetBackendNativeHandles ? LAUNCH_FAILED : NOT_FOUND; /* chipStar's answer */
 }
 status hipModuleGetFunction(void **function, void *module, const char *name)
     HIP(hipModuleGetFunction, cuModuleGetFunction);

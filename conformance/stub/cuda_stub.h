@@ -12,7 +12,7 @@ enum {
     OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
     INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NO_BINARY = 209, INVALID_HANDLE = 400, NOT_FOUND = 500,
     NOT_READY = 600, ILLEGAL_ADDRESS = 700, PEER_ALREADY = 704, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
-    NOT_SUPPORTED = 801,
+    LAUNCH_FAILED = 719, NOT_SUPPORTED = 801,
     RTC_INVALID_INPUT = 3, RTC_INVALID_PROGRAM = 4, RTC_INVALID_OPTION = 5, RTC_COMPILATION = 6,
     DEVICES = 2, MAX_PARAMETERS = 7,
     CREATED = DEVICES, CONTEXTS /* the primary ones, by device, and one that cuCtxCreate makes on device 0 */
@@ -130,6 +130,8 @@ extern struct layered {
     void (*close)(void *below);
     char *(*unbundle)(const void *image);   /* the names in a bundle's module, or null */
 } layered;
+/* Not null in that library, from its start on. */
+int hipGetBackendNativeHandles(uintptr_t stream, uintptr_t *handles, int *count) __attribute__((weak, visibility("default")));
 
 bool chosen_to_fail(const char *call, status *with);
 status record(const char *call, status s, const char *format, ...) __attribute__((format(printf, 3, 4)));

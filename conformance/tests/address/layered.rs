@@ -280,6 +280,8 @@ fn step_module() -> Vec<u8> {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn grafted() {
     let rig = Rig::new();
+    // Exported calls are not support: without a UUID no other process could find the device.
+    assert!(rig.hip.device.info().physical.uuid.is_none() && !rig.hip.device.info().caps.ipc);
     let text = Source::opencl_c("kernel void onebuf_step(global uint *p) {}");
     let refused = rig.cl.device.program(&text).unwrap().graft(&rig.hip.device).unwrap_err();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
@@ -330,6 +332,13 @@ fn step_by(program: &Program, rig: &Rig) {
     queue.launch(&kernel, [N], args![view, 0u32, N as u32, step.mul, step.add]).unwrap();
     step_model(&mut model, step);
     assert_same(&buffer.to_vec().unwrap(), &model, "grafted");
+    // A name that the module does not have is no lost device.
+    // SAFETY: the kernel is refused, so never launched.
+    let refused = unsafe { program.kernel("nothing", Signature::new()) }.unwrap_err();
+    assert!(matches!(refused, Error::InvalidArgument(_)), "{refused}");
+    assert!(refused.to_string().contains("no kernel `nothing`"), "{refused}");
+    buffer.fill(7).unwrap();
+    assert_same(&buffer.to_vec().unwrap(), &[7; N], "afterwards");
     let wrong = Signature::new().buffer::<u32>(Access::ReadWrite);
     // SAFETY: the kernel is refused, so never launched.
     let refused = unsafe { program.kernel("onebuf_step", wrong) }.unwrap_err().to_string();

@@ -266,7 +266,8 @@ impl Library {
             exports: (exports || by_rocr).then_some(fd).into_iter().collect(),
             shares_objects_of: graphics::shared(&self.table),
             peers: self.peers(asked),
-            ipc: ipc::is_there(&self.table),
+            // The other process finds its device by the UUID. chipStar exports the calls, without support and without a UUID.
+            ipc: ipc::is_there(&self.table) && asked.uuid().is_some(),
             parses_fds: false,
             imports: external::is_there(&self.table).then_some(fd).into_iter().collect(),
             align_bytes: ALIGN_BYTES,

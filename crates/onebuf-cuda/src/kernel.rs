@@ -66,6 +66,11 @@ impl Kernel {
         let found = unsafe { driver.table.module_function(module.raw, c_name.as_ptr()) };
         let function = match found {
             Err(refused) if refused.status == CuStatus::NOT_FOUND => return Err(unknown(name)),
+            // chipStar reports a name that it does not know as a failed launch. A context in which a launch has failed
+            // refuses every other call, too.
+            Err(refused) if refused.status == CuStatus::LAUNCH_FAILED && accepts_calls(driver) => {
+                return Err(unknown(name));
+            }
             found => driver.check(found)?,
         };
         let ask = |what| attribute(driver, function, what);
@@ -280,6 +285,16 @@ fn attribute(driver: &Driver, function: CuFunction, what: i32) -> Result<Option<
 }
 
 #[cold]
+/// Whether the current context still accepts calls.
+fn accepts_calls(driver: &Driver) -> bool {
+    // SAFETY: the context is current.
+    let made = unsafe { driver.table.create_event(consts::EVENT_DISABLE_TIMING) };
+    let Ok(event) = made else { return false };
+    // SAFETY: the event is ours, and nothing was recorded in it.
+    driver.note(unsafe { driver.table.destroy_event(event) });
+    true
+}
+
 fn unknown(name: &str) -> Error {
     Error::invalid(format!(
         "the program has no kernel `{name}`: one is found by its C name, so declare it `extern \"C\"`"
