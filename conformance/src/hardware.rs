@@ -18,7 +18,7 @@ pub enum Hardware {
 
 impl Hardware {
     /// Whether a machine whose device files are in this folder has it.
-    fn is_in(self, dev: &Path) -> bool {
+    pub fn is_in(self, dev: &Path) -> bool {
         let count = |folder: &Path, is: &dyn Fn(&str) -> bool| {
             let names = fs::read_dir(folder).into_iter().flatten().flatten();
             names.filter(|entry| is(&entry.file_name().to_string_lossy())).count()
@@ -49,27 +49,4 @@ pub fn lacking(needs: &[Hardware], what: &str) {
         "{what}, although this machine has {here:?}, and ONEBUF_STRICT is set"
     );
     note(&format!("skip: {what}"));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn device_files_tell() {
-        let dev = tempfile::tempdir().unwrap();
-        let all = [Hardware::Nvidia, Hardware::TwoNvidia, Hardware::Amd, Hardware::RenderNode];
-        let found = || all.map(|one| one.is_in(dev.path()));
-        assert_eq!(found(), [false; 4]);
-        for name in ["nvidiactl", "nvidia0", "nvidia-uvm"] {
-            fs::write(dev.path().join(name), "").unwrap();
-        }
-        assert_eq!(found(), [true, false, false, false]);
-        fs::write(dev.path().join("nvidia11"), "").unwrap();
-        fs::write(dev.path().join("kfd"), "").unwrap();
-        fs::create_dir(dev.path().join("dri")).unwrap();
-        assert_eq!(found(), [true, true, true, false]);
-        fs::write(dev.path().join("dri/renderD128"), "").unwrap();
-        assert_eq!(found(), [true; 4]);
-    }
 }

@@ -20,6 +20,7 @@ mod hardware;
 mod held;
 mod life;
 mod machine;
+mod resources;
 mod second_life;
 mod side;
 mod skip;
@@ -37,11 +38,12 @@ pub use life::life;
 pub use machine::{
     Machine, everything, fakes, kinds, machine, pairs, require_devices, shared, sync_methods,
 };
+pub use resources::Resources;
 pub use second_life::{fresh, second_life};
 pub use side::{GROUP, Side, Step, step_model};
 pub use skip::{absent, note, strict};
 pub use stub::{cuda_stub, gl_stub, layered_stub, one_api, play, selftest, share_selftest, stub};
 pub use suite::{Case, Ending, Options, Outcome, Report, Suite, Trial, run, run_with};
-pub use wait::{Watchdog, assert_settled, block_on};
+pub use wait::{Watchdog, assert_settled, block_on, measured};
 
 use machine::fake_machine;
