@@ -21,7 +21,7 @@
  *   lost         | three kernels work, then every command ends with CL_OUT_OF_RESOURCES         | before_execution
  *   oom          | buffers and SVM above 1 MiB cannot be allocated                              | may_allocate
  *   liar         | declares external memory, semaphores, UUID, PCI and all SVM; has none of it  | declared_*, liars_*
- *   ti           | identifies as Texas Instruments', and accepts CL_MEM_USE_MSMC_TI             | known_flags
+ *   ti           | an accelerator of Texas Instruments', which accepts CL_MEM_USE_MSMC_TI       | known_flags
  *   imports      | a GPU with a UUID that imports opaque file descriptors by mapping them       | import
  *   dma_buf      | as `imports`, with dma-bufs; both words together, both kinds                 | import
  *   cached       | imported memory has a cache: acquiring reads it, releasing writes it back    | hand_over
@@ -162,6 +162,8 @@ static void choose(struct quirks *q, const char *list)
 
 static bool is_gpu(const struct quirks *q) { return q->imports || q->dma_buf; }
 static bool is_chip(const struct quirks *q) { return is_gpu(q) || q->amd || q->graphics; }
+/* CL_DEVICE_TYPE_ACCELERATOR, _GPU or _CPU */
+static cl_ulong device_type(const struct quirks *q) { return q->ti ? 8 : is_chip(q) ? 4 : 2; }
 static bool has_uuid(const struct quirks *q) { return is_gpu(q) || (q->graphics && !q->amd); }
 /* The extensions that the driver reports; `liar` reports more than it has. */
 static void declare_extensions(struct platform *p)
@@ -436,7 +438,7 @@ cl_int clGetDeviceIDs(struct platform *p, cl_ulong type, cl_uint entries, struct
     if (!is(p, PLATFORM)) return CL_INVALID_PLATFORM;
     if (!type) return CL_INVALID_DEVICE_TYPE;
     if ((!list && !count) || (list && !entries)) return CL_INVALID_VALUE;
-    cl_ulong kinds = is_chip(&p->quirks) ? 5 : 3; /* CL_DEVICE_TYPE_DEFAULT, and CL_DEVICE_TYPE_GPU or _CPU */
+    cl_ulong kinds = 1 | device_type(&p->quirks); /* CL_DEVICE_TYPE_DEFAULT, too */
     bool found = !p->quirks.no_devices && (type & kinds);
     if (found && list) list[0] = &p->device;
     if (count) *count = found;
@@ -448,7 +450,7 @@ cl_int clGetDeviceInfo(struct device *d, cl_uint what, INFO)
     if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
     const struct quirks *q = &d->platform->quirks;
     switch (what) {
-    case 0x1000: return GIVE(cl_ulong, is_chip(q) ? 4 : 2); /* TYPE */
+    case 0x1000: return GIVE(cl_ulong, device_type(q));    /* TYPE */
     case 0x1001: return GIVE(cl_uint, 0x0b5);              /* VENDOR_ID */
     case 0x1002: return GIVE(cl_uint, 1);                  /* MAX_COMPUTE_UNITS */
     case 0x1003: return GIVE(cl_uint, 3);                  /* MAX_WORK_ITEM_DIMENSIONS */

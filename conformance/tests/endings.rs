@@ -286,16 +286,16 @@ fn a_hub_can_be_made_in_an_exit_handler() {
     assert!(output.status.success() && said.contains("made late"), "{said}");
 }
 
-/// The number of voluntary context switches of the thread that watches driver calls.
-fn watchdogs_switches() -> u64 {
+/// The number of voluntary context switches of the thread that watches driver calls; `None` before it has begun.
+fn watchdogs_switches() -> Option<u64> {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let named = |task: &std::path::PathBuf| {
         fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "onebuf-watchdog")
     };
-    let task = tasks.into_iter().find(named).expect("a thread that watches");
+    let task = tasks.into_iter().find(named)?;
     let status = fs::read_to_string(task.join("status")).unwrap();
     let switches = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    switches.unwrap().trim().parse().unwrap()
+    Some(switches.unwrap().trim().parse().unwrap())
 }
 
 /// Calls the driver, then does nothing.
@@ -305,6 +305,7 @@ fn idles() {
     let hub = own_opencl().build().unwrap();
     let queue = hub.device("opencl:0").unwrap().queue().unwrap();
     queue.finish().unwrap();
+    wait_until("nothing watches", || watchdogs_switches().is_some());
     let mut before = watchdogs_switches();
     wait_until("it wakes up all the time", || {
         thread::sleep(Duration::from_secs(2));

@@ -11,8 +11,8 @@ use onebuf::{
     topology::{Route, Verdict, VerdictState},
 };
 use onebuf_conformance::{
-    Hardware, Side, Step, Watchdog, assert_same, lacking, note, play, random_words, selftest,
-    step_model, stub,
+    Hardware, Side, Step, Watchdog, assert_same, lacking, measured, note, play, random_words,
+    selftest, step_model, stub,
 };
 use std::{
     fs,
@@ -510,22 +510,15 @@ fn forbid(hub: &Hub) -> Result<Buffer<u32>> {
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn proven() {
-    let (route, hub) = examined();
+    let (route, hub) = measured(examined, |(route, _)| route.verdict.zero_copy == Some(true));
     assert_eq!(route.verdict.state, VerdictState::Proven, "{route:?}");
     assert!(
         route.verdict.sync.is_some_and(|sync_method| sync_method >= SyncMethod::WaitValue),
         "{route:?}"
     );
-    match forbid(&hub) {
-        // The doctor may measure a hand-over time that grows with size if the machine is busy.
-        Err(Error::CopyForbidden { .. }) if route.verdict.zero_copy != Some(true) => {
-            note(&format!("skip: the doctor measured a copy: {route:?}"));
-        }
-        built => {
-            let text = built.unwrap().explain();
-            assert!(text.contains("opaque_fd, no copies") && text.contains("proven"), "{text}");
-        }
-    }
+    assert_eq!(route.verdict.zero_copy, Some(true), "{route:?}");
+    let text = forbid(&hub).unwrap().explain();
+    assert!(text.contains("opaque_fd, no copies") && text.contains("proven"), "{text}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! On-chip memory, with the stub that identifies as Texas Instruments'; no installed driver has any.
 
-use onebuf::{Error, Hub, MemoryKind};
+use onebuf::{Error, Hub, MemoryKind, hal::DeviceKind};
 use onebuf_conformance::{Side, Step, assert_same, random_words, step_model, stub};
 use std::process::Command;
 
@@ -34,7 +34,11 @@ fn a_platform_of_texas_instruments_has_it_and_another_has_not() {
 #[ignore = "started by the test above, with the stub driver in its part"]
 fn on_ti() {
     let hub = hub();
-    let side = Side::open(&hub.device("opencl:0").unwrap()).unwrap();
+    // The device is found by its type, too.
+    let device = hub.device("accelerator").unwrap();
+    assert_eq!((device.id(), device.info().kind), ("opencl:0", DeviceKind::Accelerator));
+    assert_eq!(hub.select("Accelerator").len(), 1);
+    let side = Side::open(&device).unwrap();
     let mut model = random_words(1, N);
     for round in 0..3 {
         let builder = hub.buffer::<u32>(N).shared_with([&side.device]);
@@ -64,6 +68,8 @@ fn on_ti() {
 #[ignore = "started by the test above, with the stub driver in its part"]
 fn on_another() {
     let hub = hub();
+    let missing = hub.device("accelerator").unwrap_err();
+    assert!(missing.to_string().contains("device `accelerator`"), "{missing}");
     let device = hub.device("opencl:0").unwrap();
     let refused =
         hub.buffer::<u32>(N).shared_with([&device]).cl_flags(USE_MSMC_TI).unwrap().build();

@@ -1,8 +1,8 @@
 //! Tests the suite itself: a failing device is named with its case, and options select what runs.
 
 use onebuf::{HubBuilder, Probe, fake::FakeConfig};
-use onebuf_conformance::{CASES, Ending, Options, Report, run};
-use std::sync::Arc;
+use onebuf_conformance::{CASES, Ending, Hardware, Options, Report, measured, run};
+use std::{fs, sync::Arc};
 
 const CASE: &str = "pairs::readers_on_both_sides_share";
 
@@ -71,4 +71,33 @@ fn the_names_of_cases_are_unique() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), CASES.len());
+}
+
+#[test]
+fn device_files_tell_what_hardware_there_is() {
+    let dev = tempfile::tempdir().unwrap();
+    let all = [Hardware::Nvidia, Hardware::TwoNvidia, Hardware::Amd, Hardware::RenderNode];
+    let found = || all.map(|one| one.is_in(dev.path()));
+    assert_eq!(found(), [false; 4]);
+    for name in ["nvidiactl", "nvidia0", "nvidia-uvm"] {
+        fs::write(dev.path().join(name), "").unwrap();
+    }
+    assert_eq!(found(), [true, false, false, false]);
+    fs::write(dev.path().join("nvidia11"), "").unwrap();
+    fs::write(dev.path().join("kfd"), "").unwrap();
+    fs::create_dir(dev.path().join("dri")).unwrap();
+    assert_eq!(found(), [true, true, true, false]);
+    fs::write(dev.path().join("dri/renderD128"), "").unwrap();
+    assert_eq!(found(), [true; 4]);
+}
+
+#[test]
+fn a_measurement_is_repeated_until_it_fits_but_not_forever() {
+    let mut count = 0;
+    let mut next = || {
+        count += 1;
+        count
+    };
+    assert_eq!(measured(&mut next, |&found| found == 2), 2);
+    assert_eq!(measured(&mut next, |_| false), 5, "the last of three");
 }

@@ -1,31 +1,87 @@
 //! Runs every example, with the devices of this machine and without OpenCL.
+//!
+//! An example that cannot compute on a machine says so with a sentence of its own. Only that sentence counts as a skip; everything
+//! else must be the computed result.
 
+use onebuf_conformance::{Hardware, absent, lacking};
 use std::{
     io::Write,
     path::PathBuf,
     process::{Command, Output},
 };
 
+/// What an example cannot do without.
+enum Needs {
+    /// Devices that every machine has.
+    Nothing,
+    /// OpenCL, or a library that uses it. `./dev` installs both.
+    OpenCl,
+    /// An NVIDIA GPU.
+    Nvidia,
+}
+
+/// An example.
+struct Example {
+    name: &'static str,
+    /// A part of the result that it prints.
+    result: &'static str,
+    needs: Needs,
+    /// What it prints if that is missing.
+    missing: &'static str,
+}
+
+const fn anywhere(name: &'static str, result: &'static str) -> Example {
+    Example { name, result, needs: Needs::Nothing, missing: "" }
+}
+
+const fn with_opencl(name: &'static str, result: &'static str, missing: &'static str) -> Example {
+    Example { name, result, needs: Needs::OpenCl, missing }
+}
+
+const fn on_nvidia(name: &'static str, result: &'static str, missing: &'static str) -> Example {
+    Example { name, result, needs: Needs::Nvidia, missing }
+}
+
 /// In the order of running: example 2 plans with the verdicts that example 6 stores.
-const EXAMPLES: [(&str, &str); 18] = [
-    ("06-own-helper", "without a copy"),
-    ("01-one-buffer", "the last square is"),
-    ("02-two-platforms", "both took their turn"),
-    ("03-explain-and-forbid", "refused, "),
-    ("04-own-kernels-on-the-host", "host agrees"),
-    ("05-async", "the sum is 549755289600"),
-    ("07-sub-buffers", "two halves, two queues: 32767 and 1000000"),
-    ("08-queues-and-profiles", "and the sum is 55"),
-    ("09-buffer-flags", "its first number is 2"),
-    ("10-local-memory", "local memory"),
-    ("11-pool", "after 4 frames"),
-    ("12-programs", "in steady state a launch takes"),
-    ("13-wrap-foreign", "the caller's"),
-    ("14-clfft-to-second-platform", "clFFT"),
-    ("15-libraries", "the solution is [1.0, 2.0]"),
-    ("16-cudarc", "cudarc"),
-    ("17-two-processes", "made 3 of it"),
-    ("18-graft", "graft"),
+const EXAMPLES: [Example; 18] = [
+    with_opencl(
+        "06-own-helper",
+        ": Proven, zero-copy Some(",
+        "no OpenCL here: the host needs no proof",
+    ),
+    anywhere("01-one-buffer", "the last square is"),
+    anywhere("02-two-platforms", "both took their turn"),
+    anywhere("03-explain-and-forbid", "refused, "),
+    anywhere("04-own-kernels-on-the-host", "host agrees"),
+    anywhere("05-async", "the sum is 549755289600"),
+    anywhere("07-sub-buffers", "two halves, two queues: 32767 and 1000000"),
+    anywhere("08-queues-and-profiles", "and the sum is 55"),
+    anywhere("09-buffer-flags", "its first number is 2"),
+    with_opencl(
+        "10-local-memory",
+        "numbers round, twice",
+        "local memory needs an OpenCL device, and there is none here",
+    ),
+    anywhere("11-pool", "after 4 frames"),
+    anywhere("12-programs", "in steady state a launch takes"),
+    with_opencl(
+        "13-wrap-foreign",
+        "the caller waits for us by",
+        "no OpenCL here: none of the caller's memory to wrap",
+    ),
+    with_opencl(
+        "14-clfft-to-second-platform",
+        "and transformed back: every sample is twice what it was",
+        "clFFT or OpenCL is not here: nothing to transform",
+    ),
+    anywhere("15-libraries", "the solution is [1.0, 2.0]"),
+    on_nvidia("16-cudarc", "cudarc multiplied on", "here: nothing for cudarc to do"),
+    anywhere("17-two-processes", "made 3 of it"),
+    on_nvidia(
+        "18-graft",
+        "ran in one stream of",
+        "nothing to graft: no GPU that both OpenCL and CUDA see",
+    ),
 ];
 
 /// Cargo builds the examples before the tests, into a folder beside the tests' folder.
@@ -40,17 +96,31 @@ fn example(name: &str) -> Command {
     command
 }
 
-fn said(command: &mut Command, phrase: &str) -> String {
+fn said(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().expect("the example starts");
     let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     assert!(status.success(), "{command:?}: {status}\n{out}{err}");
-    assert!(out.contains(phrase), "{command:?} does not say `{phrase}`:\n{out}{err}");
+    out
+}
+
+/// Runs an example, which computes its result, or else lacks what it needs.
+fn result(one: &Example) -> String {
+    let out = said(&mut example(one.name));
+    let computed = out.contains(one.result);
+    match one.needs {
+        _ if computed => {}
+        Needs::OpenCl if out.contains(one.missing) => absent(one.name, one.missing),
+        Needs::Nvidia if out.contains(one.missing) => {
+            lacking(&[Hardware::Nvidia], &format!("{}: {}", one.name, one.missing));
+        }
+        _ => panic!("{} does not say `{}`:\n{out}", one.name, one.result),
+    }
     out
 }
 
 #[test]
 fn examples_run_with_what_is_here() {
-    let said = EXAMPLES.map(|(name, phrase)| said(&mut example(name), phrase));
+    let said = EXAMPLES.each_ref().map(result);
     let [helper, _, platforms, ..] = &said;
     let two = !platforms.contains("the host stands in");
     // Example 2 must use the routes that example 6 proved. Drivers that do copy are not a failure of an example.
@@ -64,7 +134,16 @@ fn examples_run_with_what_is_here() {
 
 #[test]
 fn examples_run_without_opencl() {
-    for (name, phrase) in EXAMPLES {
-        said(example(name).env("ONEBUF_OPENCL_LIB", "none"), phrase);
+    for one in &EXAMPLES {
+        let out = said(example(one.name).env("ONEBUF_OPENCL_LIB", "none"));
+        let computed = out.contains(one.result);
+        match one.needs {
+            Needs::Nothing => assert!(computed, "{} without OpenCL:\n{out}", one.name),
+            Needs::OpenCl => {
+                assert!(!computed && out.contains(one.missing), "{}:\n{out}", one.name);
+            }
+            // CUDA alone may be enough.
+            Needs::Nvidia => assert!(computed || out.contains(one.missing), "{}:\n{out}", one.name),
+        }
     }
 }
