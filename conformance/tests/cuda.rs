@@ -20,11 +20,11 @@ use onebuf::{
     Access, Buffer, CopyPolicy, Device, Error, Hub, HubBuilder, MemoryKind, Probe, Result,
     RouteKind, Signature, Source, SyncMethod, args,
     doctor::{Doctor, Verdicts},
-    topology::VerdictState,
+    topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
-    Hardware, Machine, Side, Step, Watchdog, assert_same, assert_settled, cuda_stub, fresh, kinds,
-    lacking, life, note, one_api, pairs, random_words, second_life, share_selftest, shared,
+    Hardware, Machine, Side, Step, Watchdog, assert_same, assert_settled, cuda_stub, fresh, helper,
+    kinds, lacking, life, note, one_api, pairs, random_words, second_life, share_selftest, shared,
     step_model,
 };
 use onebuf_sys::{
@@ -42,7 +42,6 @@ use std::{
 };
 
 const N: usize = 5000;
-const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 
 /// A hub with the stub's two devices as devices of one API, and no other drivers.
 fn stubbed(api: &str) -> Option<HubBuilder> {
@@ -209,6 +208,9 @@ fn large_reads_and_writes_go_through_pinned_chunks() {
     });
 }
 
+/// Runs of the doctor, of which one at least measures no copy where there is none.
+const RUNS: usize = 4;
+
 #[test]
 fn the_doctor_proves_host_pages_and_then_nothing_is_copied() {
     each(|api, builder| {
@@ -217,13 +219,17 @@ fn the_doctor_proves_host_pages_and_then_nothing_is_copied() {
             .tempdir()
             .unwrap();
         let hub = builder.cache(cache.path()).build().unwrap();
-        let doctor = Doctor::new(HELPER).unwrap().cache(cache.path());
+        let doctor = Doctor::new(helper("doctor-helper")).unwrap().cache(cache.path()).fresh(true);
         let (host, device) = (hub.host().index(), hub.device(api).unwrap().index());
-        let wanted = |route: &onebuf::topology::Route| {
+        let wanted = |route: &Route| {
             let ends = [route.from, route.to];
             ends.contains(&host) && ends.contains(&device) && route.kind == RouteKind::HostPointer
         };
-        let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
+        // On a busy machine the measured time of a hand-over may grow with the size, but not each time.
+        let mut runs = (0..RUNS).map(|_| doctor.run_where(&hub, wanted, &mut |_| ()).unwrap());
+        let is_free = |route: &Route| route.verdict.zero_copy == Some(true);
+        let report = runs.find(|report| report.routes.iter().any(is_free));
+        let report = report.expect("the doctor measured a copy in every run");
         assert_eq!(report.routes.len(), 2, "{report:?}");
         for route in &report.routes {
             assert_eq!(route.verdict.state, VerdictState::Proven, "{route:?}");
@@ -232,15 +238,7 @@ fn the_doctor_proves_host_pages_and_then_nothing_is_copied() {
         let hub = builder.verdicts(Verdicts::load(cache.path()).unwrap()).build().unwrap();
         let (host, side) = (hub.host(), Side::open(&hub.device(api).unwrap()).unwrap());
         let buffer = hub.buffer::<u32>(N).shared_with([&host, &side.device]);
-        let buffer = match buffer.copies(CopyPolicy::Forbid).build() {
-            // The doctor may measure a hand-over time that grows with size if the machine is busy.
-            Err(Error::CopyForbidden { .. })
-                if report.routes.iter().all(|r| r.verdict.zero_copy != Some(true)) =>
-            {
-                return note(&format!("skip: {api}: the doctor measured a copy: {report:?}"));
-            }
-            built => built.unwrap(),
-        };
+        let buffer = buffer.copies(CopyPolicy::Forbid).build().unwrap();
         let mut model = random_words(1, N);
         buffer.write(&model).unwrap();
         side.step(&buffer, Step::nth(3)).unwrap();

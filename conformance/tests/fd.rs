@@ -11,8 +11,8 @@ use onebuf::{
     topology::{Route, Verdict, VerdictState},
 };
 use onebuf_conformance::{
-    Hardware, Side, Step, Watchdog, assert_same, lacking, note, play, random_words, selftest,
-    step_model, stub,
+    Hardware, Side, Step, Watchdog, assert_same, helper, lacking, note, play, random_words,
+    selftest, step_model, stub,
 };
 use std::{
     fs,
@@ -23,7 +23,6 @@ use std::{
 };
 
 const N: usize = 5000;
-const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 const ANOTHER_CHIP: &str = "deadbeef000000000000000000000000";
 
 macro_rules! plays {
@@ -485,12 +484,18 @@ fn one_life(what: &str, fail: impl FnOnce(&Probe)) -> (Option<&'static str>, Res
     (failed, outcome)
 }
 
+/// Runs of the doctor, of which one at least measures no copy where there is none.
+const RUNS: usize = 4;
+
 /// The doctor's verdict on the descriptor's route, and a hub with that verdict.
 fn examined() -> (Route, Hub) {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
     let hub = onebuf::builder().without(["vulkan", "gl"]).cache(cache.path()).build().unwrap();
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(90));
+    let doctor = Doctor::new(helper("doctor-helper"))
+        .unwrap()
+        .cache(cache.path())
+        .silence(Duration::from_secs(90));
     let wanted = |route: &Route| route.kind == RouteKind::OpaqueFd && route.from != route.to;
     let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
     let [route] = &report.routes[..] else { panic!("one pair is one chip: {report:?}") };
@@ -510,22 +515,17 @@ fn forbid(hub: &Hub) -> Result<Buffer<u32>> {
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn proven() {
-    let (route, hub) = examined();
+    // On a busy machine the measured time of a hand-over may grow with the size, but not each time.
+    let mut runs = (0..RUNS).map(|_| examined());
+    let free = runs.find(|(route, _)| route.verdict.zero_copy == Some(true));
+    let (route, hub) = free.expect("the doctor measured a copy in every run");
     assert_eq!(route.verdict.state, VerdictState::Proven, "{route:?}");
     assert!(
         route.verdict.sync.is_some_and(|sync_method| sync_method >= SyncMethod::WaitValue),
         "{route:?}"
     );
-    match forbid(&hub) {
-        // The doctor may measure a hand-over time that grows with size if the machine is busy.
-        Err(Error::CopyForbidden { .. }) if route.verdict.zero_copy != Some(true) => {
-            note(&format!("skip: the doctor measured a copy: {route:?}"));
-        }
-        built => {
-            let text = built.unwrap().explain();
-            assert!(text.contains("opaque_fd, no copies") && text.contains("proven"), "{text}");
-        }
-    }
+    let text = forbid(&hub).unwrap().explain();
+    assert!(text.contains("opaque_fd, no copies") && text.contains("proven"), "{text}");
 }
 
 #[test]

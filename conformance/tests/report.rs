@@ -15,7 +15,10 @@ fn hub(probe: &Option<Arc<Probe>>) -> HubBuilder {
 
 fn report(probe: Option<Arc<Probe>>, devices: &[&str], strict: bool) -> Report {
     let devices = devices.iter().map(|&name| name.to_owned()).collect();
-    run(&|| hub(&probe), &Options { filter: vec![CASE.into()], devices, strict })
+    run(
+        &|| hub(&probe),
+        &Options { filter: vec![CASE.into()], devices, strict, ..Options::default() },
+    )
 }
 
 #[test]

@@ -2,14 +2,12 @@
 
 use super::*;
 use onebuf::{
-    CopyPolicy, Error,
+    CopyPolicy,
     doctor::{Doctor, Verdicts},
     topology::{Route, VerdictState},
 };
-use onebuf_conformance::note;
+use onebuf_conformance::helper;
 use std::os::unix::fs::PermissionsExt;
-
-const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 
 plays! {
     it_proves_what_works: proven("amd");
@@ -17,13 +15,19 @@ plays! {
     it_refutes_what_rocr_does_not_confirm: unconfirmed("amd,wrong_address");
 }
 
+/// Runs of the doctor, of which one at least measures no copy where there is none.
+const RUNS: usize = 4;
+
 /// The verdicts on the routes between the chip's two APIs, and a hub with those verdicts.
 fn examined(kinds: &[RouteKind]) -> (Vec<Route>, Hub) {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
     let hub = onebuf::builder().cache(cache.path()).build().unwrap();
     let pair = ["opencl:0", "hip:0"].map(|id| hub.device(id).unwrap().index());
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(90));
+    let doctor = Doctor::new(helper("doctor-helper"))
+        .unwrap()
+        .cache(cache.path())
+        .silence(Duration::from_secs(90));
     let wanted = |route: &Route| {
         let between = [route.from, route.to].iter().all(|end| pair.contains(end));
         between && route.from != route.to && kinds.contains(&route.kind)
@@ -37,7 +41,10 @@ fn examined(kinds: &[RouteKind]) -> (Vec<Route>, Hub) {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn proven() {
     let kinds = [RouteKind::SvmPointer, RouteKind::RawAddress, RouteKind::DmaBuf];
-    let (routes, hub) = examined(&kinds);
+    // On a busy machine the measured time of a hand-over may grow with the size, but not each time.
+    let mut runs = (0..RUNS).map(|_| examined(&kinds));
+    let (routes, hub) =
+        runs.find(|(routes, _)| free(routes)).expect("the doctor measured copies in every run");
     assert_eq!(routes.len(), 4, "{routes:?}");
     for route in &routes {
         assert_eq!(route.verdict.state, VerdictState::Proven, "{route:?}");
@@ -45,17 +52,9 @@ fn proven() {
     }
     let [cl, hip] = ["opencl:0", "hip:0"].map(|id| hub.device(id).unwrap());
     let buffer = hub.buffer::<u32>(N).shared_with([&cl, &hip]).copies(CopyPolicy::Forbid).build();
-    match buffer {
-        // The doctor may measure a hand-over time that grows with size if the machine is busy.
-        Err(Error::CopyForbidden { .. }) if !free(&routes) => {
-            note(&format!("skip: the doctor measured copies: {routes:?}"));
-        }
-        built => {
-            let text = built.unwrap().explain();
-            assert!(text.contains("svm_pointer, no copies"), "{text}");
-            assert!(text.contains("experimental: never run on hardware"), "{text}");
-        }
-    }
+    let text = buffer.unwrap().explain();
+    assert!(text.contains("svm_pointer, no copies"), "{text}");
+    assert!(text.contains("experimental: never run on hardware"), "{text}");
 }
 
 fn free(routes: &[Route]) -> bool {
