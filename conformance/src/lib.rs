@@ -11,13 +11,16 @@
 //!
 //! This crate may use the public API of every crate of the library.
 
+mod bundle;
 mod cases;
 pub mod class_a;
 mod data;
 mod dialect;
 mod elements;
+mod hand_overs;
 mod hardware;
 mod held;
+mod large;
 mod life;
 mod machine;
 mod resources;
@@ -28,12 +31,15 @@ mod stub;
 mod suite;
 mod wait;
 
+pub use bundle::{MARK, VARIABLE, bundle, helper};
 pub use cases::CASES;
 pub use data::{Random, assert_same, pages_apart, random_words};
 pub use dialect::{kernels, like_cuda, two_texts};
 pub use elements::{Element, Sample, axpy_source};
+pub use hand_overs::hand_overs;
 pub use hardware::{Hardware, lacking};
 pub use held::{Held, is_held};
+pub use large::{LARGE_SIZES, large};
 pub use life::life;
 pub use machine::{
     Machine, everything, fakes, kinds, machine, pairs, require_devices, shared, sync_methods,
@@ -42,8 +48,10 @@ pub use resources::Resources;
 pub use second_life::{fresh, second_life};
 pub use side::{GROUP, Side, Step, step_model};
 pub use skip::{absent, note, strict};
-pub use stub::{cuda_stub, gl_stub, layered_stub, one_api, play, selftest, share_selftest, stub};
-pub use suite::{Case, Ending, Options, Outcome, Report, Suite, Trial, run, run_with};
+pub use stub::{
+    build_stubs, cuda_stub, gl_stub, layered_stub, one_api, play, selftest, share_selftest, stub,
+};
+pub use suite::{Case, Ending, Options, Outcome, Report, Scope, Suite, Trial, run, run_with};
 pub use wait::{Watchdog, assert_settled, block_on, measured};
 
 use machine::fake_machine;

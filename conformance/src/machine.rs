@@ -2,7 +2,7 @@
 
 use crate::{Side, absent};
 use onebuf::{
-    Buffer, Error, Hub, HubBuilder, MemoryKind, RouteKind, SyncMethod,
+    Buffer, Device, Error, Hub, HubBuilder, MemoryKind, RouteKind, SyncMethod,
     fake::{Delay, FakeConfig, Sharing},
     hal::DeviceInfo,
 };
@@ -23,7 +23,7 @@ const NVIDIA: &str = "NVIDIA CUDA";
 pub struct Machine {
     /// The hub. It has no verdicts.
     pub hub: Hub,
-    /// Every device, the host first.
+    /// Every open device, the host first.
     pub sides: Vec<Side>,
 }
 
@@ -33,9 +33,18 @@ impl Machine {
     /// # Panics
     /// If a device that was found does not work.
     pub fn open(builder: HubBuilder) -> Self {
-        let hub = builder.build().expect("the host");
+        Self::open_some(builder.build().expect("the host"), |_| true)
+    }
+
+    /// Opens a side for the host and for each device that `wanted` accepts. The others are not used, and may be broken.
+    ///
+    /// # Panics
+    /// If a wanted device does not work.
+    pub fn open_some(hub: Hub, wanted: impl Fn(&Device) -> bool) -> Self {
         let open = |device| Side::open(&device).unwrap_or_else(|e| panic!("{device}: {e}"));
-        let sides = hub.devices().into_iter().map(open).collect();
+        let devices = hub.devices().into_iter();
+        let wanted = |device: &Device| device.id() == "host" || wanted(device);
+        let sides = devices.filter(wanted).map(open).collect();
         Self { hub, sides }
     }
 
@@ -45,7 +54,8 @@ impl Machine {
     /// If no device matches.
     pub fn side(&self, selector: &str) -> &Side {
         let device = self.hub.device(selector).expect("a device of this machine");
-        &self.sides[device.index().get()]
+        let mut sides = self.sides.iter();
+        sides.find(|side| side.device.index() == device.index()).expect("a device that is open")
     }
 }
 

@@ -1,6 +1,6 @@
-//! The stub drivers, built with the C compiler.
+//! The stub drivers, built with the C compiler, or already built in a conformance bundle.
 
-use crate::{Watchdog, absent, note};
+use crate::{Watchdog, absent, bundle, note};
 use std::{
     env, fs,
     os::fd::AsRawFd,
@@ -109,10 +109,30 @@ pub fn one_api() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Builds beside the test programs, and only if a source is newer: verdicts depend on the library's modification time.
+/// Builds every stub and the programs that test them into a folder, for a bundle. `CC` is the compiler, with its options.
+///
+/// # Panics
+/// If one of them does not build.
+pub fn build_stubs(folder: &Path) {
+    BUILT_IN.set(folder.to_owned()).expect("one folder of stubs in a process");
+    let all = [stub(), cuda_stub(), layered_stub(), gl_stub(), selftest(), share_selftest()];
+    assert!(all.iter().all(Option::is_some), "a C compiler is needed: set CC");
+}
+
+/// The folder that [`build_stubs`] builds in.
+static BUILT_IN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Returns what the bundle contains. In the build tree, builds beside the test programs, and only if a source is newer: verdicts
+/// depend on the library's modification time.
 fn build(name: &str, sources: &[&str], headers: &[&str], flags: &[&str]) -> Option<PathBuf> {
+    let folder = BUILT_IN.get();
+    if let (Some(bundle), None) = (bundle(), folder) {
+        let built = bundle.join("stub").join(name);
+        assert!(built.is_file(), "{built:?} is missing in this bundle");
+        return Some(built);
+    }
     let program = env::current_exe().expect("the path of this program");
-    let built = program.with_file_name(name);
+    let built = folder.map_or_else(|| program.with_file_name(name), |folder| folder.join(name));
     let _turn = only_builder(&built);
     let in_folder = |name: &&str| Path::new(FOLDER).join(name);
     if sources.iter().chain(headers).map(in_folder).all(|source| is_newer(&built, &source)) {
@@ -120,16 +140,25 @@ fn build(name: &str, sources: &[&str], headers: &[&str], flags: &[&str]) -> Opti
     }
     let scratch = built.with_extension(std::process::id().to_string());
     let sources = sources.iter().map(in_folder);
-    let mut compile = Command::new("cc");
+    let mut compile = compiler();
     match compile.args(FLAGS).arg("-o").arg(&scratch).args(sources).args(flags).status() {
         Ok(status) => assert!(status.success(), "{name} does not build"),
         Err(why) => {
-            absent(name, &format!("cc: {why}"));
+            absent(name, &format!("{:?}: {why}", compile.get_program()));
             return None;
         }
     }
     fs::rename(&scratch, &built).expect("what was built in its place");
     Some(built)
+}
+
+/// The C compiler: `cc`, unless a bundle is built with another one.
+fn compiler() -> Command {
+    let named = BUILT_IN.get().and_then(|_| env::var("CC").ok()).unwrap_or_default();
+    let mut words = named.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or("cc"));
+    command.args(words);
+    command
 }
 
 /// Returns a lock that is held while one process builds, so that the next uses the result and does not replace a library

@@ -37,11 +37,11 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Repeats a measurement until it fits, three times at most, and returns the last. A busy machine may make a hand-over without a copy
+/// Repeats a measurement until it fits, four times at most, and returns the last. A busy machine may make a hand-over without a copy
 /// look like one with a copy, but not every time; a copy never looks like none.
 pub fn measured<T>(mut measure: impl FnMut() -> T, fits: impl Fn(&T) -> bool) -> T {
     let mut found = measure();
-    for again in 2..=3 {
+    for again in 2..=4 {
         if fits(&found) {
             break;
         }

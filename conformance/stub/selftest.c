@@ -350,7 +350,7 @@ static void other_modes(void)
     }
     start("lost");
     mem = clCreateBuffer(context, 0, BYTES, NULL, &err);
-    P event;
+    P event = NULL;
     for (int i = 0; i < 3; i++) CHECK(launch(mem, 0, N, 1, 1, 0, NULL, NULL) == 0);
     CHECK(clFinish(queue) == 0 && launch(mem, 0, N, 1, 1, 0, NULL, &event) == 0 && clWaitForEvents(1, &event) == -14);
     CHECK(status_of(event) == -5 && clFinish(queue) == -5 && clEnqueueReadBuffer(queue, mem, 1, 0, 4, back, 0, NULL, NULL) == -5);

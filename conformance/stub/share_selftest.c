@@ -217,7 +217,7 @@ static void processes(L at, bool hip)
 static void peers(void)
 {
     I can = 0;
-    L a, b;
+    L a = 0, b = 0;
     U back = 0;
     CHECK(cuDeviceCanAccessPeer(&can, 0, 1) == 0 && can == 1 && cuDeviceCanAccessPeer(&can, 0, 0) == 0 && can == 0);
     CHECK(cuCtxEnablePeerAccess(context[1], 0) == 0 && cuCtxEnablePeerAccess(context[1], 0) == 704);
@@ -227,7 +227,7 @@ static void peers(void)
     CHECK(cuMemcpyPeerAsync(b, context[0], a, context[0], 64, stream) == 1);
     CHECK(cuMemsetD32Async(b, 9, 1, stream) == 0); /* the first may access the second's memory, but not the other way round */
     drain(false);
-    P others;
+    P others = NULL;
     CHECK(cuCtxPushCurrent_v2(context[1]) == 0 && cuStreamCreate(&others, 1) == 0);
     P first = stream;
     stream = others;
@@ -249,7 +249,7 @@ static void peers(void)
 /* As on AMD: hipMalloc, HSA's export with its offset, an alias of the same bytes; the caller owns the descriptor. */
 static void dma_bufs(void)
 {
-    L at, alias, offset = 0;
+    L at = 0, alias = 0, offset = 0;
     I fd = -1;
     P memory, pinned;
     struct info info = { .size = sizeof info };

@@ -5,7 +5,7 @@ use onebuf::{
     doctor::{Doctor, Verdicts},
     topology::VerdictState,
 };
-use onebuf_conformance::{Watchdog, absent, note, stub};
+use onebuf_conformance::{Watchdog, absent, helper, note, stub};
 use serde_json::Value;
 use std::{
     fs,
@@ -15,8 +15,6 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-
-const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 
 /// One run of the doctor with the stub driver.
 struct Run<'r> {
@@ -30,7 +28,7 @@ struct Run<'r> {
 impl Run<'_> {
     /// Returns what it printed, or its error message.
     fn answer(&self) -> Option<Result<Answer, String>> {
-        let mut command = Command::new(HELPER);
+        let mut command = Command::new(helper("doctor-helper"));
         command.arg(self.cache).arg(self.silence_ms.to_string()).args(self.words);
         command.env("ONEBUF_OPENCL_LIB", stub()?).env("ONEBUF_STUB", self.mode);
         command.env("ONEBUF_CUDA_LIB", "none").env("ONEBUF_HIP_LIB", "none");
@@ -318,7 +316,8 @@ fn a_helper_that_is_silent_before_its_experiment_refutes_nothing() {
         builder.library("opencl", library.to_str().expect("a path in UTF-8")).build().unwrap();
     let cache = private_folder();
     let slow = cache.path().join("slow-helper");
-    let script = format!("#!/bin/sh\nONEBUF_STUB_SLEEP_S=600 exec '{HELPER}' \"$@\"\n");
+    let exec = format!("exec '{}' \"$@\"", helper("doctor-helper").display());
+    let script = format!("#!/bin/sh\nONEBUF_STUB_SLEEP_S=600 {exec}\n");
     fs::write(&slow, script).unwrap();
     fs::set_permissions(&slow, fs::Permissions::from_mode(0o700)).unwrap();
     let host_pages = |route: &onebuf::topology::Route| {
@@ -338,7 +337,7 @@ fn a_helper_that_is_silent_before_its_experiment_refutes_nothing() {
         verdict.why
     );
     assert_eq!(Verdicts::load(cache.path()).unwrap().len(), 0);
-    let report = examine(Path::new(HELPER), Duration::from_secs(60));
+    let report = examine(&helper("doctor-helper"), Duration::from_secs(60));
     let verdict = &report.routes[0].verdict;
     assert_eq!((report.experiments, verdict.state), (1, VerdictState::Proven), "{}", verdict.why);
 }
@@ -364,7 +363,10 @@ fn a_real_driver_is_examined() {
         return absent("PoCL", "not found");
     };
     let cache = private_folder();
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(60));
+    let doctor = Doctor::new(helper("doctor-helper"))
+        .unwrap()
+        .cache(cache.path())
+        .silence(Duration::from_secs(60));
     let pair = |route: &onebuf::topology::Route| {
         let ends = (route.from == hub.host().index(), route.to == pocl.index());
         ends == (true, true) && route.kind == RouteKind::HostPointer
@@ -389,7 +391,7 @@ fn a_hub_with_a_library_of_its_own_is_examined_with_it() {
     let hub =
         builder.library("opencl", library.to_str().expect("a path in UTF-8")).build().unwrap();
     let cache = private_folder();
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path());
+    let doctor = Doctor::new(helper("doctor-helper")).unwrap().cache(cache.path());
     let host_pages = |route: &onebuf::topology::Route| {
         route.from == hub.host().index() && route.kind == RouteKind::HostPointer
     };

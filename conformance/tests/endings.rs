@@ -5,7 +5,7 @@ use onebuf::{
     Error, MemoryKind,
     fake::{Delay, FakeConfig},
 };
-use onebuf_conformance::{Watchdog, absent, stub};
+use onebuf_conformance::{Watchdog, absent, helper, stub};
 use std::{
     env, fs,
     os::unix::{
@@ -63,7 +63,7 @@ fn a_process_ends_well_with_work_pending() {
     let mut crashed = Vec::new();
     for run in 0..RUNS {
         let cache = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pending-work"));
+        let mut command = Command::new(helper("pending-work"));
         command.env("POCL_CACHE_DIR", cache.path()).arg(["forget", "drop", "thread"][run % 3]);
         let output = command.output().unwrap();
         match output.status.code() {
@@ -433,7 +433,7 @@ fn a_helper_does_not_outlive_its_doctor() {
     let _watchdog = Watchdog::new("helpers of a doctor that is gone", Duration::from_secs(200));
     for signal in [libc::SIGKILL, libc::SIGTERM, libc::SIGINT] {
         let cache = private_folder();
-        let mut doctor = Command::new(env!("CARGO_BIN_EXE_doctor-helper"));
+        let mut doctor = Command::new(helper("doctor-helper"));
         doctor.arg(cache.path()).arg("600000").env("ONEBUF_OPENCL_LIB", &library);
         doctor.env("ONEBUF_STUB", "hang_map").env("ONEBUF_TEST_MARK", cache.path());
         for api in ["CUDA", "HIP", "VULKAN", "EGL"] {

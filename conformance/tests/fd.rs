@@ -11,8 +11,8 @@ use onebuf::{
     topology::{Route, Verdict, VerdictState},
 };
 use onebuf_conformance::{
-    Hardware, Side, Step, Watchdog, assert_same, lacking, measured, note, play, random_words,
-    selftest, step_model, stub,
+    Hardware, Side, Step, Watchdog, assert_same, helper, lacking, measured, note, play,
+    random_words, selftest, step_model, stub,
 };
 use std::{
     fs,
@@ -23,7 +23,6 @@ use std::{
 };
 
 const N: usize = 5000;
-const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 const ANOTHER_CHIP: &str = "deadbeef000000000000000000000000";
 
 macro_rules! plays {
@@ -490,7 +489,10 @@ fn examined() -> (Route, Hub) {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
     let hub = onebuf::builder().without(["vulkan", "gl"]).cache(cache.path()).build().unwrap();
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(90));
+    let doctor = Doctor::new(helper("doctor-helper"))
+        .unwrap()
+        .cache(cache.path())
+        .silence(Duration::from_secs(90));
     let wanted = |route: &Route| route.kind == RouteKind::OpaqueFd && route.from != route.to;
     let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
     let [route] = &report.routes[..] else { panic!("one pair is one chip: {report:?}") };

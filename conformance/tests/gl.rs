@@ -18,7 +18,7 @@ use onebuf::{
     topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
-    Machine, Side, Step, Watchdog, absent, assert_same, assert_settled, kinds, life, note,
+    Machine, Side, Step, Watchdog, absent, assert_same, assert_settled, helper, kinds, life, note,
     pages_apart, random_words, shared, step_model, strict,
 };
 use std::{
@@ -29,7 +29,6 @@ use std::{
     time::Duration,
 };
 
-const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 /// Words: some pages, and a bit.
 const N: usize = 7 * 1024 + 13;
 
@@ -144,7 +143,10 @@ fn what_is_proven_is_used_without_a_copy() {
             [(host, gl), (gl, host)].contains(&ends) || Some(ends) == pocl.map(|to| (host, to));
         known && route.kind == RouteKind::HostPointer
     };
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(60));
+    let doctor = Doctor::new(helper("doctor-helper"))
+        .unwrap()
+        .cache(cache.path())
+        .silence(Duration::from_secs(60));
     let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
     for route in &report.routes {
         let id = |ix| &hub.topology().node(ix).id;

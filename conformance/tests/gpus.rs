@@ -7,7 +7,8 @@ use onebuf::{
     topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
-    Hardware, Side, Step, assert_same, lacking, note, pages_apart, play, random_words, step_model,
+    Hardware, Side, Step, assert_same, helper, lacking, note, pages_apart, play, random_words,
+    step_model,
 };
 use std::{fs, os::unix::fs::PermissionsExt, thread, time::Duration};
 
@@ -15,7 +16,6 @@ use std::{fs, os::unix::fs::PermissionsExt, thread, time::Duration};
 const N: usize = (5 << 20) / 4 + 300;
 /// For scenarios that run many times.
 const FEW: usize = 5000;
-const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 const APART: (&str, &str) = ("ONEBUF_CUDA_STUB_PEERS", "0");
 const LATE: (&str, &str) = ("ONEBUF_CUDA_STUB_DELAY_US", "500");
 
@@ -273,7 +273,7 @@ fn judged() -> Route {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
     let hub = onebuf::builder().without(["opencl"]).cache(cache.path()).build().unwrap();
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path());
+    let doctor = Doctor::new(helper("doctor-helper")).unwrap().cache(cache.path());
     let wanted = |route: &Route| route.kind == RouteKind::Peer && route.from < route.to;
     let report = doctor.run_where(&hub, wanted, &mut |_| ()).unwrap();
     let [route] = &report.routes[..] else { panic!("{report:?}") };

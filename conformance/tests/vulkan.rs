@@ -11,8 +11,8 @@ use onebuf::{
     topology::{Route, Verdict, VerdictState},
 };
 use onebuf_conformance::{
-    Machine, Side, Step, Watchdog, absent, assert_same, kinds, note, pages_apart, random_words,
-    shared, step_model,
+    Machine, Side, Step, Watchdog, absent, assert_same, helper, kinds, note, pages_apart,
+    random_words, shared, step_model,
 };
 use onebuf_sys::vulkan::{Vulkan, vk};
 use std::{
@@ -24,7 +24,6 @@ use std::{
 };
 
 const N: usize = 5 * 1024 + 77;
-const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 /// By its name, whatever the environment says, because other suites run without Vulkan.
 const LOADER: &str = "libvulkan.so.1";
 /// The variable with the validation layers' settings, in the process that they check.
@@ -197,7 +196,10 @@ fn the_doctor_proves_the_routes() {
         .permissions(fs::Permissions::from_mode(0o700))
         .tempdir()
         .expect("a folder");
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(60));
+    let doctor = Doctor::new(helper("doctor-helper"))
+        .unwrap()
+        .cache(cache.path())
+        .silence(Duration::from_secs(60));
     let report = doctor.reach(64 << 20).run_where(&hub, wanted, &mut |_| ()).unwrap();
     assert!(report.routes.len() >= 2, "{:?}", report.routes);
     for route in &report.routes {

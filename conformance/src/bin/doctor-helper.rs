@@ -1,12 +1,14 @@
 //! The doctor in a separate process, so that a test can choose its driver. The program is also the
 //! helper of its own experiments.
 //!
-//! `doctor-helper CACHE SILENCE_MS [fresh] [staged] [use]` prints one JSON object. Staged routes are
-//! tested only with `staged`; `use` then shares a buffer with the resulting verdicts.
+//! `doctor-helper CACHE SILENCE_MS [fresh] [staged] [use] [from=ID,…] [to=ID,…] [only=API,…]` prints one JSON object. Staged
+//! routes are tested only with `staged`; `from` and `to` select routes by their devices; `only` loads the drivers of these APIs
+//! alone; `use` then shares a buffer with the resulting verdicts.
 
 use onebuf::{
     CopyPolicy, Result, RouteKind,
     doctor::{Doctor, helper_main},
+    topology::{DeviceIx, Route},
 };
 use onebuf_conformance::{Side, Step};
 use serde_json::{Value, json};
@@ -16,7 +18,9 @@ fn main() {
     helper_main(onebuf::builder());
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [cache, silence_ms, words @ ..] = args.as_slice() else {
-        eprintln!("usage: doctor-helper CACHE SILENCE_MS [fresh] [staged] [use]");
+        eprintln!(
+            "usage: doctor-helper CACHE SILENCE_MS [fresh] [staged] [use] [from=ID,…] [to=ID,…] [only=API,…]"
+        );
         exit(2);
     };
     let silence = Duration::from_millis(silence_ms.parse().unwrap_or(10_000));
@@ -31,11 +35,25 @@ fn main() {
 
 fn report(cache: &Path, silence: Duration, words: &[String]) -> Result<Value> {
     let says = |word: &str| words.iter().any(|w| w == word);
-    let hub = onebuf::builder().cache(cache).build()?;
+    let listed =
+        |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    let builder = onebuf::builder().cache(cache);
+    let builder = match listed("only") {
+        Some(apis) => builder.only(apis.split(',')),
+        None => builder,
+    };
+    let hub = builder.build()?;
     let helper = std::env::current_exe().unwrap_or_default();
     let doctor = Doctor::new(helper)?.cache(cache).silence(silence).fresh(says("fresh"));
     let staged = says("staged");
-    let wanted = |route: &onebuf::topology::Route| staged || route.kind != RouteKind::Staged;
+    let is_listed = |name: &str, device: DeviceIx| {
+        let id = &hub.topology().node(device).id;
+        listed(name).is_none_or(|ids| ids.split(',').any(|one| one == id))
+    };
+    let wanted = |route: &Route| {
+        let is_chosen = is_listed("from", route.from) && is_listed("to", route.to);
+        is_chosen && (staged || route.kind != RouteKind::Staged)
+    };
     let report = doctor.run_where(&hub, wanted, &mut |_| ())?;
     let cached = [&report.cached.not_read, &report.cached.not_saved];
     Ok(json!({

@@ -7,8 +7,9 @@ pub use report::{Ending, Outcome, Report};
 pub use trial::Trial;
 
 use crate::{Machine, Watchdog, cases::CASES, strict};
-use onebuf::HubBuilder;
+use onebuf::{Hub, HubBuilder};
 use std::{
+    collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
@@ -35,12 +36,41 @@ pub struct Options {
     pub devices: Vec<String>,
     /// Whether a device that is named above but not found is a failure instead of a skip.
     pub strict: bool,
+    /// Which checks of the cases run, by the devices that take part.
+    pub scope: Scope,
 }
 
 /// Selects everything; strict if `ONEBUF_STRICT` is set.
 impl Default for Options {
     fn default() -> Self {
-        Self { filter: Vec::new(), devices: Vec::new(), strict: strict() }
+        let (filter, devices) = Default::default();
+        Self { filter, devices, strict: strict(), scope: Scope::default() }
+    }
+}
+
+/// Selects checks by the devices that take part, so that a run can be divided among processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Checks in which a device under test takes part.
+    #[default]
+    Any,
+    /// Checks of exactly the devices under test: one device alone, or one pair in both orders. No other device is opened,
+    /// except the host.
+    Exactly,
+    /// Checks of three or more devices.
+    Many,
+}
+
+impl Scope {
+    /// Whether a check of these devices runs.
+    fn admits(self, devices: &[&str], chosen: &[String]) -> bool {
+        let distinct: BTreeSet<&str> = devices.iter().copied().collect();
+        let any = chosen.iter().any(|id| distinct.contains(id.as_str()));
+        match self {
+            Scope::Any => any,
+            Scope::Exactly => distinct == chosen.iter().map(String::as_str).collect(),
+            Scope::Many => any && distinct.len() > 2,
+        }
     }
 }
 
@@ -70,14 +100,17 @@ pub fn run_with(
     options: &Options,
     ended: &mut dyn FnMut(&[Outcome]),
 ) -> Report {
-    let machine = Machine::open(hub());
+    let opened = hub().build().expect("the host");
     let mut report = Report::default();
-    let chosen = choose(&machine, options, &mut report);
+    let chosen = choose(&opened, options, &mut report);
+    let machine = Machine::open_some(opened, |device| {
+        options.scope != Scope::Exactly || chosen.iter().any(|id| id == device.id())
+    });
     let wanted = |case: &&Case| {
         options.filter.is_empty() || options.filter.iter().any(|part| case.name.contains(part))
     };
     for case in CASES.iter().filter(wanted) {
-        let outcomes = run_case(case, &machine, hub, &chosen);
+        let outcomes = run_case(case, &machine, hub, &chosen, options.scope);
         ended(&outcomes);
         report.outcomes.extend(outcomes);
     }
@@ -85,13 +118,13 @@ pub fn run_with(
 }
 
 /// Returns the ids of the devices under test. A name that matches no device is recorded as an outcome.
-fn choose(machine: &Machine, options: &Options, report: &mut Report) -> Vec<String> {
+fn choose(hub: &Hub, options: &Options, report: &mut Report) -> Vec<String> {
     if options.devices.is_empty() {
-        return all(machine);
+        return all(hub);
     }
     let mut chosen = Vec::new();
     for name in &options.devices {
-        let found = machine.hub.select(name);
+        let found = hub.select(name);
         chosen.extend(found.iter().map(|device| device.id().to_owned()));
         if found.is_empty() {
             let why = format!("no device fits `{name}`");
@@ -103,8 +136,8 @@ fn choose(machine: &Machine, options: &Options, report: &mut Report) -> Vec<Stri
     chosen
 }
 
-fn all(machine: &Machine) -> Vec<String> {
-    machine.sides.iter().map(|side| side.device.id().to_owned()).collect()
+fn all(hub: &Hub) -> Vec<String> {
+    hub.devices().iter().map(|device| device.id().to_owned()).collect()
 }
 
 fn run_case(
@@ -112,13 +145,14 @@ fn run_case(
     machine: &Machine,
     hub: &dyn Fn() -> HubBuilder,
     chosen: &[String],
+    scope: Scope,
 ) -> Vec<Outcome> {
     let _watchdog = Watchdog::new(case.name, CASE_LIMIT);
-    let trial = Trial::new(machine, hub, chosen, case.name);
+    let trial = Trial::new(machine, hub, chosen, scope, case.name);
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (case.run)(&trial))) {
         trial.record(Vec::new(), String::new(), Ending::panicked(&*panic));
     }
-    if trial.found_nothing() {
+    if scope == Scope::Any && trial.found_nothing() {
         let why = "there is no device or pair that it applies to";
         trial.record(Vec::new(), String::new(), Ending::Skipped(why.into()));
     }
@@ -155,7 +189,8 @@ impl Suite {
     pub fn check(&self, case: &str) {
         let case = CASES.iter().find(|one| one.name == case).expect("the name of a case");
         let machine = self.machine();
-        let report = Report { outcomes: run_case(case, &machine, &self.hub, &all(&machine)) };
+        let outcomes = run_case(case, &machine, &self.hub, &all(&machine.hub), Scope::Any);
+        let report = Report { outcomes };
         report.note_skips();
         report.assert_passed();
     }

@@ -1,6 +1,6 @@
 //! The input of a case: the machine, the devices under test, and a list for its outcomes.
 
-use super::{Ending, Outcome};
+use super::{Ending, Outcome, Scope};
 use crate::{Held, Machine, Side, fake_machine, fakes, kinds, sync_methods};
 use onebuf::{Buffer, Hub, HubBuilder, MemoryKind, RouteKind, SyncMethod, fake::FakeConfig};
 use std::{
@@ -16,6 +16,7 @@ pub struct Trial<'m> {
     hub: &'m dyn Fn() -> HubBuilder,
     /// The ids of the devices under test.
     chosen: &'m [String],
+    scope: Scope,
     case: &'static str,
     outcomes: Mutex<Vec<Outcome>>,
 }
@@ -25,9 +26,10 @@ impl<'m> Trial<'m> {
         machine: &'m Machine,
         hub: &'m dyn Fn() -> HubBuilder,
         chosen: &'m [String],
+        scope: Scope,
         case: &'static str,
     ) -> Self {
-        Self { machine, hub, chosen, case, outcomes: Mutex::default() }
+        Self { machine, hub, chosen, scope, case, outcomes: Mutex::default() }
     }
 
     pub(super) fn into_outcomes(self) -> Vec<Outcome> {
@@ -72,14 +74,15 @@ impl<'m> Trial<'m> {
         self.sides().filter(is_fake).count() >= fakes().len()
     }
 
-    /// Runs one check on these devices if one of them is under test. They may be of another hub with the same devices.
+    /// Runs one check on these devices if the scope admits them. They may be of another hub with the same devices.
     pub(crate) fn on<E: Into<Ending>>(
         &self,
         sides: &[&Side],
         detail: impl Display,
         check: impl FnOnce() -> E,
     ) {
-        if !sides.iter().any(|side| self.is_chosen(side)) {
+        let ids: Vec<&str> = sides.iter().map(|side| side.device.id()).collect();
+        if !self.scope.admits(&ids, self.chosen) {
             return;
         }
         let ending = catch_unwind(AssertUnwindSafe(|| check().into()));
@@ -93,8 +96,11 @@ impl<'m> Trial<'m> {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
     }
 
-    /// Runs one check that needs all devices together.
+    /// Runs one check that needs all devices together. Does nothing if some of them are not open.
     pub(crate) fn together<E: Into<Ending>>(&self, check: impl FnOnce() -> E) {
+        if self.machine.sides.len() < self.hub().devices().len() {
+            return;
+        }
         self.on(&self.machine.sides.iter().collect::<Vec<_>>(), "", check);
     }
 

@@ -6,10 +6,8 @@ use onebuf::{
     doctor::{Doctor, Verdicts},
     topology::{Route, VerdictState},
 };
-use onebuf_conformance::measured;
+use onebuf_conformance::{helper, measured};
 use std::os::unix::fs::PermissionsExt;
-
-const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 
 plays! {
     it_proves_what_works: proven("amd");
@@ -23,7 +21,10 @@ fn examined(kinds: &[RouteKind]) -> (Vec<Route>, Hub) {
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
     let hub = onebuf::builder().cache(cache.path()).build().unwrap();
     let pair = ["opencl:0", "hip:0"].map(|id| hub.device(id).unwrap().index());
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(90));
+    let doctor = Doctor::new(helper("doctor-helper"))
+        .unwrap()
+        .cache(cache.path())
+        .silence(Duration::from_secs(90));
     let wanted = |route: &Route| {
         let between = [route.from, route.to].iter().all(|end| pair.contains(end));
         between && route.from != route.to && kinds.contains(&route.kind)

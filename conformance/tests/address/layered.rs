@@ -7,10 +7,9 @@ use onebuf::{
     prelude::*,
     topology::{Route, Verdict, VerdictState},
 };
-use onebuf_conformance::{class_a::ClassA, is_held, layered_stub};
+use onebuf_conformance::{class_a::ClassA, helper, is_held, layered_stub};
 use std::os::unix::fs::PermissionsExt;
 
-const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
 const KIND: RouteKind = RouteKind::HostPointer;
 
 /// Runs an ignored test with HIP's stub layered on OpenCL's, both with the given behaviour.
@@ -188,7 +187,10 @@ fn verdict_of_events() -> Verdict {
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
     let hub = onebuf::builder().cache(cache.path()).build().unwrap();
     let pair = ["hip:0", "opencl:0"].map(|id| hub.device(id).unwrap().index());
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(90));
+    let doctor = Doctor::new(helper("doctor-helper"))
+        .unwrap()
+        .cache(cache.path())
+        .silence(Duration::from_secs(90));
     let wanted = |route: &Route| pair == [route.from, route.to] && route.kind == KIND;
     let routes = doctor.reach(1 << 20).run_where(&hub, wanted, &mut |_| ()).unwrap().routes;
     let [route] = &routes[..] else { panic!("{routes:?}") };

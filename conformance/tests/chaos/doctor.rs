@@ -6,6 +6,7 @@ use onebuf::{
     doctor::Doctor,
     topology::{Route, VerdictState},
 };
+use onebuf_conformance::helper;
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -15,13 +16,11 @@ use std::{
     time::Duration,
 };
 
-const HELPER: &str = env!("CARGO_BIN_EXE_doctor-helper");
-
 pub fn has_a_stopped_helper(chaos: &mut Chaos<'_>) {
     let rights = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(rights).tempdir().unwrap();
     let hub = &chaos.machine.hub;
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).fresh(true);
+    let doctor = Doctor::new(helper("doctor-helper")).unwrap().cache(cache.path()).fresh(true);
     let doctor = doctor.silence(Duration::from_millis(400));
     let fake = |route: &Route| hub.topology().node(route.to).info.api.0 == "fake";
     let host = hub.host().index();

@@ -1,7 +1,7 @@
 //! OpenGL buffers that CUDA and HIP share by their own calls (OpenCL: `share_opencl.rs`). With the stub, which copies inside
 //! those calls as some drivers do; and with a real driver if available.
 
-use super::{HELPER, N, alone, foreign::Owner, gl_of};
+use super::{N, alone, foreign::Owner, gl_of};
 use onebuf::{
     Buffer, CopyPolicy, Error, Hub, HubBuilder, MemoryKind, Probe, RouteKind, SyncMethod,
     doctor::Doctor,
@@ -9,7 +9,8 @@ use onebuf::{
     topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
-    Side, Step, assert_same, kinds, note, pages_apart, play, random_words, shared, step_model,
+    Side, Step, assert_same, helper, kinds, note, pages_apart, play, random_words, shared,
+    step_model,
 };
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
@@ -137,7 +138,10 @@ fn proven_and_found_to_copy() {
     let cache =
         tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
     let hub = builder().cache(cache.path()).build().unwrap();
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(60));
+    let doctor = Doctor::new(helper("doctor-helper"))
+        .unwrap()
+        .cache(cache.path())
+        .silence(Duration::from_secs(60));
     // Up to the size to which every byte is checked.
     let doctor = doctor.reach(64 << 20).fresh(true);
     let wanted = |route: &Route| route.kind == RouteKind::ApiShare;

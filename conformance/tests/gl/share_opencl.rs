@@ -2,7 +2,7 @@
 //! context and copies inside the calls; and with a real driver if available.
 
 use super::{
-    HELPER, N, alone,
+    N, alone,
     foreign::Owner,
     gl_of,
     share::{on_its_chip, sides, take_turns, they_share},
@@ -13,7 +13,7 @@ use onebuf::{
     prelude::*,
     topology::{Route, Verdict, VerdictState},
 };
-use onebuf_conformance::{Side, Step, assert_same, note, random_words, step_model};
+use onebuf_conformance::{Side, Step, assert_same, helper, note, random_words, step_model};
 use std::{fs, os::unix::fs::PermissionsExt, sync::Arc, time::Duration};
 
 /// OpenGL and OpenCL.
@@ -160,7 +160,10 @@ fn doctors_verdict() -> (tempfile::TempDir, Verdict) {
     let private = fs::Permissions::from_mode(0o700);
     let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
     let hub = builder().cache(cache.path()).build().unwrap();
-    let doctor = Doctor::new(HELPER).unwrap().cache(cache.path()).silence(Duration::from_secs(60));
+    let doctor = Doctor::new(helper("doctor-helper"))
+        .unwrap()
+        .cache(cache.path())
+        .silence(Duration::from_secs(60));
     // Up to the size to which every byte is checked.
     let doctor = doctor.reach(64 << 20);
     let to_opencl = |route: &Route| hub.devices()[route.to.get()].info().api.0 == "opencl";

@@ -206,7 +206,9 @@ fn failures(lie: Lie) -> Vec<String> {
         Lie::NoWait => vec!["a_queue_waits_for_a_fence_of_its_own_context".into()],
         _ => vec!["alone::".into(), "pairs::".into()],
     };
-    let report = run(&|| hub(lie), &Options { filter, devices: vec!["toy".into()], strict: true });
+    let devices = vec!["toy".into()];
+    let options = Options { filter, devices, strict: true, ..Options::default() };
+    let report = run(&|| hub(lie), &options);
     report.failures().map(ToString::to_string).collect()
 }
 

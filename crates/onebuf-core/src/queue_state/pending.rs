@@ -112,9 +112,10 @@ fn watch_exit() {
     if cfg!(miri) {
         return;
     }
-    // Only on the main thread: other threads end without waiting.
-    // SAFETY: both calls take no arguments and cannot fail.
-    if unsafe { libc::getpid() == libc::gettid() } {
+    // Only on the main thread: other threads end without waiting. The number of the thread is asked of the kernel, because glibc
+    // has a function for it only since 2.30.
+    // SAFETY: neither call takes arguments or can fail.
+    if unsafe { libc::c_long::from(libc::getpid()) == libc::syscall(libc::SYS_gettid) } {
         // Fails in exit handlers, which run after the thread's local data was destroyed; the handler below covers them.
         let _ = LAST.try_with(|_| ());
     }

@@ -1,0 +1,83 @@
+//! What the chapters `large` and `sync` of the bundle do, at sizes for every day: buffers with odd ends, and hand-overs by every
+//! sync method. Each has a control.
+
+use onebuf::{
+    HubBuilder, SyncMethod,
+    fake::{FakeConfig, Sharing},
+};
+use onebuf_conformance::{Ending, Machine, Outcome, Report, everything, hand_overs, large, pairs};
+
+/// Bytes: whole pages, a page and a word more, a word less.
+const SIZES: [u64; 3] = [8 << 20, (8 << 20) + 4100, (8 << 20) - 4];
+
+fn hub(configs: &[FakeConfig]) -> HubBuilder {
+    let builder = onebuf::builder().only(["host"]).verdicts(Default::default());
+    configs.iter().cloned().fold(builder, HubBuilder::fake)
+}
+
+#[test]
+fn every_element_of_every_size_on_every_device() {
+    let machine = Machine::open(everything());
+    for side in &machine.sides {
+        let outcomes = large(&machine.hub, side, &SIZES);
+        assert!(outcomes.iter().any(|one| one.ending == Ending::Passed), "{outcomes:?}");
+        Report { outcomes }.assert_passed();
+    }
+}
+
+/// The control: a device whose reads fail is noticed, and a size that no machine has room for is a skip with a reason.
+#[test]
+fn what_does_not_fit_is_skipped_and_what_fails_is_told() {
+    let probe = onebuf::Probe::new();
+    let machine =
+        Machine::open(hub(&[FakeConfig { probe: Some(probe.clone()), ..Default::default() }]));
+    let side = machine.side("fake:0");
+    let huge = large(&machine.hub, side, &[1 << 60]);
+    assert!(
+        matches!(&huge[0].ending, Ending::NotApplicable(why) if why.contains("bytes")),
+        "{huge:?}"
+    );
+    probe.fail_always("fake_read", -7);
+    let failed = large(&machine.hub, side, &SIZES[..1]);
+    assert!(
+        matches!(&failed[0].ending, Ending::Failed(why) if why.contains("fake_read")),
+        "{failed:?}"
+    );
+}
+
+/// Without verdicts two devices are joined by host waits, or have nothing to wait for. Every other method is a skip that says so.
+#[test]
+fn every_pair_is_handed_over_and_unproven_methods_are_skipped() {
+    let machine = Machine::open(hub(&[
+        FakeConfig { shares_host_pages: Sharing::Alias, unified: true, ..FakeConfig::default() },
+        FakeConfig::default(),
+    ]));
+    let mut by_host_waits = 0;
+    for (from, to) in pairs(&machine.sides) {
+        let outcomes = hand_overs(&machine, [from, to], 150);
+        assert_eq!(outcomes.len(), SyncMethod::ALL.len());
+        for (one, method) in outcomes.iter().zip(SyncMethod::ALL) {
+            let skipped =
+                matches!(&one.ending, Ending::NotApplicable(why) if why.contains("are joined by"));
+            let may_pass = [SyncMethod::SameQueue, SyncMethod::HostWait].contains(&method);
+            assert!(skipped || may_pass && one.ending == Ending::Passed, "{one:?}");
+            by_host_waits += u32::from(method == SyncMethod::HostWait && !skipped);
+        }
+        assert!(outcomes.iter().any(|one| one.ending == Ending::Passed), "{outcomes:?}");
+    }
+    assert!(by_host_waits > 0);
+}
+
+/// The control: a driver whose launches fail in the middle is a failure that names the hand-over.
+#[test]
+fn a_failing_hand_over_is_named() {
+    let probe = onebuf::Probe::new();
+    let machine =
+        Machine::open(hub(&[FakeConfig { probe: Some(probe.clone()), ..Default::default() }]));
+    let pair = [machine.side("host"), machine.side("fake:0")];
+    probe.fail_always("fake_launch", -5);
+    let outcomes = hand_overs(&machine, pair, 20);
+    let failed =
+        |one: &&Outcome| matches!(&one.ending, Ending::Failed(why) if why.contains("hand-over"));
+    assert_eq!(outcomes.iter().filter(failed).count(), SyncMethod::ALL.len(), "{outcomes:?}");
+}
