@@ -75,6 +75,8 @@ pub use onebuf_core::{
     SubBuffer, SyncMethod, Unavailable, Verdicts, WrapBuilder, WriteBatch, WriteView, args, bridge,
     bytemuck, cache, fake, hal, half, num_complex, observe, plan, pool, printable, topology,
 };
+#[doc(hidden)]
+pub use onebuf_core::reflect;
 pub use onebuf_doctor as doctor;
 pub use onebuf_graft as graft;
 pub use onebuf_libs as libs;
