@@ -10,7 +10,7 @@ use crate::{
     view::PyView,
     wait,
 };
-use onebuf::{Access, Hub};
+use onebuf::{Access, Hub, MemoryKind};
 use pyo3::{buffer::PyUntypedBuffer, prelude::*, sync::PyOnceLock, types::PyTuple};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -412,18 +412,20 @@ impl Drop for PyBuffer {
 }
 
 /// Options of a new buffer, as Python states them.
-pub(crate) struct NewBuffer<'py> {
+pub(crate) struct NewBuffer<'py, 'k> {
     pub share: Option<Bound<'py, PyAny>>,
     pub copies: Option<String>,
     pub name: Option<String>,
+    pub memory_kind: Option<&'k str>,
     pub trust_declared: bool,
 }
 
-impl NewBuffer<'_> {
+impl NewBuffer<'_, '_> {
     /// Makes a buffer of zeroes.
     pub fn make(self, py: Python<'_>, hub: &Hub, layout: Layout, dtype: Dtype) -> Result<PyBuffer> {
         let devices = devices(hub, self.share.as_ref())?;
         let copies = self.copies.as_deref().map_or(Ok(hub.copy_policy()), crate::hub::policy)?;
+        let memory_kind = self.memory_kind.map(memory_kind).transpose()?;
         let built = py.detach(|| {
             let mut builder = hub.buffer::<u8>(layout.bytes()).access(Access::ReadWrite);
             builder =
@@ -431,8 +433,17 @@ impl NewBuffer<'_> {
             if let Some(name) = &self.name {
                 builder = builder.name(name);
             }
+            if let Some(kind) = memory_kind {
+                builder = builder.memory_kind(kind);
+            }
             builder.build()
         })?;
         Ok(PyBuffer::new(Root::new(built, false), layout, dtype))
     }
+}
+
+/// The memory kind of that name.
+fn memory_kind(name: &str) -> Result<MemoryKind> {
+    serde_json::from_value(name.into())
+        .map_err(|why| Fault::invalid(format!("memory_kind={name:?}: {why}")))
 }

@@ -132,8 +132,9 @@ impl PyHub {
     /// Makes a buffer of zeroes that the devices in `share` access.
     ///
     /// `copies` is what is done about implied copies: "allow", "warn" or "forbid". With `trust_declared` routes that drivers
-    /// declare are used although no experiment has proven them here.
-    #[pyo3(signature = (shape, dtype=None, *, share=None, copies=None, name=None, trust_declared=false))]
+    /// declare are used although no experiment has proven them here. `memory_kind` forces one: "host_pages", "fine_svm",
+    /// "mapped_device", "device", ….
+    #[pyo3(signature = (shape, dtype=None, *, share=None, copies=None, name=None, memory_kind=None, trust_declared=false))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn empty<'py>(
         &self,
@@ -143,12 +144,14 @@ impl PyHub {
         share: Option<Bound<'py, PyAny>>,
         copies: Option<String>,
         name: Option<String>,
+        memory_kind: Option<&str>,
         trust_declared: bool,
     ) -> Result<PyBuffer> {
         let given = dtype.unwrap_or_else(|| PyString::new(py, "float32").into_any());
         let dtype = Dtype::parse(&given)?;
         let layout = Layout::dense(layout::shape(shape)?, dtype.size())?;
-        NewBuffer { share, copies, name, trust_declared }.make(py, &self.0, layout, dtype)
+        NewBuffer { share, copies, name, memory_kind, trust_declared }
+            .make(py, &self.0, layout, dtype)
     }
 
     /// Makes a buffer with a copy of an array: anything that NumPy takes.
@@ -166,7 +169,8 @@ impl PyHub {
     ) -> Result<Bound<'py, PyAny>> {
         let data = crate::buffer::arrays(py)?.call_method1("source", (data, dtype))?;
         let (shape, dtype) = (data.getattr("shape")?, data.getattr("dtype")?);
-        let made = self.empty(py, &shape, Some(dtype), share, copies, name, trust_declared)?;
+        let made =
+            self.empty(py, &shape, Some(dtype), share, copies, name, None, trust_declared)?;
         let made = Bound::new(py, made)?.into_any();
         made.call_method1("write", (data,))?;
         Ok(made)

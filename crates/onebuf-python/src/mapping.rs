@@ -82,10 +82,10 @@ impl PyMap {
         }
         py.detach(|| used.close())?;
         match self.views.load(Ordering::Acquire) {
-            left @ 1.. if error.iter().all(|part| part.is_none()) => Err(Fault::busy(format!(
-                "{left} arrays or memoryviews that were made from the map still use it, so the buffer stays with the host: \
-                 drop them before the block ends, or copy"
-            ))),
+            1.. if error.iter().all(|part| part.is_none()) => Err(Fault::busy(
+                "arrays or memoryviews that were made from the map still use it, so the buffer stays with the host: \
+                 drop them before the block ends, or copy",
+            )),
             _ => Ok(false),
         }
     }

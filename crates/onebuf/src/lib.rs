@@ -66,6 +66,8 @@ pub use foreign::{
     Here, OpenClFenceExt, OpenClHubExt, Placement, PointerKind, UserEvent, VulkanBuffer,
     VulkanHandles, VulkanHubExt, VulkanMemory,
 };
+#[doc(hidden)]
+pub use onebuf_core::reflect;
 pub use onebuf_core::{
     Access, ApplicationError, Arg, Borrowed, Buffer, BufferBuilder, Call, Cause, Complex32,
     Complex64, CopyPolicy, Device, Entry, Error, Exported, FdKind, Fence, Grid, Hint, HostAccess,
@@ -75,8 +77,6 @@ pub use onebuf_core::{
     SubBuffer, SyncMethod, Unavailable, Verdicts, WrapBuilder, WriteBatch, WriteView, args, bridge,
     bytemuck, cache, fake, hal, half, num_complex, observe, plan, pool, printable, topology,
 };
-#[doc(hidden)]
-pub use onebuf_core::reflect;
 pub use onebuf_doctor as doctor;
 pub use onebuf_graft as graft;
 pub use onebuf_libs as libs;

@@ -15,7 +15,7 @@ use crate::{
     layout::Layout,
     root::Root,
 };
-use onebuf::{Access, CopyPolicy, Device, Error, Hub};
+use onebuf::{Access, CopyPolicy, Device, Error, Hub, RouteKind};
 use pyo3::{
     exceptions::PyTypeError,
     ffi,
@@ -172,6 +172,15 @@ fn describe(tensor: &DlTensor) -> Result<(NonNull<u8>, Layout, Dtype)> {
     Ok((first, dense, dtype))
 }
 
+/// Whether the array's library does not expect its contents to change, without saying so by the protocol: JAX.
+fn is_immutable(x: &Bound<'_, PyAny>) -> Result<bool> {
+    let module: String = x.get_type().getattr("__module__")?.extract().unwrap_or_default();
+    Ok(module == "jax"
+        || module == "jaxlib"
+        || module.starts_with("jax.")
+        || module.starts_with("jaxlib."))
+}
+
 /// Wraps the memory of another library's array.
 pub(crate) fn import<'py>(
     py: Python<'py>,
@@ -186,12 +195,18 @@ pub(crate) fn import<'py>(
         let (tensor, read_only) = tensor.get()?;
         (describe(tensor)?, read_only)
     };
+    let read_only = read_only || is_immutable(x)?;
     let bytes = layout.bytes();
     let at = first.as_ptr().addr();
     let build = move || {
         let access = if read_only { Access::Read } else { Access::ReadWrite };
         let builder = hub.buffer::<u8>(bytes).shared_with(devices).copies(copies);
-        let builder = builder.trust_declared(trust_declared).access(access);
+        let mut builder = builder.trust_declared(trust_declared).access(access);
+        let align = devices.iter().map(|device| device.info().caps.align_bytes).max().unwrap_or(1);
+        if copies != CopyPolicy::Forbid && !at.is_multiple_of(align) {
+            // No device can use the memory in place: each gets a copy, which the ledger counts.
+            builder = builder.route(RouteKind::Staged);
+        }
         let first = NonNull::new(at as *mut u8).unwrap_or(NonNull::dangling());
         // SAFETY: the producer keeps the memory until the deleter, which dropping `tensor` calls. That the producer leaves it alone
         // while devices use it is the documented duty of the caller of `from_dlpack`.
