@@ -182,6 +182,7 @@ impl PyHub {
     /// The producer keeps its array. While kernels may work on the buffer, use the array only as other guards could: not beside a
     /// writer. `Buffer.wait`, `read` and `map` bring what kernels wrote back to it.
     #[pyo3(signature = (x, *, share=None, copies=None, trust_declared=false))]
+    #[expect(clippy::wrong_self_convention, reason = "the name that array libraries use")]
     fn from_dlpack<'py>(
         &self,
         py: Python<'py>,
@@ -200,6 +201,7 @@ impl PyHub {
     /// wait for it. A `pyopencl.Buffer` has no type: `shape` and `dtype` default to bytes.
     #[pyo3(signature = (x, shape=None, dtype=None, *, queue=None, share=None, copies=None, trust_declared=false))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    #[expect(clippy::wrong_self_convention, reason = "as `from_dlpack`")]
     fn from_pyopencl<'py>(
         &self,
         py: Python<'py>,

@@ -10,7 +10,10 @@ use crate::{
     error::{Fault, Result},
     param::{Given, Param},
 };
-use onebuf::{Access, Arg, Device, Grid, IntoArg, Kernel, Queue, Signature, Source};
+use onebuf::{
+    Access, Arg, Device, Grid, IntoArg, Kernel, Queue, RouteKind, Signature, Source, SyncMethod,
+    plan::Hop,
+};
 use pyo3::{
     prelude::*,
     types::{PyDict, PyTuple},
@@ -218,19 +221,20 @@ impl Shared {
         py.detach(|| self.start(&all, grid, named.queue))
     }
 
-    /// Waits where the library would: signals then end the wait. Only a hand-over from another device, joined by the host, waits.
+    /// Waits where the launch would wait for another device's work, so that signals end the wait: before a staged copy, and where the
+    /// host joins the two queues.
     fn settle(&self, py: Python<'_>, all: &[Given], queue: Option<&Queue>) -> Result<()> {
         let device = queue.map_or_else(|| self.device.index(), |queue| queue.device().index());
         for given in all {
             let Given::Buffer(piece, access) = given else { continue };
-            let buffer = &piece.root().buffer;
-            let plan = buffer.plan();
-            let waits = |to| {
-                plan.routes
-                    .iter()
-                    .any(|hop| hop.to == to && hop.sync == onebuf::SyncMethod::HostWait)
-            };
-            if plan.routes.len() > 1 && waits(device) && piece.root().moved_to(device) {
+            let (root, buffer) = (piece.root(), &piece.root().buffer);
+            let routes = &buffer.plan().routes;
+            if routes.len() < 2 || !root.moved_to(device) {
+                continue;
+            }
+            let waits =
+                |hop: &Hop| hop.kind == RouteKind::Staged || hop.sync == SyncMethod::HostWait;
+            if routes.iter().any(waits) {
                 let fence = if access.writes() { buffer.uses() } else { buffer.fence() };
                 crate::wait::for_work(py, fence, buffer.hub().timeout())?;
             }

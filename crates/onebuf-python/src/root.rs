@@ -59,7 +59,7 @@ enum Guard {
 impl Guard {
     fn take(root: &Arc<Root>, write: bool) -> Result<(Self, *mut u8)> {
         // SAFETY: the buffer neither moves nor ends before the guard, which is stored in a field that is dropped earlier.
-        let buffer: &'static Buffer<u8> = unsafe { &*(&raw const root.buffer) };
+        let Root { buffer, .. }: &'static Root = unsafe { &*Arc::as_ptr(root) };
         if write {
             let mut map = buffer.map_mut()?;
             let data = map.as_mut_ptr();
@@ -268,7 +268,7 @@ pub(crate) struct Region {
 impl Region {
     pub fn new(root: &Arc<Root>, layout: &Layout) -> Result<Self> {
         // SAFETY: the buffer lies behind the `Arc` that this keeps, and is dropped after the region.
-        let buffer: &'static Buffer<u8> = unsafe { &*(&raw const root.buffer) };
+        let Root { buffer, .. }: &'static Root = unsafe { &*Arc::as_ptr(root) };
         let access = if root.read_only { Access::Read } else { Access::ReadWrite };
         let part = buffer.sub_buffer(layout.span(), access)?;
         Ok(Self { part, _of: root.clone() })

@@ -148,8 +148,8 @@ fn describe(tensor: &DlTensor) -> Result<(NonNull<u8>, Layout, Dtype)> {
     check_device(tensor.device.kind, tensor.device.number)?;
     let dtype = Dtype::from_dlpack(tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)?;
     let dims = usize::try_from(tensor.ndim).map_err(|_| Fault::invalid("a negative rank"))?;
-    // SAFETY: the producer's structure has as many sizes and strides as dimensions, or null.
     let numbers = |at: *mut i64| match dims > 0 && !at.is_null() {
+        // SAFETY: the producer's structure has as many sizes and strides as dimensions, or null.
         true => unsafe { std::slice::from_raw_parts(at, dims) },
         false => &[],
     };
