@@ -12,13 +12,14 @@ use onebuf::{
     pipeline::{Builder, Failure, Filled, Handle, Latency, Pipeline, Report, WhenFull},
 };
 use pyo3::{
+    PyTraverseError, PyVisit,
     exceptions::PyStopIteration,
     prelude::*,
     types::{PyDict, PyList},
 };
 use std::{
     sync::{
-        Arc, Mutex, TryLockError,
+        Arc, Mutex, PoisonError, TryLockError,
         mpsc::{self, RecvTimeoutError},
     },
     time::Duration,
@@ -38,9 +39,35 @@ pub(crate) struct PyWork {
     frame: u64,
 }
 
+/// An object of the application that a pipeline holds. The garbage collector sees it through the pipeline's object, because a function may
+/// refer to its own pipeline; it is empty after the collector has ended such a cycle.
+#[derive(Clone)]
+struct HeldObject(Arc<Mutex<Option<Py<PyAny>>>>);
+
+impl HeldObject {
+    fn new(object: Py<PyAny>) -> Self {
+        Self(Arc::new(Mutex::new(Some(object))))
+    }
+
+    fn get(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = held.as_ref().map(|object| object.clone_ref(py));
+        found.ok_or_else(|| Fault::invalid("the pipeline was collected").into())
+    }
+
+    /// Calls the object, which is not locked meanwhile.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        args: impl pyo3::call::PyCallArgs<'py>,
+    ) -> PyResult<Py<PyAny>> {
+        self.get(py)?.call1(py, args)
+    }
+}
+
 /// One slot: what the application's function made, and the buffers that the library's source and sink use.
 struct PipelineSlot {
-    object: Py<PyAny>,
+    object: HeldObject,
     fed: Option<Arc<Root>>,
     drained: Option<Arc<Root>>,
 }
@@ -51,6 +78,8 @@ pub(crate) struct PyPipeline {
     line: Mutex<Pipeline<'static, PipelineSlot>>,
     handle: Handle,
     explained: String,
+    /// The functions and the slots, for the garbage collector.
+    held: Vec<HeldObject>,
 }
 
 /// A function of Python as a part of a pipeline: its exceptions travel through the library.
@@ -62,7 +91,7 @@ fn call<R>(body: impl FnOnce(Python<'_>) -> PyResult<R>) -> onebuf::Result<R> {
 
 /// One end of a pipeline.
 enum LineEnd<N> {
-    Function(Py<PyAny>),
+    Function(HeldObject),
     Native(N),
 }
 
@@ -94,7 +123,7 @@ fn with_source(
 ) -> Builder<'static, PipelineSlot> {
     match source {
         LineEnd::Function(run) => builder.source(move |slot: &PipelineSlot, number| {
-            call(|py| filled(py, run.call1(py, (&slot.object, number))))
+            call(|py| filled(py, slot.object.get(py).and_then(|slot| run.call(py, (slot, number)))))
         }),
         LineEnd::Native(mut feed) => builder
             .feed(move |frame: &mut [u8]| feed.fill(frame), |slot: &PipelineSlot| of(&slot.fed)),
@@ -107,7 +136,7 @@ fn with_sink(
 ) -> Builder<'static, PipelineSlot> {
     match sink {
         LineEnd::Function(run) => builder.sink(move |slot: &PipelineSlot, number| {
-            call(|py| run.call1(py, (&slot.object, number)).map(drop))
+            call(|py| run.call(py, (slot.object.get(py)?, number)).map(drop))
         }),
         LineEnd::Native(mut drain) => builder.drain(
             move |frame: &[u8], number: u64| drain.take(frame, number),
@@ -144,7 +173,8 @@ fn slot(
         }
         Ok(Some(root))
     };
-    Ok(PipelineSlot { fed: buffer(feed)?, drained: buffer(drain)?, object })
+    let (fed, drained) = (buffer(feed)?, buffer(drain)?);
+    Ok(PipelineSlot { fed, drained, object: HeldObject::new(object) })
 }
 
 /// The parts of a pipeline as Python states them.
@@ -179,13 +209,20 @@ impl PyPipeline {
         if !(1..=1 << 16).contains(&depth) {
             return Err(Fault::invalid(format!("depth {depth}: 1 to 65536 slots are possible")));
         }
+        let mut held = Vec::new();
+        let mut keep = |object: Py<PyAny>| {
+            held.push(HeldObject::new(object));
+            held[held.len() - 1].clone()
+        };
+        let stages: Vec<_> =
+            stages.into_iter().map(|(name, device, run)| (name, device, keep(run))).collect();
         let source = match source.bind(py).cast::<PySource>() {
             Ok(native) => LineEnd::Native(native.get().claim()?),
-            Err(_) => LineEnd::Function(source),
+            Err(_) => LineEnd::Function(keep(source)),
         };
         let sink = match sink.bind(py).cast::<PySink>() {
             Ok(native) => LineEnd::Native(native.get().claim()?),
-            Err(_) => LineEnd::Function(sink),
+            Err(_) => LineEnd::Function(keep(sink)),
         };
         let fed = matches!(source, LineEnd::Native(_)).then_some(&feed);
         let drained = matches!(sink, LineEnd::Native(_)).then_some(&drain);
@@ -193,6 +230,7 @@ impl PyPipeline {
         let count = depth + usize::from(when_full != WhenFull::Block);
         let slots: Vec<PipelineSlot> =
             (0..count).map(|_| slot(py, &make, fed, drained)).collect::<Result<_>>()?;
+        held.extend(slots.iter().map(|slot| slot.object.clone()));
         let mut slots = slots.into_iter();
         let make = move |_| slots.next().ok_or_else(|| Error::invalid("more slots than were made"));
         let mut builder = Pipeline::builder(depth, make).when_full(when_full);
@@ -208,7 +246,7 @@ impl PyPipeline {
         }
         let line = builder.build()?;
         let (handle, explained) = (line.handle(), line.explain());
-        Ok(Self { line: Mutex::new(line), handle, explained })
+        Ok(Self { line: Mutex::new(line), handle, explained, held })
     }
 
     /// Runs until the source ends, the pipeline is stopped, or a part fails. Signals and `progress` are looked after on this thread;
@@ -255,11 +293,30 @@ impl PyPipeline {
     fn explain(&self) -> &str {
         &self.explained
     }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        for held in &self.held {
+            // What is locked is in use, and so is the pipeline.
+            if let Ok(held) = held.0.try_lock()
+                && let Some(object) = &*held
+            {
+                visit.call(object)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        for held in &self.held {
+            let object = held.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(object);
+        }
+    }
 }
 
 /// A stage's function.
 fn stage(
-    run: Py<PyAny>,
+    run: HeldObject,
 ) -> impl FnMut(onebuf::pipeline::Work<'_, PipelineSlot>) -> onebuf::Result<()> + Send + 'static {
     let mut queue: Option<Py<PyQueue>> = None;
     move |work| {
@@ -268,8 +325,8 @@ fn stage(
                 Some(queue) => queue.clone_ref(py),
                 None => queue.insert(Py::new(py, PyQueue(work.queue.clone()))?).clone_ref(py),
             };
-            let slot = work.slot.object.clone_ref(py);
-            run.call1(py, (PyWork { slot, queue, frame: work.frame },)).map(drop)
+            let slot = work.slot.object.get(py)?;
+            run.call(py, (PyWork { slot, queue, frame: work.frame },)).map(drop)
         })
     }
 }

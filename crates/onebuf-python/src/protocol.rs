@@ -64,8 +64,13 @@ pub(crate) unsafe fn fill(
         return refuse("the memory is mapped for reading");
     }
     let has = |wanted: c_int| flags & wanted == wanted;
-    if !has(ffi::PyBUF_STRIDES) && !of.layout.is_dense() {
+    let wants_dense =
+        !has(ffi::PyBUF_STRIDES) || has(ffi::PyBUF_C_CONTIGUOUS) || has(ffi::PyBUF_ANY_CONTIGUOUS);
+    if wants_dense && !of.layout.is_dense() {
         return refuse("the array is not contiguous");
+    }
+    if has(ffi::PyBUF_F_CONTIGUOUS) && (of.layout.shape.len() > 1 || !of.layout.is_dense()) {
+        return refuse("the array is not in Fortran's order");
     }
     let (shape, strides) = (&of.layout.shape, &of.layout.strides);
     let mut filled = Box::new(Filled {

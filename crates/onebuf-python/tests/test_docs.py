@@ -63,7 +63,7 @@ def test_the_stubs_name_what_the_native_module_has():
     # Comparisons come in sixes.
     hidden |= {"__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__delitem__"}
     # Python has names for these since 3.12.
-    hidden |= {"__buffer__", "__release_buffer__"}
+    hidden |= {"__buffer__", "__release_buffer__", "__traverse__", "__clear__"}
     for name, stubbed in classes.items():
         real = {one for one in vars(getattr(native, name)) if one not in hidden}
         assert real - {"__init__"} == stubbed - hidden - {"__init__"}, name

@@ -1,6 +1,7 @@
 """Maps: arrays in place that end with their block, and the buffer protocol."""
 
 import gc
+import hashlib
 
 import numpy as np
 import pytest
@@ -129,6 +130,9 @@ def test_the_buffer_protocol_lends_the_buffer(hub, cl, gain):
     assert x.host_users == 0
     gain(x, 2.0)
     assert x.read()[0, 0] == 10
+    assert bytes(x[0]) == x.read()[0].tobytes(), "a request without strides"
+    with pytest.raises(BufferError, match="not contiguous"):
+        hashlib.sha256(x[:, 3])
     column = np.asarray(x[:, 3])
     np.testing.assert_array_equal(column, x.read()[:, 3])
 

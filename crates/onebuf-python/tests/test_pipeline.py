@@ -1,8 +1,10 @@
 """Pipelines of Python functions, and of the library's sources and sinks."""
 
+import gc
 import io
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -218,6 +220,33 @@ def test_wrong_parts_are_refused(hub):
             ob.Pipeline(depth, lambda: hub.empty(4), **named)
     with pytest.raises(TypeError):
         ob.Pipeline(2, lambda: 3, source=sources.memory(b"1234"), sink=lambda *_: None)
+
+
+def test_a_pipeline_that_refers_to_itself_is_collected(hub):
+    class Owner:
+        def __init__(self):
+            self.buffers = []
+            self.line = ob.Pipeline(2, self.slot, source=self.fill, sink=self.take, stages=[("s", hub["opencl:0"], self.work)])
+
+        def slot(self):
+            self.buffers.append(hub.empty(4, share=["opencl:0"]))
+            return [self, self.buffers[-1]]
+
+        def fill(self, slot, number):
+            return number < 3
+
+        def work(self, work):
+            assert work.slot[0] is self
+
+        def take(self, slot, number):
+            pass
+
+    owner = Owner()
+    assert owner.line.run()["frames"] == 3
+    gone = [weakref.ref(owner), weakref.ref(owner.buffers[0])]
+    del owner
+    gc.collect()
+    assert [one() for one in gone] == [None, None]
 
 
 def test_pipelines_drop_frames_if_asked(hub):

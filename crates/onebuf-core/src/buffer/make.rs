@@ -470,7 +470,7 @@ impl Maker<'_> {
         memory: Option<HostRange>,
     ) -> Result<Arc<dyn Memory>> {
         match memory {
-            Some(range) => self.adopt(range),
+            Some(range) => self.adopt(range, spec.align),
             None => self.hub.hal(self.plan.allocate_on).allocate(spec, contents),
         }
     }
@@ -508,20 +508,12 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// The strictest alignment that the elements, or the devices which use the home in place, require. The host's own is for
-    /// memory that it allocates.
-    fn alignment_in_place(&self) -> usize {
-        let host = self.hub.host_index();
-        let in_place = |hop: &&Hop| hop.kind != RouteKind::Staged && hop.to != host;
-        let in_place = self.plan.routes.iter().filter(in_place);
-        let needed = in_place.map(|hop| self.hub.topology().node(hop.to).info.caps.align_bytes);
-        self.shape.align.max(needed.max().unwrap_or(1))
-    }
-
     /// Imports the caller's memory as the home. Rejects an address that a device cannot use in place: some
-    /// drivers would silently copy instead. A device with a staged copy does not use the address.
-    fn adopt(&self, range: HostRange) -> Result<Arc<dyn Memory>> {
-        let (at, align) = (range.pointer.addr().get(), self.alignment_in_place());
+    /// drivers would silently copy instead. If the caller asks for copies, no device uses the address.
+    fn adopt(&self, range: HostRange, align: usize) -> Result<Arc<dyn Memory>> {
+        let copied = self.shape.route == Some(RouteKind::Staged);
+        let align = if copied { self.shape.align } else { align };
+        let at = range.pointer.addr().get();
         if !at.is_multiple_of(align) {
             return Err(Error::invalid(format!(
                 "host memory at {at:#x}: the devices need it aligned to {align} bytes"

@@ -66,8 +66,10 @@ def _plain(value):
     """Arguments for NumPy: the arrays inside of mapped ones."""
     if isinstance(value, MappedArray):
         return value._array
-    if isinstance(value, (list, tuple)):
-        return type(value)(_plain(one) for one in value)
+    if isinstance(value, tuple):
+        return tuple(_plain(one) for one in value)
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     return value

@@ -172,6 +172,9 @@ fn describe(tensor: &DlTensor) -> Result<(NonNull<u8>, Layout, Dtype)> {
     Ok((first, dense, dtype))
 }
 
+/// The alignment that the library asks of memory which it uses in place.
+const HOST_ALIGN: usize = 64;
+
 /// Whether the array's library does not expect its contents to change, without saying so by the protocol: JAX.
 fn is_immutable(x: &Bound<'_, PyAny>) -> Result<bool> {
     let module: String = x.get_type().getattr("__module__")?.extract().unwrap_or_default();
@@ -203,7 +206,8 @@ pub(crate) fn import<'py>(
         let builder = hub.buffer::<u8>(bytes).shared_with(devices).copies(copies);
         let mut builder = builder.trust_declared(trust_declared).access(access);
         let align = devices.iter().map(|device| device.info().caps.align_bytes).max().unwrap_or(1);
-        if copies != CopyPolicy::Forbid && !at.is_multiple_of(align) {
+        let misplaced = !at.is_multiple_of(align.max(HOST_ALIGN));
+        if misplaced && (copies != CopyPolicy::Forbid || devices.is_empty()) {
             // No device can use the memory in place: each gets a copy, which the ledger counts.
             builder = builder.route(RouteKind::Staged);
         }
