@@ -31,6 +31,15 @@ def version():
 def newest_glibc(path):
     """The newest version of glibc whose symbols a file needs, such as (2, 28)."""
     told = subprocess.run(["objdump", "-T", path], capture_output=True, text=True, check=True).stdout
+    unknown = []
+    for words in (line.split() for line in told.splitlines() if "*UND*" in line):
+        at = words.index("*UND*")
+        # Address, flags, section, size, version, name: without a version it is Python's, or missing where the file is loaded.
+        is_weak, has_version, name = "w" in words[1:at], len(words) > at + 3, words[-1]
+        if not (is_weak or has_version or name.startswith(("Py", "_Py"))):
+            unknown.append(name)
+    if unknown:
+        sys.exit(f"{path} needs symbols that no library has: {', '.join(unknown)}")
     found = re.findall(r"\(?GLIBC_(\d+)\.(\d+)", told)
     return max(((int(major), int(minor)) for major, minor in found), default=(2, 17))
 

@@ -11,8 +11,8 @@ use crate::{
     param::{Given, Param},
 };
 use onebuf::{
-    Access, Arg, Device, Grid, IntoArg, Kernel, Queue, RouteKind, Signature, Source, SyncMethod,
-    plan::Hop,
+    Access, Arg, Device, Error, Grid, IntoArg, Kernel, Queue, RouteKind, Signature, Source,
+    SyncMethod, plan::Hop, reflect::ReflectedKernel,
 };
 use pyo3::{
     prelude::*,
@@ -99,25 +99,7 @@ impl PyKernel {
         };
         let source = source.with_options(options);
         let program = py.detach(|| device.program(&source))?;
-        let mut kernels = py.detach(|| program.kernels())?;
-        let names: Vec<_> = kernels.iter().map(|kernel| kernel.name.clone()).collect();
-        if names.is_empty() {
-            let what = format!("kernels on {}", device.id());
-            let needs = "a driver that lists them with their parameters: OpenCL 1.2, and a source in OpenCL C";
-            return Err(onebuf::Error::unsupported(what, needs).into());
-        }
-        let at = match name {
-            Some(name) => names.iter().position(|known| known == name),
-            None => (names.len() == 1).then_some(0),
-        };
-        let Some(at) = at else {
-            let all = names.join(", ");
-            return Err(Fault::invalid(match name {
-                Some(name) => format!("no kernel `{name}` in the source, which has {all}"),
-                None => format!("the source has several kernels: name one of {all}"),
-            }));
-        };
-        let found = kernels.swap_remove(at);
+        let found = choose(py.detach(|| program.kernels())?, name, device)?;
         let params = found.parameters.into_iter().enumerate();
         let params: Vec<Param> = params
             .map(|(index, param)| Param::new(index, &found.name, param))
@@ -132,6 +114,33 @@ impl PyKernel {
         let shared = Shared { kernel, device: device.clone(), params, log };
         Ok(Self { shared: Arc::new(shared) })
     }
+}
+
+/// The kernel of that name, or the only one.
+fn choose(
+    mut kernels: Vec<ReflectedKernel>,
+    name: Option<&str>,
+    device: &Device,
+) -> Result<ReflectedKernel> {
+    if kernels.is_empty() {
+        let what = format!("kernels on {}", device.id());
+        let needs =
+            "a driver that lists them with their parameters: OpenCL 1.2, and a source in OpenCL C";
+        return Err(Error::unsupported(what, needs).into());
+    }
+    let at = match name {
+        Some(name) => kernels.iter().position(|known| known.name == name),
+        None => (kernels.len() == 1).then_some(0),
+    };
+    if let Some(at) = at {
+        return Ok(kernels.swap_remove(at));
+    }
+    let all: Vec<_> = kernels.into_iter().map(|kernel| kernel.name).collect();
+    let all = all.join(", ");
+    Err(Fault::invalid(match name {
+        Some(name) => format!("no kernel `{name}` in the source, which has {all}"),
+        None => format!("the source has several kernels: name one of {all}"),
+    }))
 }
 
 /// Requires an element for each work-item of every buffer.

@@ -177,7 +177,18 @@ fn slot(
     Ok(PipelineSlot { fed, drained, object: HeldObject::new(object) })
 }
 
-/// The parts of a pipeline as Python states them.
+/// What happens to frames that do not fit, by its name.
+fn when_full(name: &str) -> Result<WhenFull> {
+    match name {
+        "block" => Ok(WhenFull::Block),
+        "drop_oldest" => Ok(WhenFull::DropOldest),
+        "drop_newest" => Ok(WhenFull::DropNewest),
+        other => Err(Fault::invalid(format!(
+            "when_full={other:?}: use \"block\", \"drop_oldest\" or \"drop_newest\""
+        ))),
+    }
+}
+
 #[pymethods]
 impl PyPipeline {
     #[new]
@@ -196,16 +207,7 @@ impl PyPipeline {
         when_full: &str,
         one_thread: bool,
     ) -> Result<Self> {
-        let when_full = match when_full {
-            "block" => WhenFull::Block,
-            "drop_oldest" => WhenFull::DropOldest,
-            "drop_newest" => WhenFull::DropNewest,
-            other => {
-                return Err(Fault::invalid(format!(
-                    "when_full={other:?}: use \"block\", \"drop_oldest\" or \"drop_newest\""
-                )));
-            }
-        };
+        let when_full = self::when_full(when_full)?;
         if !(1..=1 << 16).contains(&depth) {
             return Err(Fault::invalid(format!("depth {depth}: 1 to 65536 slots are possible")));
         }

@@ -111,6 +111,9 @@ def test_arguments_that_do_not_fit_are_buffer_errors(hub):
         with pytest.raises(BufferError, match=why) as caught:
             x.__dlpack__(**named)
         assert isinstance(caught.value, ob.ExportError) and isinstance(caught.value, ob.Error)
+    with pytest.raises(BufferError, match="negative stride"):
+        x[::-1].__dlpack__()
+    np.testing.assert_array_equal(np.asarray(x[::-1]), x.read()[::-1])
     for named in ({"dl_device": (1, 0)}, {"stream": None}, {"stream": -1}, {"copy": False}):
         x.__dlpack__(**named)
     gc.collect()

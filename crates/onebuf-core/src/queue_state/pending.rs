@@ -113,8 +113,10 @@ fn watch_exit() {
         return;
     }
     // Only on the main thread: other threads end without waiting.
-    // SAFETY: both calls take no arguments and cannot fail.
-    if unsafe { libc::getpid() == libc::gettid() } {
+    // SAFETY: both calls take no arguments and cannot fail. The second is made by its number, because glibc before 2.30 has no function
+    // for it.
+    let (process, thread) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
+    if libc::c_long::from(process) == thread {
         // Fails in exit handlers, which run after the thread's local data was destroyed; the handler below covers them.
         let _ = LAST.try_with(|_| ());
     }

@@ -19,6 +19,7 @@ use onebuf::Error;
 use pyo3::{ffi, prelude::*, types::PyCapsule};
 use std::{
     ffi::c_void,
+    panic::{AssertUnwindSafe, catch_unwind},
     ptr::{NonNull, null_mut},
 };
 
@@ -114,6 +115,10 @@ fn memory(
     copies: bool,
     read_only: bool,
 ) -> Result<(Memory, *mut c_void, Layout)> {
+    if buffer.layout.strides.iter().any(|stride| *stride < 0) {
+        // Consumers compute the size of the memory from sizes and strides.
+        return Err(Fault::invalid("the array has a negative stride: reverse it in the consumer"));
+    }
     if !copies {
         let (used, first) = buffer.lend(py, !read_only, "a DLPack consumer")?;
         return Ok((Memory::Lent(used), first.cast(), buffer.layout.clone()));
@@ -172,21 +177,29 @@ fn capsule<'py, M>(
 }
 
 /// # Safety
-/// `managed` is the first field of a boxed [`Exported`] that is freed once.
+/// `managed` is null, or the first field of a boxed [`Exported`] that is freed once.
 unsafe extern "C" fn delete(managed: *mut Managed) {
-    if !managed.is_null() {
+    // SAFETY: the caller's promise.
+    unsafe { free::<Managed>(managed.cast()) }
+}
+
+/// Frees what was exported. Nothing unwinds into the consumer's code.
+///
+/// # Safety
+/// As for [`delete`].
+unsafe fn free<M>(exported: *mut Exported<M>) {
+    if !exported.is_null() {
         // SAFETY: the caller's promise.
-        drop(unsafe { Box::from_raw(managed.cast::<Exported<Managed>>()) });
+        let exported = unsafe { Box::from_raw(exported) };
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(exported)));
     }
 }
 
 /// # Safety
 /// As for [`delete`].
 unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
-    if !managed.is_null() {
-        // SAFETY: the caller's promise.
-        drop(unsafe { Box::from_raw(managed.cast::<Exported<ManagedVersioned>>()) });
-    }
+    // SAFETY: the caller's promise.
+    unsafe { free::<ManagedVersioned>(managed.cast()) }
 }
 
 /// Frees what nobody consumed.
