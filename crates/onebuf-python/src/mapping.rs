@@ -48,7 +48,11 @@ impl PyMap {
 impl PyMap {
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
         let (py, map) = (slf.py(), slf.get());
-        if map.state().used.is_some() || map.state().over {
+        let was_entered = {
+            let state = map.state();
+            state.used.is_some() || state.over
+        };
+        if was_entered {
             return Err(Fault::invalid("a map is used once: call `map()` again"));
         }
         let (used, _) = map.buffer.get().lend(py, map.write, "a map")?;
