@@ -361,3 +361,26 @@ pub fn misplaced_memory_is_refused_and_given_back(t: &Trial<'_>) {
         assert_eq!(settled(&dropped), 1, "{}", side.device);
     });
 }
+
+pub fn misplaced_memory_is_used_by_copies_on_request(t: &Trial<'_>) {
+    t.each_device(|side| {
+        let data: Vec<u32> = (0..N as u32).collect();
+        let (at, pages, dropped) = Pages::new(&data, 1);
+        let builder = t.hub().buffer::<u32>(N).shared_with([&side.device]);
+        // SAFETY: N words from the second word on, alive as long as their owner.
+        let builder = unsafe { builder.host_memory(at, pages) };
+        let buffer = builder.route(RouteKind::Staged).build().unwrap();
+        let before = t.hub().ledger().implied_bytes();
+        let mut model = data.clone();
+        side.step(&buffer, Step::nth(1)).unwrap();
+        step_model(&mut model, Step::nth(1));
+        let map = buffer.map().unwrap();
+        assert_same(&map, &model, side.device.id());
+        assert_eq!(map.as_ptr(), at.as_ptr().cast_const(), "{}", side.device);
+        let copied = t.hub().ledger().implied_bytes() > before;
+        assert_eq!(copied, side.device.info().api.0 != "host", "{}", side.device);
+        drop(map);
+        drop(buffer);
+        assert_eq!(settled(&dropped), 1, "{}", side.device);
+    });
+}

@@ -112,6 +112,7 @@ macro_rules! __cases {
                 words_say_the_same_as_flags
                 kernels_write_the_callers_own_pages
                 misplaced_memory_is_refused_and_given_back
+                misplaced_memory_is_used_by_copies_on_request
             }
             ledger {
                 a_staged_route_is_counted_to_the_byte

@@ -78,6 +78,13 @@ pub mod hal {
     };
 }
 
+/// What drivers report about kernels, for front ends whose users do not declare parameters.
+#[doc(hidden)]
+pub mod reflect {
+    pub use crate::program::ReflectedKernel;
+    pub use onebuf_hal::{NumberType, ParameterKind, ReflectedParameter};
+}
+
 /// Configuration of the fake device, which tests use: it has separate memory, delayed completion and a protocol checker.
 pub mod fake {
     pub use onebuf_hal::fake::{Delay, FakeConfig, Sharing};

@@ -57,6 +57,11 @@ pub trait Program: Send + Sync + fmt::Debug {
     fn warm_up(&self) -> Result<usize> {
         Ok(0)
     }
+
+    /// The names of its kernels, and the number of parameters of each; none if the driver cannot list them.
+    fn kernels(&self) -> Result<Vec<(String, usize)>> {
+        Ok(Vec::new())
+    }
 }
 
 /// A kernel ready for launch, also from several threads at once.

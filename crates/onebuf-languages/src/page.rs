@@ -13,7 +13,7 @@ of the crate `onebuf`; in C they are in `onebuf.h`, in C++ in the namespace `one
 
 - *as in C*: C++ programs use the structure or constant of `onebuf.h`; classes are derived from it, or return it.
 - *by `onebuf_c`*: Fortran programs call the C function through the module `onebuf_c`, which declares all of them.
-- *planned*: the Python package does not exist yet.
+- The Python package has [a page of its own](python.md), and no column here yet.
 
 A test compares this page with the sources. It fails when a language gets a function, method, constant or field that no row has.
 Implementations of the standard library's traits (`Debug`, `Clone`, `Drop`, `Deref`, conversions, iterators), constructors,
@@ -31,11 +31,11 @@ pub fn page(table: &[Section]) -> String {
         });
         let mut rows = rows.peekable();
         if rows.peek().is_some() {
-            text += "\n| | Rust | C | C++ | Fortran | Python |\n|---|---|---|---|---|---|\n";
+            text += "\n| | Rust | C | C++ | Fortran |\n|---|---|---|---|---|\n";
         }
         for (what, cells) in rows {
             let cells = Language::ALL.map(|of| shown(of, &cells[of as usize], &cells[1]));
-            let _ = writeln!(text, "| {what} | {} | planned |", cells.join(" | "));
+            let _ = writeln!(text, "| {what} | {} |", cells.join(" | "));
         }
         for row in &section.rows {
             if let Row::Only(of, reason, entries) = row {

@@ -197,12 +197,17 @@ impl hal::Kernel for Kernel {
     }
 }
 
-fn check_parameters(driver: &Driver, name: &str, kernel: ClKernel, declared: usize) -> Result<()> {
+/// The number of parameters of a live kernel.
+pub(super) fn parameters(driver: &Driver, kernel: ClKernel) -> Result<usize> {
     let takes = query::value::<u32>(|n, at, len| {
         // SAFETY: a live kernel; `query` passes a buffer of the stated length.
         unsafe { driver.cl.get_kernel_info(kernel, cl::CL_KERNEL_NUM_ARGS, n, at, len) }
     });
-    let takes = driver.check("clGetKernelInfo", takes)? as usize;
+    Ok(driver.check("clGetKernelInfo", takes)? as usize)
+}
+
+fn check_parameters(driver: &Driver, name: &str, kernel: ClKernel, declared: usize) -> Result<()> {
+    let takes = parameters(driver, kernel)?;
     if takes == declared {
         return Ok(());
     }

@@ -4,7 +4,7 @@ use super::{
     OPENCL_C, binaries, conv,
     conv::Version,
     device::{Context, Driver},
-    kernel::Kernel,
+    kernel::{Kernel, parameters},
     log, query, reflect,
     slots::RawKernel,
 };
@@ -287,5 +287,15 @@ impl hal::Program for Program {
             *warm = names.map(|name| RawKernel::new(&self.raw, name)).collect::<Result<_>>()?;
         }
         Ok(warm.len())
+    }
+
+    fn kernels(&self) -> Result<Vec<(String, usize)>> {
+        let names = self.raw.kernel_names().unwrap_or_default();
+        let names = names.split(", ").filter(|name| !name.is_empty());
+        let parameters = |name: &str| {
+            let kernel = RawKernel::new(&self.raw, name)?;
+            Ok((name.to_owned(), parameters(self.raw.driver(), kernel.raw)?))
+        };
+        names.map(parameters).collect()
     }
 }

@@ -66,6 +66,8 @@ pub use foreign::{
     Here, OpenClFenceExt, OpenClHubExt, Placement, PointerKind, UserEvent, VulkanBuffer,
     VulkanHandles, VulkanHubExt, VulkanMemory,
 };
+#[doc(hidden)]
+pub use onebuf_core::reflect;
 pub use onebuf_core::{
     Access, ApplicationError, Arg, Borrowed, Buffer, BufferBuilder, Call, Cause, Complex32,
     Complex64, CopyPolicy, Device, Entry, Error, Exported, FdKind, Fence, Grid, Hint, HostAccess,

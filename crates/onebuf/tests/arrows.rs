@@ -30,7 +30,7 @@ const LEVELS: [&[&str]; 9] = [
     &["onebuf-core"],
     &["onebuf-doctor", "onebuf-pipeline", "onebuf-libs", "onebuf-peer", "onebuf-observe"],
     &["onebuf"],
-    &["onebuf-capi", "onebuf-demo"],
+    &["onebuf-capi", "onebuf-python", "onebuf-demo"],
     &["onebuf-bench"],
 ];
 

@@ -232,6 +232,9 @@ impl<'i, T: Pod> BufferBuilder<'i, T> {
     /// `owner` is dropped when neither onebuf nor a driver uses the memory any more. What kernels wrote is visible
     /// through the pointer only after a hand-over to the host: read or map the buffer first.
     ///
+    /// The memory must be aligned as the devices need it, unless [`route`](Self::route) asks for [`RouteKind::Staged`]: each device
+    /// then has a copy of its own.
+    ///
     /// # Safety
     /// Until `owner` is dropped, `pointer` is valid for reads and writes of the builder's number of elements, the memory
     /// stays at this address, and no other code uses it.

@@ -509,8 +509,10 @@ impl Maker<'_> {
     }
 
     /// Imports the caller's memory as the home. Rejects an address that a device cannot use in place: some
-    /// drivers would silently copy instead.
+    /// drivers would silently copy instead. If the caller asks for copies, no device uses the address.
     fn adopt(&self, range: HostRange, align: usize) -> Result<Arc<dyn Memory>> {
+        let copied = self.shape.route == Some(RouteKind::Staged);
+        let align = if copied { self.shape.align } else { align };
         let at = range.pointer.addr().get();
         if !at.is_multiple_of(align) {
             return Err(Error::invalid(format!(

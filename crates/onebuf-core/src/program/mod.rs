@@ -23,6 +23,7 @@ pub use graft::{check_target as check_graft_target, graft_first, graft_spirv};
 pub use grid::Grid;
 pub use kernel::Kernel;
 pub use moved::is_built_on;
+pub use reflect::ReflectedKernel;
 pub use signature::{Call, Signature};
 pub use source::Source;
 pub(crate) use store::Store;

@@ -9,6 +9,34 @@ use num_complex::{Complex32, Complex64};
 use onebuf_hal::{self as hal, Error, NumberType, ParameterKind, ReflectedParameter, Result};
 use std::any::TypeId;
 
+/// A kernel of a built program, and its parameters as far as the driver reports them.
+#[derive(Clone, Debug)]
+#[doc(hidden)]
+pub struct ReflectedKernel {
+    /// The kernel's name.
+    pub name: String,
+    /// The parameters; `None` for one that the driver does not report.
+    pub parameters: Vec<Option<ReflectedParameter>>,
+}
+
+impl Program {
+    /// The program's kernels, for front ends whose users do not declare parameters; none if the driver cannot list them.
+    #[doc(hidden)]
+    pub fn kernels(&self) -> Result<Vec<ReflectedKernel>> {
+        let all = self.hal().kernels()?.into_iter();
+        let one = |(name, count): (String, usize)| {
+            let kernel = self.hal().kernel(&name, count)?;
+            let mut parameters: Vec<_> = (0..count).map(|at| kernel.parameter(at)).collect();
+            if let Some(spirv) = self.spirv().filter(|_| parameters.contains(&None)) {
+                let of_module = onebuf_graft::spirv::parameters(spirv, &name);
+                parameters.iter_mut().zip(of_module).for_each(|(to, it)| *to = to.take().or(it));
+            }
+            Ok(ReflectedKernel { name, parameters })
+        };
+        all.map(one).collect()
+    }
+}
+
 /// Checks each declared parameter that the driver reports, or else the program's SPIR-V or PTX.
 pub(super) fn check(
     signature: &Signature,

@@ -1,0 +1,34 @@
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TextIO, TypeAlias
+
+from ._onebuf import Buffer, Device, Sink, Source
+from ._onebuf import Work as Work
+
+__all__: list[str]
+
+_Report: TypeAlias = dict[str, Any]
+
+class Progress:
+    def __init__(self, stream: TextIO | None = None, interval: float = 0.2) -> None: ...
+    def __call__(self, report: _Report) -> None: ...
+    def end(self, report: _Report) -> None: ...
+
+class Pipeline:
+    def __init__(
+        self,
+        depth: int,
+        slot: Callable[[], Any],
+        *,
+        source: Callable[[Any, int], object] | Source,
+        sink: Callable[[Any, int], object] | Sink,
+        stages: Iterable[tuple[str, Device, Callable[[Work], object]]] = (),
+        feed: Callable[[Any], Buffer] | None = None,
+        drain: Callable[[Any], Buffer] | None = None,
+        batch: int | None = None,
+        when_full: Literal["block", "drop_oldest", "drop_newest"] = "block",
+        one_thread: bool = False,
+    ) -> None: ...
+    def run(self, progress: Callable[[_Report], object] | Literal[True] | None = None) -> _Report: ...
+    def stop(self) -> None: ...
+    def report(self) -> _Report: ...
+    def explain(self) -> str: ...

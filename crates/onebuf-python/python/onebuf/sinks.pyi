@@ -1,0 +1,6 @@
+from ._onebuf import Sink as Sink
+from ._onebuf import sink_file as file
+from ._onebuf import sink_npy as npy
+from ._onebuf import sink_udp as udp
+
+__all__ = ["Sink", "file", "npy", "udp"]

@@ -1,0 +1,338 @@
+//! Sources and sinks of the library, for pipelines.
+
+use crate::{
+    dtype::Dtype,
+    error::{Fault, Result},
+};
+use onebuf::{
+    Complex32, Error,
+    bytemuck::{self, PodCastError},
+    pipeline::{
+        Filled, NpyElement, sink,
+        sink::Sink,
+        source::{self, FrameSource},
+    },
+};
+use pyo3::{buffer::PyUntypedBuffer, prelude::*, types::PyDict};
+use std::{
+    marker::PhantomData,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// Fills the bytes of a slot.
+pub(crate) type Feed = Box<dyn FrameSource<u8> + Send>;
+/// Consumes the bytes of a slot.
+pub(crate) type Drain = Box<dyn Sink<u8> + Send>;
+
+/// A source of frames. It belongs to the pipeline that it is given to.
+#[pyclass(frozen, module = "onebuf.sources", name = "Source")]
+pub(crate) struct PySource {
+    feed: Mutex<Option<Feed>>,
+    what: &'static str,
+    address: Option<String>,
+    meter: Option<source::UdpMeter>,
+}
+
+/// A sink of frames. It belongs to the pipeline that it is given to.
+#[pyclass(frozen, module = "onebuf.sinks", name = "Sink")]
+pub(crate) struct PySink {
+    drain: Mutex<Option<Drain>>,
+    what: &'static str,
+    udp: Option<Sender>,
+}
+
+/// A sink that sends, shared with its pipeline.
+#[derive(Clone)]
+struct Sender {
+    udp: Arc<Mutex<sink::Udp>>,
+    meter: sink::UdpSentMeter,
+}
+
+fn lock<T: ?Sized>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sink<u8> for Sender {
+    fn take(&mut self, frame: &[u8], number: u64) -> onebuf::Result<()> {
+        lock(&self.udp).take(frame, number)
+    }
+}
+
+impl PySource {
+    fn new(what: &'static str, feed: impl FrameSource<u8> + Send + 'static) -> Self {
+        Self { feed: Mutex::new(Some(Box::new(feed))), what, address: None, meter: None }
+    }
+
+    /// Hands the source to a pipeline.
+    pub fn claim(&self) -> Result<Feed> {
+        lock(&self.feed).take().ok_or_else(|| Fault::busy("another pipeline has this source"))
+    }
+}
+
+impl PySink {
+    fn new(what: &'static str, drain: impl Sink<u8> + Send + 'static) -> Self {
+        Self { drain: Mutex::new(Some(Box::new(drain))), what, udp: None }
+    }
+
+    /// Hands the sink to a pipeline.
+    pub fn claim(&self) -> Result<Drain> {
+        lock(&self.drain).take().ok_or_else(|| Fault::busy("another pipeline has this sink"))
+    }
+}
+
+#[pymethods]
+impl PySource {
+    /// The address that the source listens at, if it does.
+    #[getter]
+    fn address(&self) -> Option<&str> {
+        self.address.as_deref()
+    }
+
+    /// Counters of a UDP source, also while it receives; None for others.
+    #[getter]
+    fn counts<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyDict>>> {
+        let Some(meter) = &self.meter else { return Ok(None) };
+        let (found, counts) = (meter.counts(), PyDict::new(py));
+        counts.set_item("frames", found.frames)?;
+        counts.set_item("incomplete_frames", found.incomplete_frames)?;
+        counts.set_item("packets", found.packets)?;
+        counts.set_item("lost_packets", found.lost_packets)?;
+        counts.set_item("late_packets", found.late_packets)?;
+        counts.set_item("duplicate_packets", found.duplicate_packets)?;
+        counts.set_item("stray_packets", found.stray_packets)?;
+        counts.set_item("malformed_packets", found.malformed_packets)?;
+        counts.set_item("kernel_drops", found.kernel_drops)?;
+        Ok(Some(counts))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<onebuf source: {}>", self.what)
+    }
+}
+
+#[pymethods]
+impl PySink {
+    /// Tells the receiver of a UDP sink that the stream is over.
+    fn finish(&self, py: Python<'_>) -> Result<()> {
+        let Some(sender) = &self.udp else { return Ok(()) };
+        py.detach(|| lock(&sender.udp).finish()).map_err(Fault::from)
+    }
+
+    /// The number of packets that a UDP sink has sent; None for others.
+    #[getter]
+    fn sent_packets(&self) -> Option<u64> {
+        self.udp.as_ref().map(|sender| sender.meter.sent().packets)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<onebuf sink: {}>", self.what)
+    }
+}
+
+/// Adapts a source or sink of `T` to bytes.
+struct Typed<S, T> {
+    inner: S,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<S, T> Typed<S, T> {
+    fn new(inner: S) -> Self {
+        Self { inner, element: PhantomData }
+    }
+}
+
+fn no_elements<T: NpyElement>(bytes: usize, why: PodCastError) -> Error {
+    let descr = T::DESCR;
+    Error::invalid(format!("a frame of {bytes} bytes does not divide into {descr} elements: {why}"))
+}
+
+impl<S: FrameSource<T>, T: NpyElement> FrameSource<u8> for Typed<S, T> {
+    fn fill(&mut self, frame: &mut [u8]) -> onebuf::Result<Filled> {
+        let bytes = frame.len();
+        let elements = bytemuck::try_cast_slice_mut(frame);
+        self.inner.fill(elements.map_err(|why| no_elements::<T>(bytes, why))?)
+    }
+}
+
+impl<S: Sink<T>, T: NpyElement> Sink<u8> for Typed<S, T> {
+    fn take(&mut self, frame: &[u8], number: u64) -> onebuf::Result<()> {
+        let elements = bytemuck::try_cast_slice(frame);
+        self.inner.take(elements.map_err(|why| no_elements::<T>(frame.len(), why))?, number)
+    }
+}
+
+/// Runs code for the element type of that name.
+macro_rules! with_element {
+    ($dtype:expr, $element:ident => $body:expr) => {
+        with_element!(
+            $dtype, $element => $body, u8, i8, u16, i16, u32, i32, u64, i64, onebuf::half::f16, f32, f64,
+            onebuf::Complex32, onebuf::Complex64
+        )
+    };
+    ($dtype:expr, $element:ident => $body:expr, $($type:ty),*) => {
+        match $dtype.descr() {
+            $(descr if descr == <$type as NpyElement>::DESCR => {
+                type $element = $type;
+                $body
+            })*
+            other => Err(Fault::invalid(format!("`{other}` is no type of a NumPy file here"))),
+        }
+    };
+}
+
+/// Plays a source a number of times; None: without end.
+macro_rules! played {
+    ($source:expr, $times:expr) => {
+        match $times {
+            Some(0) => return Err(Fault::invalid("`times` is 0: at least 1, or None for no end")),
+            None => $source.forever(),
+            Some(times) => $source.times(times),
+        }
+    };
+}
+
+/// Plays frames that lie one after another in an array, which is copied.
+#[pyfunction]
+#[pyo3(signature = (data, times=Some(1)))]
+pub(crate) fn source_memory(data: &Bound<'_, PyAny>, times: Option<u64>) -> Result<PySource> {
+    let view = PyUntypedBuffer::get(data)?;
+    if !view.is_c_contiguous() {
+        return Err(Fault::invalid("the array is not contiguous: copy it first"));
+    }
+    let mut all = vec![0u8; view.len_bytes()];
+    // SAFETY: the view has that many contiguous bytes while it lives; the vector is new.
+    unsafe { view.buf_ptr().cast::<u8>().copy_to_nonoverlapping(all.as_mut_ptr(), all.len()) };
+    Ok(PySource::new("memory", played!(source::Memory::new(all), times)))
+}
+
+/// Plays the frames of a file of raw bytes.
+#[pyfunction]
+#[pyo3(signature = (path, times=Some(1)))]
+pub(crate) fn source_file(path: PathBuf, times: Option<u64>) -> Result<PySource> {
+    Ok(PySource::new("file", played!(source::File::open(path)?, times)))
+}
+
+/// Plays the frames of a NumPy file, whose first axis counts them.
+#[pyfunction]
+#[pyo3(signature = (path, dtype, times=Some(1)))]
+pub(crate) fn source_npy(
+    path: PathBuf,
+    dtype: &Bound<'_, PyAny>,
+    times: Option<u64>,
+) -> Result<PySource> {
+    let dtype = Dtype::parse(dtype)?;
+    with_element!(dtype, T => {
+        let file = source::Npy::<T>::open(&path)?;
+        Ok(PySource::new("NumPy file", Typed::<_, T>::new(played!(file, times))))
+    })
+}
+
+/// Plays a computed signal: plane waves and noise on a line of sensors, as complex64 of shape (channels, samples).
+#[pyfunction]
+#[pyo3(signature = (channels, samples, frames=None, noise=None, seed=None))]
+pub(crate) fn source_synthetic(
+    channels: usize,
+    samples: usize,
+    frames: Option<u64>,
+    noise: Option<f64>,
+    seed: Option<u64>,
+) -> PySource {
+    let mut signal = source::Synthetic::new(channels, samples);
+    if let Some(frames) = frames {
+        signal = signal.frames(frames);
+    }
+    if let Some(noise) = noise {
+        signal = signal.noise(noise);
+    }
+    if let Some(seed) = seed {
+        signal = signal.seed(seed);
+    }
+    PySource::new("computed signal", Typed::<_, Complex32>::new(signal))
+}
+
+/// Receives frames of onebuf's UDP packets at an address such as "0.0.0.0:5000".
+#[pyfunction]
+#[pyo3(signature = (address, timeout=None, window=None, stream=None))]
+pub(crate) fn source_udp(
+    address: &str,
+    timeout: Option<f64>,
+    window: Option<usize>,
+    stream: Option<u32>,
+) -> Result<PySource> {
+    let mut udp = source::Udp::bind(address)?;
+    if let Some(timeout) = timeout {
+        udp = udp.timeout(crate::wait::seconds(timeout)?);
+    }
+    if let Some(window) = window {
+        udp = udp.window(window);
+    }
+    if let Some(stream) = stream {
+        udp = udp.stream(stream);
+    }
+    let (address, meter) = (udp.address()?.to_string(), udp.meter());
+    Ok(PySource { address: Some(address), meter: Some(meter), ..PySource::new("UDP", udp) })
+}
+
+/// Receives frames as raw bytes over one TCP connection: to an address, or with `listen` from whoever connects there.
+#[pyfunction]
+#[pyo3(signature = (address, listen=false, timeout=10.0))]
+pub(crate) fn source_tcp(
+    py: Python<'_>,
+    address: &str,
+    listen: bool,
+    timeout: f64,
+) -> Result<PySource> {
+    let timeout: Duration = crate::wait::seconds(timeout)?;
+    let tcp = py.detach(|| match listen {
+        true => source::Tcp::listen(address, timeout),
+        false => source::Tcp::connect(address, timeout),
+    })?;
+    let at = tcp.address()?.to_string();
+    Ok(PySource { address: Some(at), ..PySource::new("TCP", tcp) })
+}
+
+/// Appends frames to a file as raw bytes. An existing file is truncated.
+#[pyfunction]
+pub(crate) fn sink_file(path: PathBuf) -> Result<PySink> {
+    Ok(PySink::new("file", sink::File::create(path)?))
+}
+
+/// Appends frames to a NumPy file, whose first axis counts them. `shape` is that of a frame.
+#[pyfunction]
+pub(crate) fn sink_npy(
+    path: PathBuf,
+    shape: &Bound<'_, PyAny>,
+    dtype: &Bound<'_, PyAny>,
+) -> Result<PySink> {
+    let (shape, dtype) = (crate::layout::shape(shape)?, Dtype::parse(dtype)?);
+    with_element!(dtype, T => {
+        let file = sink::Npy::<T>::create(&path, &shape)?;
+        Ok(PySink::new("NumPy file", Typed::<_, T>::new(file)))
+    })
+}
+
+/// Sends frames as onebuf's UDP packets. `rate` is in bytes per second.
+#[pyfunction]
+#[pyo3(signature = (address, rate=None, stream=None, payload=None))]
+pub(crate) fn sink_udp(
+    address: &str,
+    rate: Option<f64>,
+    stream: Option<u32>,
+    payload: Option<usize>,
+) -> Result<PySink> {
+    let mut udp = sink::Udp::connect(address)?;
+    if let Some(payload) = payload {
+        udp = udp.payload(payload)?;
+    }
+    if let Some(rate) = rate {
+        udp = udp.rate(rate)?;
+    }
+    if let Some(stream) = stream {
+        udp = udp.stream(stream);
+    }
+    let meter = udp.meter();
+    let sender = Sender { udp: Arc::new(Mutex::new(udp)), meter };
+    Ok(PySink { udp: Some(sender.clone()), ..PySink::new("UDP", sender) })
+}

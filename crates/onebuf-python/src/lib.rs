@@ -1,0 +1,58 @@
+//! The native module of the Python package `onebuf`.
+//!
+//! Each file is one noun. Classes are frozen: what changes lies behind locks, and every call that may wait releases the interpreter
+//! first. Errors of the library become the exceptions of `onebuf.errors`.
+//!
+//! # Safety
+//! Memory that Python sees is kept mapped by a [`root::HostUse`]: by the capsule, the view of the buffer protocol or the block of the map
+//! that shows it. Kernels are trusted to stay inside of their buffers, as the package's documentation says.
+
+mod buffer;
+mod device;
+mod dlpack;
+mod dtype;
+mod ends;
+mod error;
+mod foreign;
+mod hub;
+mod kernel;
+mod layout;
+mod mapping;
+mod param;
+mod pipeline;
+mod protocol;
+mod root;
+mod view;
+mod wait;
+
+use pyo3::prelude::*;
+
+/// The native part of the package.
+#[pymodule]
+fn _onebuf(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(hub::discover, module)?)?;
+    module.add_class::<hub::PyHub>()?;
+    module.add_class::<hub::PyLedger>()?;
+    module.add_class::<device::PyDevice>()?;
+    module.add_class::<device::PyQueue>()?;
+    module.add_class::<buffer::PyBuffer>()?;
+    module.add_class::<mapping::PyMap>()?;
+    module.add_class::<view::PyView>()?;
+    module.add_class::<kernel::PyKernel>()?;
+    module.add_class::<kernel::PyLaunch>()?;
+    module.add_class::<param::PyLocal>()?;
+    module.add_class::<pipeline::PyPipeline>()?;
+    module.add_class::<pipeline::PyWork>()?;
+    module.add_class::<ends::PySource>()?;
+    module.add_class::<ends::PySink>()?;
+    module.add_function(wrap_pyfunction!(ends::source_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(ends::source_file, module)?)?;
+    module.add_function(wrap_pyfunction!(ends::source_npy, module)?)?;
+    module.add_function(wrap_pyfunction!(ends::source_synthetic, module)?)?;
+    module.add_function(wrap_pyfunction!(ends::source_udp, module)?)?;
+    module.add_function(wrap_pyfunction!(ends::source_tcp, module)?)?;
+    module.add_function(wrap_pyfunction!(ends::sink_file, module)?)?;
+    module.add_function(wrap_pyfunction!(ends::sink_npy, module)?)?;
+    module.add_function(wrap_pyfunction!(ends::sink_udp, module)?)
+}

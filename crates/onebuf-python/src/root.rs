@@ -1,0 +1,276 @@
+//! A buffer of the library, shared by all Python objects that are parts of it, and its loan to the host.
+//!
+//! The host has at most one guard of a buffer. NumPy arrays, DLPack consumers and maps are users of it: the first opens the guard,
+//! and the last closes it, on whatever thread that happens, with or without the interpreter.
+//!
+//! # Safety
+//! Guards and regions borrow from a [`Root`] inside an `Arc`. The guard is a field of the root that is dropped before the buffer;
+//! regions hold the `Arc` and drop it last.
+
+use crate::{
+    error::{Fault, Result},
+    layout::Layout,
+    wait,
+};
+use onebuf::{Access, Buffer, Device, Error, Map, MapMut, SubBuffer, topology::DeviceIx};
+use pyo3::prelude::*;
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// A buffer, and what the host does with it.
+pub(crate) struct Root {
+    host: Mutex<HostSide>,
+    pub buffer: Buffer<u8>,
+    /// Neither the host nor kernels may write it: its producer said so.
+    pub read_only: bool,
+    /// The device whose kernels used it last.
+    last: AtomicUsize,
+}
+
+#[derive(Default)]
+struct HostSide {
+    lease: Option<Lease>,
+    next: u64,
+}
+
+/// The host's guard, and its users by number.
+struct Lease {
+    guard: Guard,
+    data: *mut u8,
+    writable: bool,
+    users: BTreeMap<u64, &'static str>,
+}
+
+// SAFETY: the pointer is only handed out; the guard may be sent between threads like any map.
+unsafe impl Send for Lease {}
+
+/// A map whose lifetime is extended: see the head of this file.
+enum Guard {
+    Read(#[expect(dead_code, reason = "kept for its drop")] Map<'static, u8>),
+    Write(MapMut<'static, u8>),
+}
+
+impl Guard {
+    fn take(root: &Arc<Root>, write: bool) -> Result<(Self, *mut u8)> {
+        // SAFETY: the buffer neither moves nor ends before the guard, which is stored in a field that is dropped earlier.
+        let Root { buffer, .. }: &'static Root = unsafe { &*Arc::as_ptr(root) };
+        if write {
+            let mut map = buffer.map_mut()?;
+            let data = map.as_mut_ptr();
+            return Ok((Guard::Write(map), data));
+        }
+        let map = buffer.map()?;
+        let data = map.as_ptr().cast_mut();
+        Ok((Guard::Read(map), data))
+    }
+
+    fn close(self) -> Result<()> {
+        match self {
+            Guard::Read(_) => Ok(()),
+            Guard::Write(map) => Ok(map.unmap()?),
+        }
+    }
+}
+
+impl Root {
+    pub fn new(buffer: Buffer<u8>, read_only: bool) -> Arc<Self> {
+        Arc::new(Self {
+            host: Mutex::default(),
+            buffer,
+            read_only,
+            last: AtomicUsize::new(usize::MAX),
+        })
+    }
+
+    fn side(&self) -> MutexGuard<'_, HostSide> {
+        self.host.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits, without the interpreter and until a signal, for work that the host's next access waits for.
+    pub fn settle(&self, py: Python<'_>, write: bool) -> Result<()> {
+        if self.side().lease.is_some() {
+            return Ok(());
+        }
+        let fence = if write { self.buffer.uses() } else { self.buffer.fence() };
+        wait::for_work(py, fence, self.buffer.hub().timeout())
+    }
+
+    /// Lends the buffer to the host, or adds a user to the loan.
+    pub fn lend(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        write: bool,
+        who: &'static str,
+    ) -> Result<HostUse> {
+        if write && self.read_only {
+            return Err(read_only());
+        }
+        self.settle(py, write)?;
+        py.detach(|| self.lend_now(write, who))
+    }
+
+    fn lend_now(self: &Arc<Self>, write: bool, who: &'static str) -> Result<HostUse> {
+        let mut side = self.side();
+        if let Some(lease) = side.lease.as_ref().filter(|lease| write && !lease.writable) {
+            return Err(Fault::busy(format!("{}: the host has it for reading only", lease.said())));
+        }
+        if side.lease.is_none() {
+            let (guard, data) = Guard::take(self, write)?;
+            side.lease = Some(Lease { guard, data, writable: write, users: BTreeMap::new() });
+        }
+        let number = side.next;
+        side.next += 1;
+        let lease = side.lease.as_mut().ok_or_else(|| Fault::busy("the host's map has ended"))?;
+        lease.users.insert(number, who);
+        Ok(HostUse { root: Some(self.clone()), number, data: lease.data, writable: write })
+    }
+
+    /// Ends a user's loan; the last one closes the guard.
+    fn give_back(&self, number: u64) -> Result<()> {
+        let mut side = self.side();
+        let Some(lease) = &mut side.lease else { return Ok(()) };
+        lease.users.remove(&number);
+        if !lease.users.is_empty() {
+            return Ok(());
+        }
+        let lease = side.lease.take();
+        // With the lock held: the next user's guard must not meet this one.
+        lease.map_or(Ok(()), |lease| lease.guard.close())
+    }
+
+    /// Refuses kernels while the host has the buffer, with a message that names the borrower.
+    pub fn check_kernel(&self, device: &Device, writes: bool) -> Result<()> {
+        if writes && self.read_only {
+            return Err(read_only());
+        }
+        match &self.side().lease {
+            Some(lease) if lease.writable || writes => Err(Fault::busy(format!(
+                "{}, so {} cannot use it: drop the arrays and maps made from it first",
+                lease.said(),
+                device.id()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes that a device uses the buffer next; whether another one did last.
+    pub fn moved_to(&self, device: DeviceIx) -> bool {
+        self.last.swap(device.get(), Ordering::Relaxed) != device.get()
+    }
+
+    /// The number of the host's users, for tests and messages.
+    pub fn host_users(&self) -> usize {
+        self.side().lease.as_ref().map_or(0, |lease| lease.users.len())
+    }
+
+    /// Copies bytes out, through the host's map if there is one.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of as many bytes as the range has.
+    pub unsafe fn read(&self, range: Range<usize>, to: *mut u8) -> Result<()> {
+        let side = self.side();
+        match &side.lease {
+            // SAFETY: the range is inside the buffer, which the map covers; the caller's promise.
+            Some(lease) => unsafe { lease.data.add(range.start).copy_to(to, range.len()) },
+            None => {
+                // SAFETY: the caller's promise.
+                let to = unsafe { std::slice::from_raw_parts_mut(to, range.len()) };
+                self.buffer.read_range(range, to)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies bytes in, through the host's map if there is one.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of as many bytes as the range has.
+    pub unsafe fn write(&self, range: Range<usize>, from: *const u8) -> Result<()> {
+        if self.read_only {
+            return Err(read_only());
+        }
+        let side = self.side();
+        match &side.lease {
+            Some(lease) if !lease.writable => {
+                Err(Fault::busy(format!("{}: the host has it for reading only", lease.said())))
+            }
+            Some(lease) => {
+                // SAFETY: the range is inside the buffer, which the map covers; the caller's promise.
+                unsafe { lease.data.add(range.start).copy_from(from, range.len()) };
+                Ok(())
+            }
+            None => {
+                // SAFETY: the caller's promise.
+                let from = unsafe { std::slice::from_raw_parts(from, range.len()) };
+                Ok(self.buffer.write_range(range, from)?)
+            }
+        }
+    }
+}
+
+impl Lease {
+    /// Who has the buffer.
+    fn said(&self) -> String {
+        let mut names: Vec<_> = self.users.values().copied().collect();
+        names.sort_unstable();
+        names.dedup();
+        format!("the buffer is lent to the host ({})", names.join(", "))
+    }
+}
+
+fn read_only() -> Fault {
+    Error::unsupported("writing this buffer", "memory that its producer did not mark as read-only")
+        .into()
+}
+
+/// A user of the host's guard. Dropping it ends the use, on any thread.
+pub(crate) struct HostUse {
+    /// Empty after `close`.
+    root: Option<Arc<Root>>,
+    number: u64,
+    pub data: *mut u8,
+    pub writable: bool,
+}
+
+// SAFETY: the pointer is only handed out, and giving a use back is allowed on any thread.
+unsafe impl Send for HostUse {}
+// SAFETY: as above; nothing is changed through a reference.
+unsafe impl Sync for HostUse {}
+
+impl HostUse {
+    /// Ends the use, and says whether what the host wrote has reached the buffer.
+    pub fn close(mut self) -> Result<()> {
+        self.root.take().map_or(Ok(()), |root| root.give_back(self.number))
+    }
+}
+
+impl Drop for HostUse {
+    fn drop(&mut self) {
+        if let Some(root) = self.root.take() {
+            // The library has logged what was lost.
+            let _ = root.give_back(self.number);
+        }
+    }
+}
+
+/// A part of a buffer that kernels can get: a region, with the buffer that it is part of. The region is dropped first.
+pub(crate) struct Region {
+    pub part: SubBuffer<'static, u8>,
+    _of: Arc<Root>,
+}
+
+impl Region {
+    pub fn new(root: &Arc<Root>, layout: &Layout) -> Result<Self> {
+        // SAFETY: the buffer lies behind the `Arc` that this keeps, and is dropped after the region.
+        let Root { buffer, .. }: &'static Root = unsafe { &*Arc::as_ptr(root) };
+        let access = if root.read_only { Access::Read } else { Access::ReadWrite };
+        let part = buffer.sub_buffer(layout.span(), access)?;
+        Ok(Self { part, _of: root.clone() })
+    }
+}

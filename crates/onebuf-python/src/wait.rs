@@ -1,0 +1,36 @@
+//! Waits that release the interpreter, and that Ctrl-C ends.
+
+use crate::error::{Fault, Result};
+use onebuf::{Error, Fence};
+use pyo3::prelude::*;
+use std::time::{Duration, Instant};
+
+/// How long a wait takes at most before signals are looked at.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Waits for a fence, without the interpreter. Raises what a signal handler raises, such as `KeyboardInterrupt`; the work goes on.
+pub(crate) fn for_fence(py: Python<'_>, fence: &Fence, timeout: Duration) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let left = timeout.saturating_sub(start.elapsed());
+        match py.detach(|| fence.wait(left.min(SLICE))) {
+            Err(Error::Timeout { .. }) if left > SLICE => py.check_signals()?,
+            Err(Error::Timeout { what, .. }) => return Err(Error::timeout(what, timeout).into()),
+            ended => return ended.map_err(Fault::from),
+        }
+    }
+}
+
+/// Waits for a fence that may be there, as long as the hub waits. Work that is done costs one query.
+pub(crate) fn for_work(py: Python<'_>, fence: Option<Fence>, timeout: Duration) -> Result<()> {
+    match fence {
+        Some(fence) if !fence.is_done()? => for_fence(py, &fence, timeout),
+        _ => Ok(()),
+    }
+}
+
+/// A timeout in seconds, as Python states it.
+pub(crate) fn seconds(given: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(given)
+        .map_err(|why| Fault::invalid(format!("a timeout of {given} seconds: {why}")))
+}

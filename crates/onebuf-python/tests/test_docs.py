@@ -1,0 +1,124 @@
+"""Docstrings, stubs and examples: what they show is true."""
+
+import ast
+import doctest
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import onebuf as ob
+
+from conftest import absent
+
+PACKAGE = Path(ob.__file__).parent
+MODULES = ["onebuf", "onebuf.errors", "onebuf._arrays", "onebuf._kernel", "onebuf._pipeline", "onebuf.sources", "onebuf.sinks"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name):
+    found = doctest.testmod(importlib.import_module(name), raise_on_error=False)
+    assert found.failed == 0
+
+
+def test_some_docstrings_have_examples():
+    assert sum(doctest.testmod(importlib.import_module(name)).attempted for name in MODULES) > 15
+
+
+def test_everything_public_says_what_it_is():
+    for name in ob.__all__:
+        thing = getattr(ob, name)
+        assert inspect.getdoc(thing), name
+        if not inspect.isclass(thing) or issubclass(thing, Exception):
+            continue
+        for method, value in vars(thing).items():
+            if not method.startswith("_"):
+                assert inspect.getdoc(value), f"{name}.{method}"
+
+
+def stub(name):
+    """The names in a stub: of the module, and of each class."""
+    tree = ast.parse((PACKAGE / name).read_text())
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    classes = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            names = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+            names |= {part.target.id for part in node.body if isinstance(part, ast.AnnAssign)}
+            classes[node.name] = names
+    return functions, classes
+
+
+def test_the_stubs_name_what_the_native_module_has():
+    functions, classes = stub("_onebuf.pyi")
+    native = ob._onebuf
+    public = {name for name in dir(native) if not name.startswith("__")}
+    assert functions | set(classes) == public
+    hidden = {"__new__", "__module__", "__doc__", "__hash__", "__weakref__", "__class_getitem__"}
+    # Comparisons come in sixes.
+    hidden |= {"__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__delitem__"}
+    # Python has names for these since 3.12.
+    hidden |= {"__buffer__", "__release_buffer__", "__traverse__", "__clear__"}
+    for name, stubbed in classes.items():
+        real = {one for one in vars(getattr(native, name)) if one not in hidden}
+        assert real - {"__init__"} == stubbed - hidden - {"__init__"}, name
+
+
+def test_the_stubs_parse_and_cover_every_module():
+    assert (PACKAGE / "py.typed").exists()
+    for path in PACKAGE.glob("*.pyi"):
+        ast.parse(path.read_text())
+    for name in ("__init__", "_onebuf", "_arrays", "_kernel", "_pipeline", "errors", "sources", "sinks"):
+        assert (PACKAGE / f"{name}.pyi").exists(), name
+
+
+HAS = os.environ.get("ONEBUF_PYTHON_HAS")
+
+
+def needs(path):
+    """The libraries that an example says it needs."""
+    lines = path.read_text().splitlines()
+    return {one for line in lines if line.startswith("# Needs: ") for one in line.removeprefix("# Needs: ").split(", ")}
+
+
+ALL = sorted(Path(os.environ.get("ONEBUF_EXAMPLES", "examples/python")).glob("[0-9]*.py"))
+EXAMPLES = [path for path in ALL if HAS is None or needs(path) <= set(HAS.split(","))]
+
+
+def test_there_are_examples():
+    assert len(ALL) >= 6 and len(EXAMPLES) >= 3, "ONEBUF_EXAMPLES names their folder"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_run(path):
+    missing = [module for module in needs(path) if importlib.util.find_spec(module) is None]
+    if missing:
+        absent(f"{path.name}: {', '.join(missing)} not installed")
+    ran = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip(), "an example shows something"
+
+
+def cells(path):
+    """The code of a notebook's cells."""
+    notebook = json.loads(path.read_text())
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def test_the_notebook_runs_to_its_plot():
+    names, shown = {}, []
+    for source in cells(ALL[0].with_name("beams.ipynb")):
+        tree = ast.parse(source)
+        last = ast.Expression(tree.body.pop().value) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "cell", "exec"), names)
+        if last is not None:
+            shown.append(eval(compile(last, "cell", "eval"), names))
+    assert any(hasattr(one, "_repr_html_") for one in shown), "the table of devices"
+    assert any(hasattr(one, "_repr_svg_") and "<polyline" in one._repr_svg_() for one in shown), "the plot"
+    assert names["peaks"] == [-40, 5, 30]

@@ -1,0 +1,189 @@
+"""What needs a process of its own: signals, the interpreter's end, forks, imports."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+START = """
+import onebuf as ob, numpy as np, os, signal, sys, threading, time
+hub = ob.discover(without=["gl", "vulkan"])
+cl = next(device for device in hub.devices if device.api == "opencl" and "portable" in device.platform.lower())
+"""
+
+# Work that takes long: ended by nobody, but by its own count.
+SLOW = """
+text = "kernel void slow(global uint *x, uint n) { uint v = x[0]; for (uint i = 0; i < n; ++i) v = v * 1664525u + 1013904223u + (v >> 7); x[0] = v; }"
+slow = cl.kernel(text)
+x = hub.empty(1, np.uint32, share=[cl])
+slow[1](x, 1)
+x.wait()
+began = time.perf_counter(); slow[1](x, 1 << 24); x.wait()
+count = min(int((1 << 24) * SECONDS / (time.perf_counter() - began)), (1 << 32) - 1)
+"""
+
+
+def run(text, **named):
+    named = {"capture_output": True, "text": True, "timeout": 120, **named}
+    return subprocess.run([sys.executable, "-X", "faulthandler", "-c", text], **named)
+
+
+def interrupted(wait, seconds=6):
+    """Sends Ctrl-C to a process that waits for work, and returns after how many seconds it ended."""
+    text = START + SLOW.replace("SECONDS", str(seconds)) + textwrap.dedent(wait)
+    process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "waits\n", process.stderr.read()
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=90)
+    assert "interrupted" in out, (out, err)
+    return float(out.split()[-1])
+
+
+@pytest.mark.parametrize(
+    "wait", ["x.wait()", "x.read()", "x.write(1)", "memoryview(x)", "cl.finish()", "x.map().__enter__()", "np.from_dlpack(x)"]
+)
+def test_ctrl_c_ends_a_wait(wait):
+    took = interrupted(f"""
+        slow[1](x, count)
+        print("waits", flush=True)
+        began = time.perf_counter()
+        try:
+            {wait}
+        except KeyboardInterrupt:
+            print("interrupted", time.perf_counter() - began, flush=True)
+            os._exit(0)
+    """)
+    assert took < 3, "the work takes six seconds"
+
+
+def test_ctrl_c_ends_a_launch_that_waits_for_another_device():
+    took = interrupted("""
+        there = next(device for device in hub.devices if "rusticl" in device.platform.lower())
+        look = there.kernel("kernel void look(global uint *x) { x[0] += 1; }")
+        y = hub.empty(1, np.uint32, share=[cl, there], memory_kind="device")
+        look(y); slow[1](y, 1); y.wait()
+        slow[1](y, count)
+        print("waits", flush=True)
+        began = time.perf_counter()
+        try:
+            look(y)
+        except KeyboardInterrupt:
+            print("interrupted", time.perf_counter() - began, flush=True)
+            os._exit(0)
+    """)
+    assert took < 3, "the work takes six seconds"
+
+
+def test_ctrl_c_stops_a_pipeline():
+    took = interrupted(
+        """
+        line = ob.Pipeline(2, lambda: hub.empty(4), source=lambda *_: time.sleep(0.01), sink=lambda *_: None)
+        print("waits", flush=True)
+        began = time.perf_counter()
+        try:
+            line.run()
+        except KeyboardInterrupt:
+            print("interrupted", time.perf_counter() - began)
+    """,
+        seconds=0.01,
+    )
+    assert took < 3
+
+
+def test_waits_release_the_interpreter():
+    ran = run(START + SLOW.replace("SECONDS", "1.0") + textwrap.dedent("""
+        counted = 0
+        def count_up():
+            global counted
+            while not done:
+                counted += 1
+                time.sleep(0.001)
+        done = False
+        thread = threading.Thread(target=count_up)
+        thread.start()
+        slow[1](x, count)
+        before = counted
+        x.read()
+        print(counted - before)
+        done = True
+        thread.join()
+    """))
+    assert ran.returncode == 0 and int(ran.stdout) > 100, ran
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "view = memoryview(x)",
+        "array = np.asarray(x)",
+        "array = np.from_dlpack(x)",
+        "capsule = x.__dlpack__()",
+        "mapped = x.map(); array = mapped.__enter__()",
+        "guard = x.on(cl); guard.__enter__()",
+        "kernel(x, 1.0)",
+        "y = hub.from_dlpack(np.ones(4096, np.float32), share=[cl]); kernel(y, 1.0)",
+        "threading.Thread(target=lambda: [kernel(x, 1.0) for _ in range(10**9)], daemon=True).start(); time.sleep(0.2)",
+        "import atexit; atexit.register(lambda: kernel(x, 1.0)); array = np.asarray(x[:0 or 16]); del array",
+    ],
+)
+def test_the_interpreter_ends_with_lent_buffers(end):
+    ran = run(START + textwrap.dedent(f"""
+        kernel = cl.kernel("kernel void gain(global float *x, float by) {{ x[get_global_id(0)] *= by; }}")
+        x = hub.empty(4096, share=[cl])
+        {end}
+        print("ends")
+    """))
+    assert (ran.returncode, ran.stdout) == (0, "ends\n"), ran
+
+
+def test_a_forked_child_gets_an_error_not_a_hang():
+    ran = run(START + textwrap.dedent("""
+        x = hub.empty(16, share=[cl])
+        x.write(1)
+        child = os.fork()
+        if child == 0:
+            try:
+                x.read()
+                os._exit(1)
+            except ob.Error as error:
+                os._exit(0 if "fork" in str(error) else 2)
+        print(os.waitpid(child, 0)[1], x.read().sum())
+    """), timeout=60)
+    assert ran.stdout.split() == ["0", "16.0"], ran
+
+
+def test_the_package_needs_no_driver():
+    none = {f"ONEBUF_{api}_LIB": "none" for api in ("OPENCL", "CUDA", "HIP", "VULKAN", "EGL")}
+    ran = run(
+        "import onebuf as ob; hub = ob.discover(); x = hub.empty(4); x.write(2); print(len(hub.devices), x.read().sum())",
+        env={**os.environ, **none},
+    )
+    assert ran.stdout.split() == ["1", "8.0"], ran
+
+
+def test_descriptors_and_threads_do_not_add_up():
+    ran = run(START + textwrap.dedent("""
+        kernel = cl.kernel("kernel void gain(global float *x, float by) { x[get_global_id(0)] *= by; }")
+        def turn():
+            for _ in range(50):
+                x = hub.empty(4096, share=[cl])
+                kernel(x, 2.0)
+                array = np.from_dlpack(x)
+                y = hub.from_dlpack(np.ones(64, np.float32), share=[cl])
+                kernel(y, 2.0)
+                with y.map(): pass
+                queue = cl.queue()
+                queue.finish()
+        count = lambda: (len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")))
+        turn()
+        before = count()
+        for _ in range(4): turn()
+        print(before, count())
+        assert max(after - old for old, after in zip(before, count())) <= 2
+    """))
+    assert ran.returncode == 0, ran
