@@ -1,8 +1,8 @@
 //! Tests the suite itself: a failing device is named with its case, and options select what runs.
 
 use onebuf::{HubBuilder, Probe, fake::FakeConfig};
-use onebuf_conformance::{CASES, Ending, Options, Report, run};
-use std::sync::Arc;
+use onebuf_conformance::{CASES, Ending, Options, Report, Scope, run};
+use std::{collections::BTreeSet, sync::Arc};
 
 const CASE: &str = "pairs::readers_on_both_sides_share";
 
@@ -74,4 +74,24 @@ fn the_names_of_cases_are_unique() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), CASES.len());
+}
+
+/// The sets of devices of all checks of two groups, with the devices under test and the scope.
+fn places(devices: &[&str], scope: Scope) -> BTreeSet<BTreeSet<String>> {
+    let devices = devices.iter().map(|&name| name.to_owned()).collect();
+    let filter = ["pairs::readers", "pairs::three", "alone::fences"].map(str::to_owned).into();
+    let report = run(&|| hub(&None), &Options { filter, devices, strict: true, scope });
+    assert_eq!(report.failures().count(), 0, "{report}");
+    report.outcomes.into_iter().map(|one| one.devices.into_iter().collect()).collect()
+}
+
+#[test]
+fn a_scope_selects_checks_by_their_devices() {
+    let set = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect::<BTreeSet<String>>();
+    let (alone, pair) = (set(&["fake:1"]), set(&["host", "fake:1"]));
+    let all = set(&["host", "fake:0", "fake:1"]);
+    assert_eq!(places(&["fake:1"], Scope::Exactly), BTreeSet::from([alone]));
+    assert_eq!(places(&["host", "fake:1"], Scope::Exactly), BTreeSet::from([pair]));
+    assert_eq!(places(&[], Scope::Many), BTreeSet::from([all]));
+    assert!(places(&["fake:1"], Scope::Any).len() > 3);
 }
