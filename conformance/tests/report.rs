@@ -1,8 +1,8 @@
 //! Tests the suite itself: a failing device is named with its case, and options select what runs.
 
 use onebuf::{HubBuilder, Probe, fake::FakeConfig};
-use onebuf_conformance::{CASES, Ending, Hardware, Options, Report, measured, run};
-use std::{fs, sync::Arc};
+use onebuf_conformance::{CASES, Ending, Hardware, Options, Report, Scope, measured, run};
+use std::{collections::BTreeSet, fs, sync::Arc};
 
 const CASE: &str = "pairs::readers_on_both_sides_share";
 
@@ -103,4 +103,24 @@ fn a_measurement_is_repeated_until_it_fits_but_not_forever() {
     };
     assert_eq!(measured(&mut next, |&found| found == 2), 2);
     assert_eq!(measured(&mut next, |_| false), 6, "the last of four");
+}
+
+/// The sets of devices of all checks of two groups, with the devices under test and the scope.
+fn places(devices: &[&str], scope: Scope) -> BTreeSet<BTreeSet<String>> {
+    let devices = devices.iter().map(|&name| name.to_owned()).collect();
+    let filter = ["pairs::readers", "pairs::three", "alone::fences"].map(str::to_owned).into();
+    let report = run(&|| hub(&None), &Options { filter, devices, strict: true, scope });
+    assert_eq!(report.failures().count(), 0, "{report}");
+    report.outcomes.into_iter().map(|one| one.devices.into_iter().collect()).collect()
+}
+
+#[test]
+fn a_scope_selects_checks_by_their_devices() {
+    let set = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect::<BTreeSet<String>>();
+    let (alone, pair) = (set(&["fake:1"]), set(&["host", "fake:1"]));
+    let all = set(&["host", "fake:0", "fake:1"]);
+    assert_eq!(places(&["fake:1"], Scope::Exactly), BTreeSet::from([alone]));
+    assert_eq!(places(&["host", "fake:1"], Scope::Exactly), BTreeSet::from([pair]));
+    assert_eq!(places(&[], Scope::Many), BTreeSet::from([all]));
+    assert!(places(&["fake:1"], Scope::Any).len() > 3);
 }
