@@ -4,7 +4,7 @@
 //! first. Errors of the library become the exceptions of `onebuf.errors`.
 //!
 //! # Safety
-//! Memory that Python sees is kept mapped by a [`root::HostUse`]: by the capsule, the view of the buffer protocol or the block of the map
+//! Memory that Python sees is kept mapped by a `root::HostUse`: by the capsule, the view of the buffer protocol or the block of the map
 //! that shows it. Kernels are trusted to stay inside of their buffers, as the package's documentation says.
 
 mod buffer;

@@ -187,3 +187,40 @@ def test_descriptors_and_threads_do_not_add_up():
         assert max(after - old for old, after in zip(before, count())) <= 2
     """))
     assert ran.returncode == 0, ran
+
+
+def test_threads_that_lend_and_launch_at_random_neither_crash_nor_block():
+    ran = run(START + textwrap.dedent("""
+        import random
+        kernel = cl.kernel("kernel void gain(global float *x, float by) { x[get_global_id(0)] *= by; }")
+        buffers = [hub.empty(4096, share=[cl]) for _ in range(3)]
+
+        def exchange(x):
+            y = hub.from_dlpack(np.ones(1000, np.float32), share=[cl])
+            kernel(y, 2.0)
+            assert (y.read() == 2).all()
+
+        def add(x):
+            with x.map() as a:
+                a += 1
+
+        def view(x):
+            with x.on(cl):
+                pass
+
+        def work(seed):
+            chosen, kept, end = random.Random(seed), [], time.monotonic() + 3
+            uses = [lambda x: kernel(x, 1.0), add, view, exchange, lambda x: x.read(), lambda x: kept.clear(),
+                    lambda x: kept.append(np.from_dlpack(x)), lambda x: kept.append(memoryview(x[::2]))]
+            while time.monotonic() < end:
+                try:
+                    chosen.choice(uses)(chosen.choice(buffers))
+                except (ob.Busy, ob.ExportError):
+                    pass
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        print([x.host_users for x in buffers])
+    """), timeout=60)
+    assert ran.stdout == "[0, 0, 0]\n", ran
