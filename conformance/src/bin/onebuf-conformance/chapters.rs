@@ -71,33 +71,33 @@ pub const CHAPTERS: [&str; 18] = [
 
 /// The test programs of each chapter.
 pub const TESTS: [Test; 27] = [
-    long("doctor", "doctor", 60.0),
+    long("doctor", "doctor", 80.0),
     test("suite", "report", 1.0),
-    test("cuda", "cuda", 20.0),
-    test("opengl", "gl", 20.0),
-    test("vulkan", "vulkan", 20.0),
-    test("memory", "address", 10.0),
-    test("memory", "export", 2.0),
-    test("memory", "fd", 15.0),
-    test("memory", "gpus", 5.0),
+    test("cuda", "cuda", 35.0),
+    test("opengl", "gl", 38.0),
+    test("vulkan", "vulkan", 15.0),
+    test("memory", "address", 16.0),
+    test("memory", "export", 1.0),
+    test("memory", "fd", 29.0),
+    test("memory", "gpus", 9.0),
     test("memory", "on_chip", 1.0),
-    long("foreign", "foreign", 60.0),
+    long("foreign", "foreign", 180.0),
     test("peers", "peer", 30.0),
-    test("graft", "graft", 10.0),
-    test("libraries", "libs", 10.0),
-    long("sync", "soak", 20.0),
-    long("faults", "bad_input", 5.0),
-    long("faults", "failover", 10.0),
-    long("faults", "faults", 40.0),
-    long("faults", "forgotten", 10.0),
+    test("graft", "graft", 3.0),
+    test("libraries", "libs", 6.0),
+    long("sync", "soak", 7.0),
+    long("faults", "bad_input", 2.0),
+    long("faults", "failover", 21.0),
+    long("faults", "faults", 42.0),
+    long("faults", "forgotten", 2.0),
     long("kill", "chaos", 20.0),
-    long("kill", "endings", 40.0),
-    long("kill", "one_thread", 5.0),
-    test("pipelines", "pipeline", 20.0),
-    test("pipelines", "transfers", 10.0),
-    test("buffers", "pool", 5.0),
-    test("buffers", "programs", 10.0),
-    long("large", "large", 2.0),
+    long("kill", "endings", 15.0),
+    long("kill", "one_thread", 6.0),
+    test("pipelines", "pipeline", 7.0),
+    test("pipelines", "transfers", 11.0),
+    test("buffers", "pool", 3.0),
+    test("buffers", "programs", 17.0),
+    long("large", "large", 1.0),
 ];
 
 /// The files that a bundle contains, without the runner itself.
@@ -168,7 +168,7 @@ impl Plan<'_> {
             environment: BTreeMap::new(),
             format: Format::Lines,
             limit: self.limit,
-            seconds: 5.0,
+            seconds: 2.0,
             skip: None,
         }
     }
@@ -191,7 +191,7 @@ impl Plan<'_> {
             program: "bin/doctor-helper".into(),
             arguments,
             format: Format::Doctor,
-            seconds: 4.0 * self.devices.found.len() as f64,
+            seconds: 5.0 * self.devices.found.len() as f64,
             ..self.job("doctor", &[from], &[])
         }
     }
@@ -213,7 +213,7 @@ impl Plan<'_> {
         let mut jobs: Vec<Job> = self.chosen.iter().map(alone).collect();
         let arguments = ["--fakes", "--lines", "--apis", "host"].map(str::to_owned).into();
         let device = "without drivers".to_owned();
-        jobs.push(Job { device, arguments, seconds: 30.0, ..self.job("suite", &[], &[]) });
+        jobs.push(Job { device, arguments, seconds: 12.0, ..self.job("suite", &[], &[]) });
         jobs
     }
 
@@ -236,7 +236,7 @@ impl Plan<'_> {
         let (number, verdicts) = (rounds.to_string(), self.tools.verdicts());
         let job = self.job("sync", &pair, &["--hand-overs", &number, "--cache", &verdicts]);
         // Two directions, and up to six methods; a slow driver needs a millisecond for each.
-        let seconds = f64::from(rounds) / 400.0;
+        let seconds = f64::from(rounds) / 900.0;
         let limit = self.limit + Duration::from_millis(u64::from(rounds) * 60);
         Job { seconds, limit, ..job }
     }
@@ -244,7 +244,7 @@ impl Plan<'_> {
     fn large(&self, one: &Found) -> Job {
         let quick = self.options.length == Length::Quick;
         Job {
-            seconds: 30.0,
+            seconds: 10.0,
             skip: quick.then(not_in_quick),
             ..self.job("large", &[one], &["--large"])
         }
