@@ -2,6 +2,7 @@
 
 use crate::{
     dtype::Dtype,
+    ending::detached,
     error::{Fault, Result},
     hub::{PyHub, devices},
     layout::{self, Layout},
@@ -233,7 +234,7 @@ impl PyBuffer {
         root.settle(py, false)?;
         let at = bytes.at();
         // SAFETY: `bytes` holds that many writable bytes there until after the call.
-        py.detach(|| unsafe { root.read(range, at as *mut u8) })?;
+        detached(py, || unsafe { root.read(range, at as *mut u8) })?;
         Ok(to)
     }
 
@@ -250,7 +251,7 @@ impl PyBuffer {
         root.settle(py, true)?;
         let at = bytes.at();
         // SAFETY: `bytes` holds that many bytes there until after the call.
-        py.detach(|| unsafe { root.write(range, at as *const u8) })
+        detached(py, || unsafe { root.write(range, at as *const u8) })
     }
 
     /// Gives the host the memory in place, as a NumPy array inside a `with` block. `mode` is "rw" or "r".
@@ -324,7 +325,7 @@ impl PyBuffer {
     /// Drops this object's reference to the memory now; later uses of the object are errors. Slices, arrays and work keep it alive.
     fn free(&self, py: Python<'_>) {
         let root = self.slot().take();
-        py.detach(|| drop(root));
+        detached(py, || drop(root));
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> Result<Self> {
@@ -405,7 +406,7 @@ impl Drop for PyBuffer {
         let region = self.region.take();
         let last = root.as_ref().is_some_and(|root| Arc::strong_count(root) <= 2);
         if last {
-            let gone = Python::try_attach(|py| py.detach(|| drop((region, root))));
+            let gone = Python::try_attach(|py| detached(py, || drop((region, root))));
             let _ = gone;
         }
     }
@@ -426,7 +427,7 @@ impl NewBuffer<'_, '_> {
         let devices = devices(hub, self.share.as_ref())?;
         let copies = self.copies.as_deref().map_or(Ok(hub.copy_policy()), crate::hub::policy)?;
         let memory_kind = self.memory_kind.map(memory_kind).transpose()?;
-        let built = py.detach(|| {
+        let built = detached(py, || {
             let mut builder = hub.buffer::<u8>(layout.bytes()).access(Access::ReadWrite);
             builder =
                 builder.shared_with(&devices).copies(copies).trust_declared(self.trust_declared);

@@ -1,6 +1,7 @@
 //! Devices and queues.
 
 use crate::{
+    ending::detached,
     error::{Fault, Result},
     hub::PyHub,
     kernel::PyKernel,
@@ -73,7 +74,7 @@ impl PyDevice {
     #[getter]
     fn native_handles<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let handles = PyDict::new(py);
-        for (name, handle) in py.detach(|| self.0.native_handles())? {
+        for (name, handle) in detached(py, || self.0.native_handles())? {
             handles.set_item(name, handle)?;
         }
         Ok(handles)
@@ -98,13 +99,13 @@ impl PyDevice {
 
     /// Opens a further queue.
     fn queue(&self, py: Python<'_>) -> Result<PyQueue> {
-        Ok(PyQueue(py.detach(|| self.0.queue())?))
+        Ok(PyQueue(detached(py, || self.0.queue())?))
     }
 
     /// Waits until the work in the default queue is done.
     #[pyo3(signature = (timeout=None))]
     fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
-        PyQueue(py.detach(|| self.0.default_queue())?).finish(py, timeout)
+        PyQueue(detached(py, || self.0.default_queue())?).finish(py, timeout)
     }
 
     fn __repr__(&self) -> String {
@@ -144,14 +145,14 @@ impl PyQueue {
 
     /// Submits what was enqueued.
     fn flush(&self, py: Python<'_>) -> Result<()> {
-        py.detach(|| self.0.flush()).map_err(Fault::from)
+        detached(py, || self.0.flush()).map_err(Fault::from)
     }
 
     /// Waits until the work in the queue is done. `Timeout` if that takes longer than `timeout` seconds.
     #[pyo3(signature = (timeout=None))]
     pub fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
         let timeout = timeout.map_or(Ok(self.0.hub().timeout()), wait::seconds)?;
-        py.detach(|| self.0.flush())?;
+        detached(py, || self.0.flush())?;
         wait::for_fence(py, &self.0.fence(), timeout)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     dtype::Dtype,
+    ending::detached,
     error::{Fault, Result},
 };
 use onebuf::{
@@ -117,7 +118,7 @@ impl PySink {
     /// Tells the receiver of a UDP sink that the stream is over.
     fn finish(&self, py: Python<'_>) -> Result<()> {
         let Some(sender) = &self.udp else { return Ok(()) };
-        py.detach(|| lock(&sender.udp).finish()).map_err(Fault::from)
+        detached(py, || lock(&sender.udp).finish()).map_err(Fault::from)
     }
 
     /// The number of packets that a UDP sink has sent; None for others.
@@ -285,7 +286,7 @@ pub(crate) fn source_tcp(
     timeout: f64,
 ) -> Result<PySource> {
     let timeout: Duration = crate::wait::seconds(timeout)?;
-    let tcp = py.detach(|| match listen {
+    let tcp = detached(py, || match listen {
         true => source::Tcp::listen(address, timeout),
         false => source::Tcp::connect(address, timeout),
     })?;

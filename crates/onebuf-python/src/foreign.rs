@@ -8,6 +8,7 @@ use crate::{
     buffer::PyBuffer,
     device::{PyDevice, PyQueue},
     dtype::Dtype,
+    ending::detached,
     error::{Fault, Result},
     layout::{self, Layout},
     root::Root,
@@ -41,7 +42,7 @@ fn handle(py: Python<'_>, object: &Bound<'_, PyAny>, classes: &[&str]) -> Result
 pub(crate) fn queue(py: Python<'_>, hub: &Hub, queue: &Bound<'_, PyAny>) -> Result<PyQueue> {
     let raw = handle(py, queue, &["CommandQueue"])?;
     // SAFETY: see the head of this file.
-    Ok(PyQueue(py.detach(|| unsafe { hub.wrap_queue(raw as *mut c_void) })?))
+    Ok(PyQueue(detached(py, || unsafe { hub.wrap_queue(raw as *mut c_void) })?))
 }
 
 /// Registers a context.
@@ -52,7 +53,7 @@ pub(crate) fn context(
 ) -> Result<Vec<PyDevice>> {
     let raw = handle(py, context, &["Context"])?;
     // SAFETY: see the head of this file.
-    let context = py.detach(|| unsafe { hub.foreign_context(raw as *mut c_void) })?;
+    let context = detached(py, || unsafe { hub.foreign_context(raw as *mut c_void) })?;
     Ok(context.devices().into_iter().map(PyDevice).collect())
 }
 
@@ -95,7 +96,7 @@ pub(crate) fn wrap<'py>(
     let dtype = dtype.unwrap_or_else(Dtype::bytes_alone);
     let owners = asked.queue.or(of.queue).map(|given| queue(py, hub, &given)).transpose()?;
     // SAFETY: see the head of this file.
-    let info = py.detach(|| unsafe { ForeignBufferInfo::query(hub, raw as *mut c_void) })?;
+    let info = detached(py, || unsafe { ForeignBufferInfo::query(hub, raw as *mut c_void) })?;
     let shape = match asked.shape.or(of.shape) {
         Some(shape) => layout::shape(&shape)?,
         None => vec![(info.bytes - of.offset.min(info.bytes)) / dtype.size()],
@@ -105,7 +106,7 @@ pub(crate) fn wrap<'py>(
         let (have, want) = (info.bytes, layout.span().end);
         return Err(Fault::invalid(format!("the array needs {want} bytes, the cl_mem has {have}")));
     }
-    let built = py.detach(|| {
+    let built = detached(py, || {
         let fence = owners.map(|queue| queue.0.fence());
         // SAFETY: a live buffer; the owner's work is declared by the queue, or done, as the documentation asks.
         let mut builder = unsafe { hub.wrap_buffer::<u8>(raw as *mut c_void) };

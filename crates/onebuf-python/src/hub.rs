@@ -5,6 +5,7 @@ use crate::{
     device::PyDevice,
     dlpack,
     dtype::Dtype,
+    ending::detached,
     error::{Fault, Result},
     foreign,
     layout::{self, Layout},
@@ -52,7 +53,7 @@ pub(crate) fn discover(
     if let Some(timeout) = timeout {
         builder = builder.timeout(crate::wait::seconds(timeout)?);
     }
-    Ok(PyHub(py.detach(|| builder.build())?))
+    Ok(PyHub(detached(py, || builder.build())?))
 }
 
 /// The policy of that name.

@@ -7,6 +7,7 @@
 use crate::{
     buffer::{Piece, PyBuffer},
     device::{PyDevice, PyQueue},
+    ending::detached,
     error::{Fault, Result},
     param::{Given, Param},
 };
@@ -98,8 +99,8 @@ impl PyKernel {
             _ => Source::opencl_c(source.to_owned()),
         };
         let source = source.with_options(options);
-        let program = py.detach(|| device.program(&source))?;
-        let found = choose(py.detach(|| program.kernels())?, name, device)?;
+        let program = detached(py, || device.program(&source))?;
+        let found = choose(detached(py, || program.kernels())?, name, device)?;
         let params = found.parameters.into_iter().enumerate();
         let params: Vec<Param> = params
             .map(|(index, param)| Param::new(index, &found.name, param))
@@ -109,7 +110,7 @@ impl PyKernel {
             signature = signature.require(for_each(&params));
         }
         // SAFETY: see the head of this file.
-        let kernel = py.detach(|| unsafe { program.kernel(&found.name, signature) })?;
+        let kernel = detached(py, || unsafe { program.kernel(&found.name, signature) })?;
         let log = program.log().to_owned();
         let shared = Shared { kernel, device: device.clone(), params, log };
         Ok(Self { shared: Arc::new(shared) })
@@ -227,7 +228,7 @@ impl Shared {
         })?;
         let grid = grid.grid(named.local)?;
         self.settle(py, &all, named.queue.as_ref())?;
-        py.detach(|| self.start(&all, grid, named.queue))
+        detached(py, || self.start(&all, grid, named.queue))
     }
 
     /// Waits where the launch would wait for another device's work, so that signals end the wait: before a staged copy, and where the

@@ -11,6 +11,7 @@ mod buffer;
 mod device;
 mod dlpack;
 mod dtype;
+mod ending;
 mod ends;
 mod error;
 mod foreign;
@@ -31,6 +32,8 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _onebuf(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    let end = wrap_pyfunction!(ending::_end, module)?;
+    module.py().import("atexit")?.call_method1("register", (end,))?;
     module.add_function(wrap_pyfunction!(hub::discover, module)?)?;
     module.add_class::<hub::PyHub>()?;
     module.add_class::<hub::PyLedger>()?;

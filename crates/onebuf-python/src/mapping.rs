@@ -2,6 +2,7 @@
 
 use crate::{
     buffer::{PyBuffer, arrays},
+    ending::detached,
     error::{Fault, Result},
     protocol,
     root::HostUse,
@@ -84,7 +85,7 @@ impl PyMap {
         {
             array.call_method0(py, "_end")?;
         }
-        py.detach(|| used.close())?;
+        detached(py, || used.close())?;
         match self.views.load(Ordering::Acquire) {
             1.. if error.iter().all(|part| part.is_none()) => Err(Fault::busy(
                 "arrays or memoryviews that were made from the map still use it, so the buffer stays with the host: \

@@ -3,6 +3,7 @@
 use crate::{
     buffer::PyBuffer,
     device::{PyDevice, PyQueue},
+    ending,
     ends::{Drain, Feed, PySink, PySource},
     error::{Fault, Raised, Result, exception},
     root::Root,
@@ -261,6 +262,7 @@ impl PyPipeline {
             Err(TryLockError::WouldBlock) => return Err(Fault::busy("this pipeline runs already")),
         };
         let line = &mut *line;
+        let _flight = ending::flight(py);
         let (tell, mut told) = mpsc::channel();
         let (ran, raised) = std::thread::scope(|scope| {
             let worker = scope.spawn(move || {
@@ -343,6 +345,9 @@ impl PyPipeline {
     ) -> Result<()> {
         let mut raised = Ok(());
         while py.detach(|| receive(told)) {
+            if ending::has_begun() {
+                self.handle.stop();
+            }
             let looked = py.check_signals().and_then(|()| match progress {
                 Some(progress) if raised.is_ok() => {
                     progress.call1(py, (as_dict(py, &self.handle.report())?,)).map(drop)

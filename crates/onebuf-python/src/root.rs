@@ -8,6 +8,7 @@
 //! regions hold the `Arc` and drop it last.
 
 use crate::{
+    ending::detached,
     error::{Fault, Result},
     layout::Layout,
     wait,
@@ -18,10 +19,13 @@ use std::{
     collections::BTreeMap,
     ops::Range,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
+
+/// All buffers, so that the interpreter's end can wait for the work on them.
+static ALL: Mutex<Vec<Weak<Root>>> = Mutex::new(Vec::new());
 
 /// A buffer, and what the host does with it.
 pub(crate) struct Root {
@@ -80,12 +84,21 @@ impl Guard {
 
 impl Root {
     pub fn new(buffer: Buffer<u8>, read_only: bool) -> Arc<Self> {
-        Arc::new(Self {
-            host: Mutex::default(),
-            buffer,
-            read_only,
-            last: AtomicUsize::new(usize::MAX),
-        })
+        let (host, last) = (Mutex::default(), AtomicUsize::new(usize::MAX));
+        let root = Arc::new(Self { host, buffer, read_only, last });
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        // Now and then, those that are gone are left out.
+        if all.len() >= 64 && all.len().is_power_of_two() {
+            all.retain(|root| root.strong_count() > 0);
+        }
+        all.push(Arc::downgrade(&root));
+        root
+    }
+
+    /// All buffers that exist.
+    pub fn all() -> Vec<Arc<Self>> {
+        let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Weak::upgrade).collect()
     }
 
     fn side(&self) -> MutexGuard<'_, HostSide> {
@@ -112,7 +125,7 @@ impl Root {
             return Err(read_only());
         }
         self.settle(py, write)?;
-        py.detach(|| self.lend_now(write, who))
+        detached(py, || self.lend_now(write, who))
     }
 
     fn lend_now(self: &Arc<Self>, write: bool, who: &'static str) -> Result<HostUse> {

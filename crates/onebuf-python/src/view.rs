@@ -6,6 +6,7 @@
 use crate::{
     buffer::{Piece, PyBuffer},
     device::{PyDevice, PyQueue},
+    ending::detached,
     error::{Fault, Result, export_error},
     root::{HostUse, Region, Root},
 };
@@ -113,7 +114,7 @@ impl PyView {
         }
         let piece = buffer.piece()?;
         piece.root().check_kernel(&self.device, self.write)?;
-        let taken = py.detach(|| {
+        let taken = detached(py, || {
             let queue = match &self.queue {
                 Some(queue) => queue.clone(),
                 None => self.device.default_queue()?,
@@ -151,7 +152,7 @@ impl PyView {
     #[pyo3(signature = (*_error))]
     fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> bool {
         let held = self.state().take();
-        py.detach(|| drop(held));
+        detached(py, || drop(held));
         false
     }
 

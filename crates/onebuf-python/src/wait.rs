@@ -1,5 +1,6 @@
 //! Waits that release the interpreter, and that Ctrl-C ends.
 
+use crate::ending::detached;
 use crate::error::{Fault, Result};
 use onebuf::{Error, Fence};
 use pyo3::prelude::*;
@@ -13,7 +14,7 @@ pub(crate) fn for_fence(py: Python<'_>, fence: &Fence, timeout: Duration) -> Res
     let start = Instant::now();
     loop {
         let left = timeout.saturating_sub(start.elapsed());
-        match py.detach(|| fence.wait(left.min(SLICE))) {
+        match detached(py, || fence.wait(left.min(SLICE))) {
             Err(Error::Timeout { .. }) if left > SLICE => py.check_signals()?,
             Err(Error::Timeout { what, .. }) => return Err(Error::timeout(what, timeout).into()),
             ended => return ended.map_err(Fault::from),

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     buffer::PyBuffer,
+    ending::detached,
     error::{Fault, Result},
     layout::Layout,
     root::HostUse,
@@ -132,7 +133,7 @@ fn memory(
     let at = copied.as_mut_ptr();
     let to = at.addr();
     // SAFETY: the box has at least that many bytes.
-    py.detach(|| unsafe { root.read(range, to as *mut u8) })?;
+    detached(py, || unsafe { root.read(range, to as *mut u8) })?;
     let layout = Layout { offset: 0, ..buffer.layout.clone() };
     Ok((Memory::Copied(copied), at.cast(), layout))
 }

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     buffer::PyBuffer,
     dtype::Dtype,
+    ending::detached,
     error::{Fault, Result},
     layout::Layout,
     root::Root,
@@ -216,5 +217,5 @@ pub(crate) fn import<'py>(
         // while devices use it is the documented duty of the caller of `from_dlpack`.
         unsafe { builder.host_memory(first, Arc::new(tensor)) }.build()
     };
-    Ok(PyBuffer::new(Root::new(py.detach(build)?, read_only), layout, dtype))
+    Ok(PyBuffer::new(Root::new(detached(py, build)?, read_only), layout, dtype))
 }
