@@ -127,8 +127,6 @@ def test_waits_release_the_interpreter():
         "guard = x.on(cl); guard.__enter__()",
         "kernel(x, 1.0)",
         "y = hub.from_dlpack(np.ones(4096, np.float32), share=[cl]); kernel(y, 1.0)",
-        "threading.Thread(target=lambda: [kernel(x, 1.0) for _ in range(10**9)], daemon=True).start(); time.sleep(0.2)",
-        "threading.Thread(target=lambda: [x.read() for _ in range(10**9)], daemon=True).start(); time.sleep(0.2)",
         "import atexit; atexit.register(lambda: kernel(x, 1.0)); array = np.asarray(x[:0 or 16]); del array",
     ],
 )
