@@ -41,8 +41,8 @@ pub struct Signature {
 
 impl Signature {
     /// A signature without parameters.
-    // Not inlined: rustc 1.94 to 1.96 takes two empty signatures of one function for the same value, also after the first was
-    // moved, and both are freed (rust-lang/rust#155241; seen with 1.95 in optimised tests).
+    // Not inlined: an optimising rustc 1.95 takes two empty signatures of one function for the same value, also after the first was
+    // moved and changed, and both are freed (rust-lang/rust#155241, #158830; optimised tests ended with a double free).
     #[inline(never)]
     pub fn new() -> Self {
         Self::default()
