@@ -1,13 +1,13 @@
 //! Compares the table with the names that the languages have.
 
-use crate::table::{Cell, Language, Row, Section, names};
+use crate::table::{Cell, LANGUAGES, Language, Row, Section, names};
 use std::collections::BTreeSet;
 
 /// The names that each language has.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     /// For each of [`Language::ALL`].
-    pub of: [BTreeSet<String>; 4],
+    pub of: [BTreeSet<String>; LANGUAGES],
     /// The types of C.
     pub c_types: BTreeSet<String>,
     /// The structures of C that users of C++ have in their hands.
@@ -31,12 +31,12 @@ pub fn problems(table: &[Section], has: &Names) -> Vec<String> {
 struct Check<'h> {
     has: &'h Names,
     /// The names that rows have: as capabilities, and of one language only.
-    said: [[BTreeSet<String>; 2]; 4],
+    said: [[BTreeSet<String>; 2]; LANGUAGES],
     problems: Vec<String>,
 }
 
 impl Check<'_> {
-    fn capability(&mut self, what: &str, cells: &[Cell; 4]) {
+    fn capability(&mut self, what: &str, cells: &[Cell; LANGUAGES]) {
         for (of, cell) in Language::ALL.into_iter().zip(cells) {
             match cell {
                 Cell::Names(entries, _) => {
@@ -45,7 +45,7 @@ impl Check<'_> {
                     self.know(of, &found);
                     self.said[of as usize][0].extend(found);
                 }
-                Cell::Reason(_) => {}
+                Cell::Reason(_) | Cell::NotYet => {}
                 Cell::LikeC => self.like_c(what, of, &cells[1]),
             }
         }

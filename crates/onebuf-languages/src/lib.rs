@@ -8,6 +8,7 @@ pub mod check;
 pub mod cpp;
 pub mod fortran;
 pub mod page;
+pub mod python;
 pub mod rust;
 mod rust_macros;
 pub mod table;
@@ -31,6 +32,7 @@ pub fn collect(root: &Path) -> Names {
             c.names.clone(),
             cpp::names(&classes),
             ours.into_iter().flatten().collect(),
+            python::Package::read(&root.join("crates/onebuf-python/python/onebuf")).public_names(),
         ],
         cpp_structures: c.reached(cpp::structures(&classes)),
         c_types: c.types.into_keys().collect(),

@@ -1,6 +1,6 @@
 //! Writes `docs/languages.md`.
 
-use crate::table::{Cell, Language, Row, Section};
+use crate::table::{Cell, LANGUAGES, Language, Row, Section};
 use std::fmt::Write;
 
 const HEAD: &str = "\
@@ -9,15 +9,17 @@ const HEAD: &str = "\
 
 Every public capability of the library, and its name in each language, or the reason why a language has none. Names in Rust are those
 of the crate `onebuf`; in C they are in `onebuf.h`, in C++ in the namespace `onebuf` of `onebuf.hpp`, in Fortran in the modules
-`gpu_unified_buffers` and `gpu_fence_calls`.
+`gpu_unified_buffers` and `gpu_fence_calls`, in Python in the package `onebuf` and its modules `onebuf.sources` and `onebuf.sinks`.
 
 - *as in C*: C++ programs use the structure or constant of `onebuf.h`; classes are derived from it, or return it.
 - *by `onebuf_c`*: Fortran programs call the C function through the module `onebuf_c`, which declares all of them.
-- The Python package has [a page of its own](python.md), and no column here yet.
+- *not yet*: the [Python package](python.md) lacks it today. What is an option elsewhere is often an argument in Python: `copies=` after
+  the name of the function or class that takes it.
 
 A test compares this page with the sources. It fails when a language gets a function, method, constant or field that no row has.
 Implementations of the standard library's traits (`Debug`, `Clone`, `Drop`, `Deref`, conversions, iterators), constructors,
-destructors and operators in C++ are left out.
+destructors and operators in C++, and methods and attributes between double underscores in Python (`__getitem__`, `__dlpack__`)
+are left out.
 ";
 
 /// The whole page.
@@ -31,7 +33,8 @@ pub fn page(table: &[Section]) -> String {
         });
         let mut rows = rows.peekable();
         if rows.peek().is_some() {
-            text += "\n| | Rust | C | C++ | Fortran |\n|---|---|---|---|---|\n";
+            let heads = Language::ALL.map(|of| of.to_string()).join(" | ");
+            let _ = write!(text, "\n| | {heads} |\n|{}\n", "---|".repeat(LANGUAGES + 1));
         }
         for (what, cells) in rows {
             let cells = Language::ALL.map(|of| shown(of, &cells[of as usize], &cells[1]));
@@ -55,6 +58,7 @@ fn shown(of: Language, cell: &Cell, c: &Cell) -> String {
         (Cell::Names(entries, None), _) => quoted(entries),
         (Cell::Names(entries, Some(note)), _) => format!("{} ({note})", quoted(entries)),
         (Cell::Reason(reason), _) => format!("– {reason}"),
+        (Cell::NotYet, _) => "– not yet".into(),
         (Cell::LikeC, of) => match (c, of) {
             (Cell::Reason(_), _) => "– as in C".into(),
             (_, Language::Cpp) => "as in C".into(),

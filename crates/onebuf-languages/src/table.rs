@@ -8,15 +8,19 @@
 //! c: onebuf_queue_{finish, flush}
 //! c++: Queue::{finish, flush}
 //! fortran: - the reason
+//! python: Queue.{finish, flush}
 //!
 //! only rust: the reason
 //! names, also with a star at the end or the beginning: fake::*
 //! ```
 //!
-//! Names may be followed by `-- a note`. A language without a line follows C: C++ has the structures and constants of `onebuf.h`,
-//! Fortran the functions by `onebuf_c`, and where C has a reason it is theirs, too.
+//! Names may be followed by `-- a note`. C++ and Fortran without a line follow C: C++ has the structures and constants of `onebuf.h`,
+//! Fortran the functions by `onebuf_c`, and where C has a reason it is theirs, too. Python without a line does not have it yet.
 
 use std::{fmt, fs, path::Path};
+
+/// The number of languages.
+pub const LANGUAGES: usize = 5;
 
 /// A language of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,11 +33,14 @@ pub enum Language {
     Cpp,
     /// `gpu_unified_buffers` and the modules beside it.
     Fortran,
+    /// The package `onebuf`.
+    Python,
 }
 
 impl Language {
     /// All, in the order of the page.
-    pub const ALL: [Self; 4] = [Self::Rust, Self::C, Self::Cpp, Self::Fortran];
+    pub const ALL: [Self; LANGUAGES] =
+        [Self::Rust, Self::C, Self::Cpp, Self::Fortran, Self::Python];
 }
 
 impl fmt::Display for Language {
@@ -43,6 +50,7 @@ impl fmt::Display for Language {
             Self::C => "C",
             Self::Cpp => "C++",
             Self::Fortran => "Fortran",
+            Self::Python => "Python",
         })
     }
 }
@@ -56,13 +64,15 @@ pub enum Cell {
     Reason(String),
     /// As in C: see the [module](self).
     LikeC,
+    /// There is none today.
+    NotYet,
 }
 
 /// A row of the page.
 #[derive(Clone, Debug)]
 pub enum Row {
     /// Something that users of every language want, with a cell for each of [`Language::ALL`].
-    Capability(String, [Cell; 4]),
+    Capability(String, Box<[Cell; LANGUAGES]>),
     /// Names of one language that others do not need, and why.
     Only(Language, String, Vec<String>),
 }
@@ -111,7 +121,10 @@ fn row(block: &str) -> Result<Row, String> {
         let of = language(of).ok_or("an unknown language")?;
         return Ok(Row::Only(of, reason.to_owned(), listed(rest)));
     }
-    let mut cells = [Cell::LikeC, Cell::LikeC, Cell::LikeC, Cell::LikeC];
+    let mut cells = Language::ALL.map(|of| match of {
+        Language::Python => Cell::NotYet,
+        _ => Cell::LikeC,
+    });
     for line in joined(rest) {
         let (of, text) = line.split_once(':').ok_or("a line without a language")?;
         let of = language(of).ok_or("an unknown language")?;
@@ -123,7 +136,7 @@ fn row(block: &str) -> Result<Row, String> {
     if cells[0] == Cell::LikeC || cells[1] == Cell::LikeC {
         return Err("Rust and C need a line each".into());
     }
-    Ok(Row::Capability(first.to_owned(), cells))
+    Ok(Row::Capability(first.to_owned(), Box::new(cells)))
 }
 
 fn language(word: &str) -> Option<Language> {
@@ -132,6 +145,7 @@ fn language(word: &str) -> Option<Language> {
         "c" => Language::C,
         "c++" => Language::Cpp,
         "fortran" => Language::Fortran,
+        "python" => Language::Python,
         _ => return None,
     })
 }

@@ -6,8 +6,9 @@ use onebuf_languages::{
     collect, cpp,
     fortran::Modules,
     page::page,
+    python::Package,
     rust::Sources,
-    table::{self, Section},
+    table::{self, Cell, Language, Row, Section},
 };
 use std::{
     collections::BTreeSet,
@@ -38,7 +39,10 @@ fn every_name_is_in_the_table() {
     assert_eq!(count, 0, "{count} problems; edit table/ of this crate:\n{}", problems.join("\n"));
     // What is collected is no less than it was.
     let counts = the_names().of.each_ref().map(BTreeSet::len);
-    assert!(counts.iter().zip([1300, 800, 400, 100]).all(|(n, least)| *n >= least), "{counts:?}");
+    assert!(
+        counts.iter().zip([1300, 800, 400, 100, 140]).all(|(n, least)| *n >= least),
+        "{counts:?}"
+    );
 }
 
 #[test]
@@ -105,6 +109,71 @@ fn what_is_new_in_one_language_is_missed() {
     }
 }
 
+fn stubs_folder() -> PathBuf {
+    root().join("crates/onebuf-python/python/onebuf")
+}
+
+/// The stubs of the package, by module.
+fn the_stubs() -> Vec<(String, String)> {
+    let stubs =
+        ["__init__", "_arrays", "_kernel", "_onebuf", "_pipeline", "errors", "sinks", "sources"];
+    let read = |name: &str| fs::read_to_string(stubs_folder().join(format!("{name}.pyi")));
+    stubs.map(|name| (name.into(), read(name).expect("a stub"))).into()
+}
+
+/// The problem that a change of one stub makes.
+fn the_problem_of(module: &str, before: &str, after: &str) -> String {
+    let mut stubs = the_stubs();
+    let (_, text) = stubs.iter_mut().find(|(name, _)| name == module).expect("the module");
+    assert!(text.contains(before), "{module} has no {before}");
+    *text = text.replacen(before, after, 1);
+    the_problem(|names| names.of[4] = Package::of(stubs).public_names())
+}
+
+#[test]
+fn what_is_new_or_gone_in_python_is_noticed() {
+    let method = "    def flush(self) -> None: ...\n";
+    let seeded = format!("    def seeded(\n        self, x: int\n    ) -> None: ...\n{method}");
+    let said = the_problem_of("_onebuf", method, &seeded);
+    assert_eq!(said, "Python has Queue.seeded, and no row of the table");
+    let said = the_problem_of("_onebuf", method, "");
+    assert_eq!(said, "the table has Queue.flush, which Python has not");
+
+    let class = "class Kernel:\n";
+    let seeded = format!("{class}    @property\n    def seeded(self) -> int: ...\n");
+    let said = the_problem_of("_onebuf", class, &seeded);
+    assert_eq!(said, "Python has Kernel.seeded, and no row of the table");
+    let said =
+        the_problem_of("errors", "    after_ms: int\n", "    after_ms: int\n    seeded: int\n");
+    assert_eq!(said, "Python has Timeout.seeded, and no row of the table");
+
+    let list = "__all__: list[str]\n";
+    for seeded in ["SEEDED: int", "def SEEDED() -> None: ...", "class SEEDED: ..."] {
+        let said = the_problem_of("__init__", list, &format!("{list}{seeded}\n"));
+        assert_eq!(said, "Python has SEEDED, and no row of the table");
+    }
+    let file = "sink_file as file\n";
+    let seeded = format!("{file}from ._onebuf import sink_udp as sink_udp\n");
+    let said = the_problem_of("sinks", file, &seeded);
+    assert_eq!(said, "Python has sinks.sink_udp, and no row of the table");
+}
+
+/// Arguments in notes, such as `copies=`, are in the stubs.
+#[test]
+fn arguments_in_the_notes_of_python_exist() {
+    let stubs = the_stubs().into_iter().map(|(_, text)| text).collect::<String>();
+    let mut checked = 0;
+    for row in the_table().iter().flat_map(|section| &section.rows) {
+        let Row::Capability(what, cells) = row else { continue };
+        let Cell::Names(_, Some(note)) = &cells[Language::Python as usize] else { continue };
+        for name in note.split('`').filter_map(|word| word.strip_suffix('=')) {
+            assert!(stubs.contains(&format!(" {name}: ")), "{what}: no function takes {name}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "{checked}");
+}
+
 #[test]
 fn what_is_gone_is_noticed() {
     let said = the_problem(|names| assert!(names.of[2].remove("Queue::flush")));
@@ -130,7 +199,13 @@ fn a_table_must_be_complete() {
     assert!(refused("# S\n\na row\nrust: x\nperl: y").contains("an unknown language"));
     let parsed = table::parse("# S\n\nonly rust: why\nfake::*, a::{b,\nc}").expect("a table");
     let names = Names {
-        of: [["fake::X", "a::b", "a::c"].map(String::from).into(), [].into(), [].into(), [].into()],
+        of: [
+            ["fake::X", "a::b", "a::c"].map(String::from).into(),
+            [].into(),
+            [].into(),
+            [].into(),
+            [].into(),
+        ],
         ..Names::default()
     };
     assert_eq!(problems(&parsed, &names), Vec::<String>::new());
@@ -268,4 +343,52 @@ fn fortran_is_followed_through_its_modules() {
     assert_eq!(modules.public_names("b"), wanted.map(String::from).into());
     let wanted = ["c_go", "c_options", "c_options.depth", "one"];
     assert_eq!(modules.public_names("c"), wanted.map(String::from).into());
+}
+
+#[test]
+fn python_is_followed_through_its_stubs() {
+    let folder = folder(&[
+        (
+            "__init__.pyi",
+            "from . import errors as errors\nfrom ._native import Buffer as Buffer, Hidden\nfrom ._native import __version__ as __version__\n\
+             from ._native import make as renamed\nfrom .errors import *\nfrom numpy import array as array\n__all__: list[str]\n",
+        ),
+        (
+            "_native.pyi",
+            "\"\"\"Text.\nclass No: ...\n\"\"\"\nfrom ._base import _Base\n_Alias: TypeAlias = int\n__version__: str\n\n\
+             @final\nclass Buffer(_Base[int], Other):  # a comment: no\n    \"\"\"It is.\"\"\"\n    LIMIT = 3\n    @property\n    def size(self) -> int: ...\n\
+             \u{20}   def copy(\n        self,\n        to: tuple[int,\n            int],\n        again: int = 0,\n    ) -> None: ...\n\
+             \u{20}   def _private(self) -> None: ...\n    def __len__(self) -> int: ...\n    class Inner:\n        field: int\n    after: int\n\
+             \u{20}   if sys.version_info >= (3, 12):\n        def newer(self) -> int: ...\n    else:\n        async def older(self) -> int: ...\n\n\
+             class Hidden:\n    no: int\n\ndef make(x: int = ...) -> Buffer: ...\n",
+        ),
+        ("_base.pyi", "class _Base(Generic[T]):\n    def inherited(self) -> int: ...\n"),
+        ("errors.pyi", "class Error(Exception):\n    code: int\nclass Lost(Error): ...\n"),
+        (
+            "makers.pyi",
+            "from ._native import make as by_hand\nfrom ._native import Buffer as Buffer\nfrom ._native import Hidden as Unlisted\n\
+             __all__ = [\n    \"Buffer\",\n    \"by_hand\",\n]\nDEPTH: int\n",
+        ),
+        ("py.typed", ""),
+        ("_other.py", "class Source: pass\n"),
+    ]);
+    let found = Package::read(folder.path()).public_names();
+    let wanted = [
+        "Buffer",
+        "Buffer.Inner",
+        "Buffer.Inner.field",
+        "Buffer.LIMIT",
+        "Buffer.after",
+        "Buffer.copy",
+        "Buffer.inherited",
+        "Buffer.newer",
+        "Buffer.older",
+        "Buffer.size",
+        "Error",
+        "Error.code",
+        "Lost",
+        "makers.DEPTH",
+        "makers.by_hand",
+    ];
+    assert_eq!(found, wanted.map(String::from).into());
 }
