@@ -1,107 +1,22 @@
-//! Buffers: arrays whose memory several devices access.
+//! Methods of buffers: arrays whose memory several devices access.
 
 use crate::{
+    array::{PyBuffer, arrays},
+    dlpack,
     dtype::Dtype,
     ending::detached,
-    error::{Fault, Result},
-    hub::{PyHub, devices},
+    error::{Fault, Result, export_error},
+    given,
     layout::{self, Layout},
     mapping::PyMap,
-    root::{HostUse, Region, Root},
+    protocol,
+    root::Root,
+    types::{PyHub, PyQueue},
     view::PyView,
     wait,
 };
-use onebuf::{Access, Hub, MemoryKind};
-use pyo3::{buffer::PyUntypedBuffer, prelude::*, sync::PyOnceLock, types::PyTuple};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
-/// An array whose memory several devices access.
-///
-/// Made by `Hub.empty`, `Hub.array`, `Hub.from_dlpack` and `Hub.from_pyopencl`. Slices are parts of the same memory.
-#[pyclass(frozen, weakref, module = "onebuf", name = "Buffer")]
-pub(crate) struct PyBuffer {
-    /// Empty after `free`.
-    root: Mutex<Option<Arc<Root>>>,
-    pub layout: Layout,
-    pub dtype: Dtype,
-    /// For kernels, if the array is a part of its buffer.
-    region: OnceLock<Arc<Region>>,
-}
-
-/// What a kernel gets of a buffer.
-pub(crate) enum Piece {
-    Whole(Arc<Root>),
-    Part(Arc<Region>, Arc<Root>),
-}
-
-impl Piece {
-    pub fn root(&self) -> &Arc<Root> {
-        match self {
-            Piece::Whole(root) | Piece::Part(_, root) => root,
-        }
-    }
-}
-
-impl PyBuffer {
-    pub fn new(root: Arc<Root>, layout: Layout, dtype: Dtype) -> Self {
-        Self { root: Mutex::new(Some(root)), layout, dtype, region: OnceLock::new() }
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<Root>>> {
-        self.root.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The buffer, unless it was freed.
-    pub fn root(&self) -> Result<Arc<Root>> {
-        self.slot().clone().ok_or_else(|| Fault::invalid("the buffer was freed"))
-    }
-
-    /// What kernels get: the whole buffer, or a region of it.
-    pub fn piece(&self) -> Result<Piece> {
-        let root = self.root()?;
-        if !self.layout.is_dense() {
-            return Err(Fault::invalid(
-                "the buffer is not contiguous, and kernels take contiguous memory: pass the whole buffer and its strides",
-            ));
-        }
-        if self.layout.bytes() == root.buffer.len() {
-            return Ok(Piece::Whole(root));
-        }
-        if self.region.get().is_none() {
-            let made = Arc::new(Region::new(&root, &self.layout)?);
-            let _ = self.region.set(made);
-        }
-        match self.region.get() {
-            Some(region) => Ok(Piece::Part(region.clone(), root)),
-            None => Err(Fault::busy("the region is being made")),
-        }
-    }
-
-    fn part(&self, layout: Layout, dtype: Dtype) -> Result<Self> {
-        Ok(Self::new(self.root()?, layout, dtype))
-    }
-
-    /// Lends the array's buffer to the host; the pointer is that of the first element.
-    pub fn lend(
-        &self,
-        py: Python<'_>,
-        write: bool,
-        who: &'static str,
-    ) -> Result<(HostUse, *mut u8)> {
-        let used = self.root()?.lend(py, write, who)?;
-        // SAFETY: the offset is inside the buffer, which the map covers.
-        let first = unsafe { used.data.add(self.layout.offset) };
-        Ok((used, first))
-    }
-}
-
-/// Python helpers for arrays.
-pub(crate) fn arrays(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static ARRAYS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let found = ARRAYS
-        .get_or_try_init(py, || Ok::<_, PyErr>(py.import("onebuf._arrays")?.into_any().unbind()))?;
-    Ok(found.bind(py))
-}
+use onebuf::Hub;
+use pyo3::{buffer::PyUntypedBuffer, prelude::*, types::PyTuple};
 
 /// The bytes of a contiguous Python object.
 struct Bytes {
@@ -273,10 +188,10 @@ impl PyBuffer {
         py: Python<'py>,
         device: &Bound<'py, PyAny>,
         write: bool,
-        queue: Option<Bound<'py, crate::device::PyQueue>>,
+        queue: Option<Bound<'py, PyQueue>>,
     ) -> Result<PyView> {
         let hub: Hub = self.root()?.buffer.hub().clone();
-        let device = crate::hub::device(&hub, device)?;
+        let device = given::device(&hub, device)?;
         let part = self.part(self.layout.clone(), self.dtype)?;
         let queue = queue.map(|queue| queue.get().0.clone());
         PyView::new(Py::new(py, part)?, device, queue, write)
@@ -364,13 +279,12 @@ impl PyBuffer {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let asked = crate::dlpack::Asked { stream, max_version, dl_device, copy };
-        crate::dlpack::export(slf.get(), py, asked)
-            .map_err(|fault| crate::error::export_error(py, fault))
+        let asked = dlpack::Asked { stream, max_version, dl_device, copy };
+        dlpack::export(slf.get(), py, asked).map_err(|fault| export_error(py, fault))
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
-        crate::dlpack::CPU
+        dlpack::CPU
     }
 
     unsafe fn __getbuffer__(
@@ -379,12 +293,12 @@ impl PyBuffer {
         flags: std::ffi::c_int,
     ) -> PyResult<()> {
         // SAFETY: the interpreter passes a view to fill in.
-        unsafe { crate::protocol::fill_of_buffer(slf, view, flags) }
+        unsafe { protocol::fill_of_buffer(slf, view, flags) }
     }
 
     unsafe fn __releasebuffer__(&self, view: *mut pyo3::ffi::Py_buffer) {
         // SAFETY: the interpreter passes a view that `__getbuffer__` filled in.
-        unsafe { crate::protocol::release(view) };
+        unsafe { protocol::release(view) };
     }
 }
 
@@ -397,54 +311,4 @@ fn homes(root: &Root) -> String {
         all.push(&topology.node(plan.allocate_on).id);
     }
     all.join(", ")
-}
-
-/// Dropping a buffer may wait, and may call the deleter of imported memory, which may need the interpreter.
-impl Drop for PyBuffer {
-    fn drop(&mut self) {
-        let root = self.slot().take();
-        let region = self.region.take();
-        let last = root.as_ref().is_some_and(|root| Arc::strong_count(root) <= 2);
-        if last {
-            let gone = Python::try_attach(|py| detached(py, || drop((region, root))));
-            let _ = gone;
-        }
-    }
-}
-
-/// Options of a new buffer, as Python states them.
-pub(crate) struct NewBuffer<'py, 'k> {
-    pub share: Option<Bound<'py, PyAny>>,
-    pub copies: Option<String>,
-    pub name: Option<String>,
-    pub memory_kind: Option<&'k str>,
-    pub trust_declared: bool,
-}
-
-impl NewBuffer<'_, '_> {
-    /// Makes a buffer of zeroes.
-    pub fn make(self, py: Python<'_>, hub: &Hub, layout: Layout, dtype: Dtype) -> Result<PyBuffer> {
-        let devices = devices(hub, self.share.as_ref())?;
-        let copies = self.copies.as_deref().map_or(Ok(hub.copy_policy()), crate::hub::policy)?;
-        let memory_kind = self.memory_kind.map(memory_kind).transpose()?;
-        let built = detached(py, || {
-            let mut builder = hub.buffer::<u8>(layout.bytes()).access(Access::ReadWrite);
-            builder =
-                builder.shared_with(&devices).copies(copies).trust_declared(self.trust_declared);
-            if let Some(name) = &self.name {
-                builder = builder.name(name);
-            }
-            if let Some(kind) = memory_kind {
-                builder = builder.memory_kind(kind);
-            }
-            builder.build()
-        })?;
-        Ok(PyBuffer::new(Root::new(built, false), layout, dtype))
-    }
-}
-
-/// The memory kind of that name.
-fn memory_kind(name: &str) -> Result<MemoryKind> {
-    serde_json::from_value(name.into())
-        .map_err(|why| Fault::invalid(format!("memory_kind={name:?}: {why}")))
 }

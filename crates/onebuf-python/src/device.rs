@@ -1,23 +1,15 @@
-//! Devices and queues.
+//! Methods of devices and queues.
 
 use crate::{
     ending::detached,
     error::{Fault, Result},
-    hub::PyHub,
     kernel::PyKernel,
+    types::{PyDevice, PyHub, PyQueue},
     wait,
 };
-use onebuf::{Device, Queue};
+use onebuf::Device;
 use pyo3::{prelude::*, types::PyDict};
 use std::hash::{DefaultHasher, Hash, Hasher};
-
-/// One API's view of one chip: "host", "opencl:0", "cuda:0".
-#[pyclass(frozen, module = "onebuf", name = "Device")]
-pub(crate) struct PyDevice(pub Device);
-
-/// A stream of work on a device. Kernels run in the device's default queue unless they get another.
-#[pyclass(frozen, module = "onebuf", name = "Queue")]
-pub(crate) struct PyQueue(pub Queue);
 
 #[pymethods]
 impl PyDevice {

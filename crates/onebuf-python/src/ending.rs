@@ -3,7 +3,6 @@
 //! Daemon threads go on while the process ends, and drivers are taken down then. At the interpreter's end, calls in flight are
 //! waited for, and calls of other threads that begin later do not return, as such threads do not get the interpreter again either.
 
-use crate::root::Root;
 use pyo3::prelude::*;
 use std::{
     sync::{
@@ -20,9 +19,6 @@ static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
 static ENDED_BY: OnceLock<ThreadId> = OnceLock::new();
 /// How long the end waits for calls in flight.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// How long it waits for the work that was enqueued: drivers are taken down with the process, whether they still work or not.
-const WORK: Duration = Duration::from_secs(10);
 
 /// One call in flight.
 pub(crate) struct Flight;
@@ -65,21 +61,13 @@ pub(crate) fn has_begun() -> bool {
     ENDED_BY.get().is_some()
 }
 
-/// Ends the use of the library by other threads. The interpreter calls it before it ends.
-#[pyfunction]
-pub(crate) fn _end(py: Python<'_>) {
+/// Ends the use of the library by other threads: waits for calls in flight, and lets no other begin.
+pub(crate) fn begin(py: Python<'_>) {
     let _ = ENDED_BY.set(thread::current().id());
     py.detach(|| {
         let start = Instant::now();
         while IN_FLIGHT.load(Ordering::SeqCst) > 0 && start.elapsed() < PATIENCE {
             thread::sleep(Duration::from_millis(1));
-        }
-        let start = Instant::now();
-        for root in Root::all() {
-            if let Some(fence) = root.buffer.uses() {
-                // Work that failed, or takes longer, is left to the driver.
-                let _ = fence.wait(WORK.saturating_sub(start.elapsed()));
-            }
         }
     });
 }

@@ -276,7 +276,7 @@ pub(crate) fn source_udp(
     Ok(PySource { address: Some(address), meter: Some(meter), ..PySource::new("UDP", udp) })
 }
 
-/// Receives frames as raw bytes over one TCP connection: to an address, or with `listen` from whoever connects there.
+/// Receives frames as raw bytes over one TCP connection: to an address, or with `listen` from the sender that connects there.
 #[pyfunction]
 #[pyo3(signature = (address, listen=false, timeout=10.0))]
 pub(crate) fn source_tcp(

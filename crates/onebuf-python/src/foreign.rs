@@ -5,13 +5,13 @@
 //! reference of its own to what it keeps.
 
 use crate::{
-    buffer::PyBuffer,
-    device::{PyDevice, PyQueue},
+    array::PyBuffer,
     dtype::Dtype,
     ending::detached,
     error::{Fault, Result},
     layout::{self, Layout},
     root::Root,
+    types::{PyDevice, PyQueue},
 };
 use onebuf::{Access, CopyPolicy, Device, ForeignBufferInfo, Hub, prelude::*};
 use pyo3::prelude::*;

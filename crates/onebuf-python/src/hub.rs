@@ -1,26 +1,23 @@
 //! The hub: this process's view of the machine.
 
 use crate::{
-    buffer::{NewBuffer, PyBuffer},
-    device::PyDevice,
+    array::{PyBuffer, arrays},
+    create::NewBuffer,
     dlpack,
     dtype::Dtype,
     ending::detached,
     error::{Fault, Result},
     foreign,
+    given::{devices, policy},
     layout::{self, Layout},
+    types::{PyDevice, PyHub, PyQueue},
+    wait,
 };
 use onebuf::{CopyPolicy, Device, Hub, ProgramCache};
 use pyo3::{
     prelude::*,
     types::{PyDict, PyList, PyString},
 };
-
-/// This process's view of the machine: the devices that were found, and what is known about sharing memory between them.
-///
-/// Made by `onebuf.discover()`. `hub["opencl:0"]` is a device: by id, API, type, or a part of its name.
-#[pyclass(frozen, module = "onebuf", name = "Hub")]
-pub(crate) struct PyHub(pub Hub);
 
 /// What the bytes that onebuf moved were moved for.
 #[pyclass(frozen, module = "onebuf", name = "Ledger")]
@@ -51,41 +48,9 @@ pub(crate) fn discover(
         builder = builder.copies(policy(copies)?);
     }
     if let Some(timeout) = timeout {
-        builder = builder.timeout(crate::wait::seconds(timeout)?);
+        builder = builder.timeout(wait::seconds(timeout)?);
     }
     Ok(PyHub(detached(py, || builder.build())?))
-}
-
-/// The policy of that name.
-pub(crate) fn policy(name: &str) -> Result<CopyPolicy> {
-    match name {
-        "allow" => Ok(CopyPolicy::Allow),
-        "warn" => Ok(CopyPolicy::Warn),
-        "forbid" => Ok(CopyPolicy::Forbid),
-        other => {
-            Err(Fault::invalid(format!("copies={other:?}: use \"allow\", \"warn\" or \"forbid\"")))
-        }
-    }
-}
-
-/// A device that Python names by itself or by a string.
-pub(crate) fn device(hub: &Hub, given: &Bound<'_, PyAny>) -> Result<Device> {
-    if let Ok(device) = given.cast::<PyDevice>() {
-        return Ok(device.get().0.clone());
-    }
-    match given.cast::<PyString>() {
-        Ok(name) => Ok(hub.device(name.to_cow()?.as_ref())?),
-        Err(_) => Err(Fault::invalid("a device is a `Device`, or a string such as \"opencl:0\"")),
-    }
-}
-
-/// Devices that Python names: a list, one, or none.
-pub(crate) fn devices(hub: &Hub, given: Option<&Bound<'_, PyAny>>) -> Result<Vec<Device>> {
-    let Some(given) = given.filter(|given| !given.is_none()) else { return Ok(Vec::new()) };
-    if given.is_instance_of::<PyDevice>() || given.is_instance_of::<PyString>() {
-        return Ok(vec![device(hub, given)?]);
-    }
-    given.try_iter()?.map(|one| device(hub, &one?)).collect()
 }
 
 #[pymethods]
@@ -168,7 +133,7 @@ impl PyHub {
         name: Option<String>,
         trust_declared: bool,
     ) -> Result<Bound<'py, PyAny>> {
-        let data = crate::buffer::arrays(py)?.call_method1("source", (data, dtype))?;
+        let data = arrays(py)?.call_method1("source", (data, dtype))?;
         let (shape, dtype) = (data.getattr("shape")?, data.getattr("dtype")?);
         let made =
             self.empty(py, &shape, Some(dtype), share, copies, name, None, trust_declared)?;
@@ -221,11 +186,7 @@ impl PyHub {
     }
 
     /// Wraps a `pyopencl.CommandQueue`: launches of onebuf go into it, in order with those of its owner.
-    fn wrap_queue(
-        &self,
-        py: Python<'_>,
-        queue: &Bound<'_, PyAny>,
-    ) -> Result<crate::device::PyQueue> {
+    fn wrap_queue(&self, py: Python<'_>, queue: &Bound<'_, PyAny>) -> Result<PyQueue> {
         foreign::queue(py, &self.0, queue)
     }
 
@@ -243,7 +204,7 @@ impl PyHub {
         nbytes: usize,
         trust_declared: bool,
     ) -> Result<bool> {
-        let devices = self::devices(&self.0, Some(devices.as_any()))?;
+        let devices = crate::given::devices(&self.0, Some(devices.as_any()))?;
         let asked = self.0.buffer::<u8>(nbytes).shared_with(&devices);
         let plan = asked.copies(CopyPolicy::Forbid).trust_declared(trust_declared).plan();
         match plan {
@@ -297,13 +258,13 @@ fn escaped(text: &str) -> String {
 }
 
 /// JSON as Python objects.
-pub(crate) fn loads(py: Python<'_>, json: String) -> Result<Bound<'_, PyAny>> {
+fn loads(py: Python<'_>, json: String) -> Result<Bound<'_, PyAny>> {
     Ok(py.import("json")?.call_method1("loads", (json,))?)
 }
 
 #[pymethods]
 impl PyLedger {
-    /// Bytes of copies that nobody asked for: staging, a driver's shadow copies, failover.
+    /// Bytes of implied copies: staging, a driver's shadow copies, failover.
     #[getter]
     fn implied_bytes(&self) -> u64 {
         self.0.ledger().implied_bytes()

@@ -5,11 +5,11 @@
 //! its documentation that the kernel is trusted, as C code is that a program loads.
 
 use crate::{
-    buffer::{Piece, PyBuffer},
-    device::{PyDevice, PyQueue},
+    array::{Piece, PyBuffer},
     ending::detached,
     error::{Fault, Result},
     param::{Given, Param},
+    types::{PyDevice, PyQueue},
 };
 use onebuf::{
     Access, Arg, Device, Error, Grid, IntoArg, Kernel, Queue, RouteKind, Signature, Source,

@@ -1,7 +1,7 @@
 //! Maps: the memory in place, as a NumPy array inside a `with` block.
 
 use crate::{
-    buffer::{PyBuffer, arrays},
+    array::{PyBuffer, arrays},
     ending::detached,
     error::{Fault, Result},
     protocol,

@@ -1,7 +1,7 @@
 //! A kernel's parameters as its compiler reports them, and Python's values for them.
 
 use crate::{
-    buffer::{Piece, PyBuffer},
+    array::{Piece, PyBuffer},
     error::{Fault, Result},
 };
 use onebuf::{

@@ -1,12 +1,12 @@
 //! Pipelines whose parts are functions of Python, or sources and sinks of the library.
 
 use crate::{
-    buffer::PyBuffer,
-    device::{PyDevice, PyQueue},
+    array::PyBuffer,
     ending,
     ends::{Drain, Feed, PySink, PySource},
     error::{Fault, Raised, Result, exception},
     root::Root,
+    types::{PyDevice, PyQueue},
 };
 use onebuf::{
     Buffer, Error,

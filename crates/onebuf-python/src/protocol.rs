@@ -5,7 +5,7 @@
 //! and keeps the exporting object until then.
 
 use crate::{
-    buffer::PyBuffer,
+    array::PyBuffer,
     error::{Fault, export_error},
     root::HostUse,
 };

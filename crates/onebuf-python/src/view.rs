@@ -4,11 +4,11 @@
 //! A guard borrows the queue and the buffer behind the `Arc`s that [`Held`] keeps and drops last.
 
 use crate::{
-    buffer::{Piece, PyBuffer},
-    device::{PyDevice, PyQueue},
+    array::{Piece, PyBuffer},
     ending::detached,
     error::{Fault, Result, export_error},
     root::{HostUse, Region, Root},
+    types::{PyDevice, PyQueue},
 };
 use onebuf::{Device, Error, Queue, ReadView, WriteView, hal::RawHandle};
 use pyo3::{

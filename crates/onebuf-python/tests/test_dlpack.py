@@ -117,7 +117,7 @@ def test_arguments_that_do_not_fit_are_buffer_errors(hub):
     for named in ({"dl_device": (1, 0)}, {"stream": None}, {"stream": -1}, {"copy": False}):
         x.__dlpack__(**named)
     gc.collect()
-    assert x.host_users == 0, "capsules that nobody consumes give the buffer back"
+    assert x.host_users == 0, "capsules that are not consumed give the buffer back"
 
 
 def test_a_copy_is_marked_and_lends_nothing(hub, cl, gain):

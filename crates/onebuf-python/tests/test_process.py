@@ -15,7 +15,7 @@ hub = ob.discover(without=["gl", "vulkan"])
 cl = next(device for device in hub.devices if device.api == "opencl" and "portable" in device.platform.lower())
 """
 
-# Work that takes long: ended by nobody, but by its own count.
+# Work that takes long, and ends by its own count.
 SLOW = """
 text = "kernel void slow(global uint *x, uint n) { uint v = x[0]; for (uint i = 0; i < n; ++i) v = v * 1664525u + 1013904223u + (v >> 7); x[0] = v; }"
 slow = cl.kernel(text)

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //! The system calls here take integers and pointers to local data. Signals are sent to children of this process that were not
-//! waited for, so their numbers belong to nobody else.
+//! waited for, so no other process has their numbers.
 
 use std::{
     collections::BTreeMap,

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //! A capsule owns a boxed [`Exported`], whose first field is the structure that the consumer gets. Exactly one of the capsule's destructor
-//! (if nobody consumed it) and the structure's deleter frees the box. Neither calls the interpreter's functions for
+//! (of a capsule that was not consumed) and the structure's deleter frees the box. Neither calls the interpreter's functions for
 //! objects of Python, so the deleter may run on any thread, without the interpreter, and after it has ended.
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
     abi::{DlDevice, DlTensor, DlType, DlVersion, IS_COPIED, Managed, ManagedVersioned, READ_ONLY},
 };
 use crate::{
-    buffer::PyBuffer,
+    array::PyBuffer,
     ending::detached,
     error::{Fault, Result},
     layout::Layout,
@@ -203,7 +203,7 @@ unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
     unsafe { free::<ManagedVersioned>(managed.cast()) }
 }
 
-/// Frees what nobody consumed.
+/// Frees a tensor that was not consumed.
 ///
 /// # Safety
 /// A capsule of this file.

@@ -9,7 +9,7 @@ use super::{
     abi::{DlTensor, Managed, ManagedVersioned, READ_ONLY},
 };
 use crate::{
-    buffer::PyBuffer,
+    array::PyBuffer,
     dtype::Dtype,
     ending::detached,
     error::{Fault, Result},
