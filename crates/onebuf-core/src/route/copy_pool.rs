@@ -97,7 +97,7 @@ impl CopyPool {
     /// Lets threads copy pieces of the feed until the guard is dropped.
     pub fn help(&self, feed: &Arc<Feed>) -> Helped<'_> {
         let helpers = self.tuning.threads_for(feed.bytes()).saturating_sub(1);
-        // The threads, and whoever held the lock, are not in a forked child.
+        // A forked child has neither these threads nor the thread that held the lock.
         if helpers > 0 && !onebuf_sys::fork::is_child() {
             let mut work = lock(&self.shared.work);
             work.wanted.push(Wanted { feed: feed.clone(), helpers });
