@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod found;
+mod turn;
 
 use crate::{
     device_table::{DeviceTable, MAX_FOREIGN_DEVICES, Services},
@@ -259,7 +260,8 @@ impl HubBuilder {
         let folder = self.folder();
         let programs = Programs::new(self.program_cache, folder.clone(), self.program_cache_limit);
         let mut found = FoundDevices::default();
-        found.search(&self.backends, self.probe.clone(), next_domain);
+        let timeout = self.timeout.unwrap_or(DEFAULT_TIMEOUT);
+        found.search(&self.backends, self.probe.clone(), next_domain, timeout);
         if found.nodes.first().is_none_or(|node| node.info.api != Api::HOST) {
             let reason = "the list of backends has no host backend".to_owned();
             return Err(Error::Unavailable { what: "the host".to_owned(), tried: vec![], reason });
@@ -276,7 +278,6 @@ impl HubBuilder {
         *self.extensions.get_mut() = ForeignDevices::new(found.loaded);
         *self.extensions.get_mut() = programs;
         *self.extensions.get_mut() = found.hidden;
-        let timeout = self.timeout.unwrap_or(DEFAULT_TIMEOUT);
         for (node, device) in found.nodes.iter().zip(&found.devices) {
             if let Some(post) = device.post() {
                 post.assign(&node.id, timeout);

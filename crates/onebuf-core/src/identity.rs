@@ -4,7 +4,7 @@ use crate::topology::Node;
 use std::{ffi::OsString, fmt, sync::OnceLock};
 
 /// Incremented whenever the experiment changes, which invalidates verdicts of other versions.
-pub const EXPERIMENT_VERSION: u32 = 5;
+pub const EXPERIMENT_VERSION: u32 = 7;
 
 /// In the id of a foreign device, separates the discovered device's id from the number of the context.
 pub(crate) const FOREIGN_MARK: char = '@';
@@ -81,4 +81,29 @@ pub(crate) fn key(from: &Node, to: &Node, kind: impl fmt::Display) -> String {
         of_node(to),
         environment.join(" ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn helpers_inherit_the_environment_as_it_was() {
+        let path = std::env::var_os("PATH").unwrap();
+        assert!(environment().contains(&("PATH".into(), path)));
+    }
+
+    #[test]
+    fn a_verdict_depends_on_variables_that_select_drivers_and_on_no_others() {
+        let hub = crate::builder().only(["host"]).verdicts(Default::default()).build().unwrap();
+        let host = hub.topology().node(hub.host_index());
+        let key = key(host, host, "kind");
+        let (_, set) = key.split_once(" with [").unwrap();
+        let mut expected: Vec<String> = SELECTORS
+            .iter()
+            .filter_map(|name| Some(format!("{name}={}", std::env::var_os(name)?.display())))
+            .collect();
+        expected.sort();
+        assert_eq!(set, expected.join(" ") + "]");
+    }
 }

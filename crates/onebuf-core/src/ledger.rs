@@ -115,3 +115,27 @@ impl fmt::Display for Ledger {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_was_added_later_is_counted_by_its_name() {
+        let ledger = Ledger::new(vec!["host".into()], 2);
+        ledger.record(DeviceIx(0), DeviceIx(1), Cause::Implied, 8);
+        assert!(ledger.entries().is_empty(), "a device without a name");
+        ledger.name(DeviceIx(1), "opencl:0@1");
+        let entries = ledger.entries();
+        let [entry] = &entries[..] else { panic!("{entries:?}") };
+        assert_eq!((&*entry.from, &*entry.to, entry.bytes), ("host", "opencl:0@1", 8));
+        assert_eq!((ledger.implied_bytes(), ledger.asked_bytes()), (8, 0));
+        for _ in 0..2 {
+            ledger.record(DeviceIx(1), DeviceIx(0), Cause::Asked, 3);
+        }
+        let text = "asked: 6 bytes, implied: 8 bytes\n  \
+                    host -> opencl:0@1: 8 bytes implied in 1 operation\n  \
+                    opencl:0@1 -> host: 6 bytes asked in 2 operations";
+        assert_eq!(ledger.to_string(), text);
+    }
+}

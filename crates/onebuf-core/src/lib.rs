@@ -48,7 +48,7 @@ pub use buffer::{
 pub use builder::HubBuilder;
 pub use device::Device;
 pub use fence::Fence;
-pub use foreign::{Borrowed, WrapBuilder};
+pub use foreign::{Borrowed, NativeMemory, WrapBuilder};
 pub use hub::Hub;
 pub use ledger::{Cause, Entry, Ledger};
 pub use pool::{Pool, PoolStatistics};
@@ -82,6 +82,8 @@ pub mod hal {
 #[doc(hidden)]
 pub mod reflect {
     pub use crate::program::ReflectedKernel;
+    /// The arguments of [`Kernel::launch_native`](crate::Kernel::launch_native).
+    pub use onebuf_hal::Arg as NativeArgument;
     pub use onebuf_hal::{NumberType, ParameterKind, ReflectedParameter};
 }
 

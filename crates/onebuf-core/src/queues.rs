@@ -156,7 +156,18 @@ impl Device {
     /// # Errors
     /// As for [`Device::queue`].
     pub fn default_queue(&self) -> Result<Queue> {
-        let mut queues = lock(&self.hub().extensions().get::<DefaultQueues>().0);
+        self.kept_queue(&self.hub().extensions().get::<DefaultQueues>().0)
+    }
+
+    /// A queue beside the default one, kept like it: other libraries' streams are ordered with it while they have a buffer, and the
+    /// default queue does not wait for them.
+    #[doc(hidden)]
+    pub fn lending_queue(&self) -> Result<Queue> {
+        self.kept_queue(&self.hub().extensions().get::<LendingQueues>().0)
+    }
+
+    fn kept_queue(&self, queues: &Mutex<HashMap<DeviceIx, DefaultQueue>>) -> Result<Queue> {
+        let mut queues = lock(queues);
         if let Some(queue_state) = queues.get(&self.index()).and_then(DefaultQueue::get) {
             return Ok(Queue { hub: self.hub().clone(), queue_state });
         }
@@ -195,6 +206,10 @@ impl Device {
 /// The default queues of a hub's devices.
 #[derive(Default)]
 struct DefaultQueues(Mutex<HashMap<DeviceIx, DefaultQueue>>);
+
+/// Their queues for lent buffers.
+#[derive(Default)]
+struct LendingQueues(Mutex<HashMap<DeviceIx, DefaultQueue>>);
 
 struct DefaultQueue {
     queue_state: Weak<QueueState>,

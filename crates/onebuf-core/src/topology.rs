@@ -2,6 +2,7 @@
 
 use onebuf_hal::{DeviceInfo, MemoryKind, RouteKind, SyncMethod};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// The index of a device in its hub's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -137,6 +138,26 @@ impl Topology {
             starts[i] += starts[i - 1];
         }
         Self { nodes, routes, starts }
+    }
+
+    /// The ids of all devices, and all routes with their verdicts: `{"schema":2,"devices":["host",…],
+    /// "routes":[{"from","to","kind","guaranteed","state","zero_copy","why",…}]}`.
+    pub fn to_json(&self) -> Value {
+        let id = |device| self.node(device).id.as_str();
+        let route = |route: &Route| {
+            let mut row = json!({
+                "from": id(route.from), "to": id(route.to), "kind": route.kind,
+                "guaranteed": route.guaranteed,
+            });
+            let verdict = serde_json::to_value(&route.verdict).unwrap_or_default();
+            if let (Some(row), Value::Object(verdict)) = (row.as_object_mut(), verdict) {
+                row.extend(verdict);
+            }
+            row
+        };
+        let devices: Vec<&str> = self.nodes.iter().map(|node| node.id.as_str()).collect();
+        let routes: Vec<Value> = self.routes.iter().map(route).collect();
+        json!({ "schema": 2, "devices": devices, "routes": routes })
     }
 
     /// The devices.

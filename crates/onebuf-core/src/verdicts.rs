@@ -244,6 +244,23 @@ mod tests {
         .run();
     }
 
+    #[test]
+    fn grafts_and_routes_are_judged_apart_and_later_verdicts_replace_earlier_ones() {
+        let hub = crate::builder().only(["host"]).verdicts(Default::default()).build().unwrap();
+        let host = hub.topology().node(hub.host_index());
+        let found = |why: &str| Verdict { why: why.into(), ..Verdict::default() };
+        let mut verdicts = Verdicts::default();
+        verdicts.insert(host, host, RouteKind::Same, found("a route"));
+        assert_eq!(verdicts.find_graft(host, host), None);
+        verdicts.insert_graft(host, host, found("a graft"));
+        let mut later = Verdicts::default();
+        later.insert_graft(host, host, found("a later graft"));
+        assert_eq!(verdicts.find_graft(host, host), Some(found("a graft")));
+        verdicts.extend(later);
+        assert_eq!(verdicts.find_graft(host, host), Some(found("a later graft")));
+        assert_eq!(verdicts.find(host, host, RouteKind::Same), Some(found("a route")));
+    }
+
     /// Without the lock, two that load the same file at once lose what the other adds.
     #[test]
     fn savers_at_the_same_time_lose_nothing() {

@@ -6,7 +6,7 @@
 use super::{device::Context, layered::Below, queue::RawQueue};
 use onebuf_hal::locks::{Arc, Mutex, Ordering, lock, thread};
 use onebuf_sys::{
-    Refused,
+    Flavor, Refused,
     cuda_like::{CuEvent, CuStatus, consts},
 };
 use std::{
@@ -171,6 +171,15 @@ impl Context {
         wait_until(|| is_over(queue.query()))
     }
 
+    /// Keeps an event without timing for the next use, or destroys it. The context is current.
+    pub fn recycle_event(&self, event: CuEvent) {
+        // A wait that was enqueued for it is not changed by another record.
+        let kept = self.driver.flavor() == Flavor::Cuda && self.spare_events.give(event);
+        if !kept {
+            self.destroy_event(event);
+        }
+    }
+
     /// Destroys an event. The context is current.
     pub fn destroy_event(&self, event: CuEvent) {
         // SAFETY: live, and destroyed once by its owner.
@@ -216,10 +225,46 @@ impl Context {
 
     /// Records an event with these flags after all work so far. The context is current.
     pub fn event(&self, queue: &RawQueue, flags: u32) -> Result<CuEvent, Refused> {
-        // SAFETY: the context is current.
-        let event = unsafe { self.table().create_event(flags)? };
+        let spare = match flags {
+            consts::EVENT_DISABLE_TIMING => self.spare_events.get(),
+            _ => None,
+        };
+        let event = match spare {
+            Some(event) => event,
+            // SAFETY: the context is current.
+            None => unsafe { self.table().create_event(flags)? },
+        };
         queue.record(event).inspect_err(|_| self.destroy_event(event))?;
         Ok(event)
+    }
+}
+
+/// Events without timing that are not in use. Creating and destroying one takes longer than recording it, and with driver 580.159 the memory of
+/// the device grew while events were created and destroyed for hand-overs between busy streams.
+#[derive(Debug, Default)]
+pub(super) struct SpareEvents(Mutex<Vec<CuEvent>>);
+
+/// The most events that are kept.
+const SPARE_EVENTS: usize = 1024;
+
+impl SpareEvents {
+    fn get(&self) -> Option<CuEvent> {
+        lock(&self.0).pop()
+    }
+
+    /// Keeps an event; returns false if there are enough.
+    fn give(&self, event: CuEvent) -> bool {
+        let mut spare = lock(&self.0);
+        let has_room = spare.len() < SPARE_EVENTS;
+        if has_room {
+            spare.push(event);
+        }
+        has_room
+    }
+
+    /// Returns all of them, to be destroyed.
+    pub fn take(&self) -> Vec<CuEvent> {
+        std::mem::take(&mut lock(&self.0))
     }
 }
 

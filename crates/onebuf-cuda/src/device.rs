@@ -6,7 +6,7 @@ use super::{
     callbacks::CallbackStreams,
     compile::Compiler,
     conv,
-    deferred_free::DeferredFrees,
+    deferred_free::{DeferredFrees, SpareEvents},
     host_signal::Flags,
     memory::Memory,
     pins::Pins,
@@ -114,6 +114,7 @@ pub(super) struct Context {
     pub deferred_frees: DeferredFrees,
     pub flags: Flags,
     pub callback_streams: Arc<CallbackStreams>,
+    pub spare_events: SpareEvents,
     /// Queues that wait for other APIs, or did so.
     pub outside: Mutex<Vec<Weak<RawQueue>>>,
     ids: AtomicU64,
@@ -131,7 +132,17 @@ impl Context {
         let (driver, ids) = (driver.clone(), AtomicU64::new(1));
         let (flags, callback_streams) = (Flags::default(), Arc::default());
         let (deferred_frees, outside) = (DeferredFrees::default(), Mutex::default());
-        Ok(Context { driver, raw, deferred_frees, flags, callback_streams, outside, ids })
+        let spare_events = SpareEvents::default();
+        Ok(Context {
+            driver,
+            raw,
+            deferred_frees,
+            flags,
+            callback_streams,
+            spare_events,
+            outside,
+            ids,
+        })
     }
 
     /// Returns the raw context; null for HIP.
@@ -199,6 +210,7 @@ impl Drop for Context {
         if let Some(_current) = self.enter_to_free() {
             self.callback_streams.free(self);
             self.flags.free(self);
+            self.spare_events.take().into_iter().for_each(|event| self.destroy_event(event));
         }
         if self.driver.flavor() == Flavor::Cuda {
             // SAFETY: retained by `new`, released once; its objects kept it alive until now.

@@ -185,9 +185,11 @@ impl Drop for Event {
         }
         let context = &self.queue.context;
         if let Some(_current) = context.enter_to_free() {
-            [Some(self.raw), self.start].into_iter().flatten().for_each(|event| {
-                context.destroy_event(event);
-            });
+            match self.queue.base {
+                None => context.recycle_event(self.raw),
+                Some(_) => context.destroy_event(self.raw),
+            }
+            self.start.into_iter().for_each(|start| context.destroy_event(start));
         }
     }
 }

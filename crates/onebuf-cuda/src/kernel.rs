@@ -493,6 +493,8 @@ fn check_slots(kernel: &Kernel, packing: &Packing, args: &[Arg<'_>]) -> Result<(
     let fits = |(arg, slot): (&Arg<'_>, &Slot)| match (arg, slot) {
         (Arg::Memory(..), Slot::Memory) | (Arg::Local(_), Slot::Local(_)) => true,
         (Arg::Bytes(bytes), Slot::Value(wanted)) => bytes.len() == *wanted,
+        // An address of the caller's.
+        (Arg::Bytes(bytes), Slot::Memory) => bytes.len() == size_of::<DevicePtr>(),
         _ => false,
     };
     match args.iter().zip(&packing.slots).position(|pair| !fits(pair)) {

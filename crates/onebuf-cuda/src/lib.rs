@@ -10,6 +10,7 @@
 //! | `discover` | the library, its devices, and their capabilities |
 //! | `device` | the device, its context, making it current |
 //! | `memory`, `pins` | device memory, pinned memory, registered host pages; the record of pinned pages |
+//! | `aligned` | allocations that begin at a requested alignment |
 //! | `managed` | managed memory, whose pages driver calls move |
 //! | `vmm`, `external` | exportable memory, and imported memory, by descriptors |
 //! | `address` | addresses that kernels of another API use too; on AMD confirmed by `onebuf-experimental::rocr` |
@@ -31,6 +32,7 @@
 //! used them.
 
 mod address;
+mod aligned;
 mod backend;
 mod callbacks;
 mod compile;

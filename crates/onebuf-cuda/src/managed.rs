@@ -3,7 +3,11 @@
 //! Without such calls, pages would move on access, a few at a time and silently. So a hand-over moves them first, in
 //! order with a stream, and this module records which side has which pages.
 
-use super::{device::Context, queue::RawQueue};
+use super::{
+    aligned::{self, Aligned},
+    device::Context,
+    queue::RawQueue,
+};
 use onebuf_hal::{
     AccessState, Result,
     locks::{Mutex, lock},
@@ -38,18 +42,10 @@ impl Managed {
     pub fn new(context: &Context, bytes: usize, align: usize) -> Result<Managed, Refused> {
         let page = page_bytes();
         let (whole, align) = (bytes.next_multiple_of(page), align.max(page));
-        let first = Managed::of(allocate(context, whole)?, bytes, page, align);
-        if first.at == first.base {
-            return Ok(first);
-        }
-        // Drivers place small allocations side by side: allocate again, with padding up to the next page.
-        first.free(context);
-        Ok(Managed::of(allocate(context, whole + align)?, bytes, page, align))
-    }
-
-    fn of(base: DevicePtr, bytes: usize, page: usize, align: usize) -> Managed {
-        let at = DevicePtr(base.0.next_multiple_of(align as u64));
-        Managed { base, at, bytes, page, on_host: Mutex::default() }
+        // Drivers place small allocations side by side: such an address is in the middle of a page.
+        let made = aligned::on_device(context, whole, align, |bytes| allocate(context, bytes))?;
+        let Aligned { base, at, .. } = made;
+        Ok(Managed { base, at, bytes, page, on_host: Mutex::default() })
     }
 
     /// The number of these bytes, rounded to whole pages, that are on the other side.

@@ -6,7 +6,9 @@
 //! begins, which the fences ensure.
 
 use super::{
-    CudaLikeBackend, conv,
+    CudaLikeBackend,
+    aligned::{self, Aligned},
+    conv,
     device::Context,
     external::External,
     foreign::{Described, ForeignRange},
@@ -34,7 +36,7 @@ use std::{fmt, ptr::NonNull};
 
 /// What must be freed, and by which calls.
 enum Allocation {
-    /// Device memory.
+    /// Device memory, by the address that the driver returned.
     Device(DevicePtr),
     /// Managed memory, whose pages move.
     Managed(Managed),
@@ -324,6 +326,10 @@ unsafe impl TypedMemory for Memory {
         self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.offset()) })
     }
 
+    fn pins_pages(&self) -> bool {
+        self.inner.memory_kind == MemoryKind::HostPages
+    }
+
     fn needs_access_state(&self) -> bool {
         self.inner.registered_as().is_some()
     }
@@ -393,8 +399,8 @@ unsafe impl TypedMemory for Memory {
 
     fn export_ipc(&self) -> Result<IpcRange> {
         match &self.inner.allocation {
-            Some(Allocation::Device(at)) => {
-                super::ipc::export(&self.inner.context, *at, self.bytes)
+            Some(Allocation::Device(_)) => {
+                super::ipc::export(&self.inner.context, self.inner.at, self.bytes)
             }
             _ => {
                 let what = format!("{} memory in another process", self.inner.memory_kind);
@@ -457,18 +463,19 @@ unsafe impl TypedMemory for Memory {
 impl Inner {
     fn device(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
         // SAFETY: the context is current.
-        let at = with_room(&context, spec, || unsafe { context.table().alloc(spec.bytes) })?;
-        Ok(Inner::of(context, at, None, spec, Allocation::Device(at)))
+        let Aligned { base, at, .. } =
+            with_alignment(&context, spec, |bytes| unsafe { context.table().alloc(bytes) })?;
+        Ok(Inner::of(context, at, None, spec, Allocation::Device(base)))
     }
 
     /// Allocates memory that host and device use at one address at the same time.
     fn fine(context: Arc<Context>, spec: &AllocSpec) -> Result<Inner> {
-        let at = with_room(&context, spec, || {
+        let Aligned { base, at, .. } = with_alignment(&context, spec, |bytes| {
             // SAFETY: the context is current.
-            unsafe { context.table().alloc_managed(spec.bytes, consts::MEM_ATTACH_GLOBAL) }
+            unsafe { context.table().alloc_managed(bytes, consts::MEM_ATTACH_GLOBAL) }
         })?;
         let host = NonNull::new(at.0 as usize as *mut u8).map(HostAddress);
-        Ok(Inner::of(context, at, host, spec, Allocation::Device(at)))
+        Ok(Inner::of(context, at, host, spec, Allocation::Device(base)))
     }
 
     /// Allocates memory that host and device use at one address, alternately.
@@ -623,6 +630,15 @@ impl Inner {
 fn spec_of(bytes: usize, memory_kind: MemoryKind) -> AllocSpec {
     let (access, host) = (Access::ReadWrite, HostAccess::default());
     AllocSpec { bytes, align: 1, memory_kind, access, host, hint: None }
+}
+
+/// Allocates device memory that begins at the requested alignment.
+fn with_alignment(
+    context: &Context,
+    spec: &AllocSpec,
+    allocate: impl Fn(usize) -> Result<DevicePtr, Refused>,
+) -> Result<Aligned<DevicePtr>> {
+    with_room(context, spec, || aligned::on_device(context, spec.bytes, spec.align, &allocate))
 }
 
 /// Allocates; if memory is exhausted, tries again after deferred frees.

@@ -4,7 +4,10 @@
 //! devices of a library share this record. Its lock is held during the driver's call, so that pages cannot be pinned
 //! again between the last release and the unpinning.
 
-use super::device::{Context, Driver};
+use super::{
+    aligned::{self, Aligned},
+    device::{Context, Driver},
+};
 use onebuf_hal::{
     Result,
     locks::{Mutex, lock},
@@ -52,11 +55,15 @@ impl Pins {
         align: usize,
     ) -> Result<(HostPtr, Share), Refused> {
         let mut pins = lock(&self.0);
-        let (at, bytes) = host_alloc(driver, bytes, align)?;
-        let base = at.0 as usize;
-        let offset = base.next_multiple_of(align) - base;
+        let table = &driver.table;
+        // SAFETY: needs only a current context.
+        let allocate = |bytes| unsafe { table.host_alloc(bytes, FLAGS) };
+        // SAFETY: allocated above, and not used.
+        let free = |at| driver.note(unsafe { table.host_free(at) });
+        let Aligned { base, at, bytes } = aligned::allocate(bytes, align, allocate, free)?;
+        let (base, offset) = (base.0.addr(), at.0.addr() - base.0.addr());
         pins.insert(base, Pin { bytes, holders: 1 });
-        Ok((HostPtr(at.0.wrapping_byte_add(offset)), Share { base, offset, allocated: true }))
+        Ok((at, Share { base, offset, allocated: true }))
     }
 
     /// Pins existing pages unless they are pinned already. The context is current, and the pages must stay allocated
@@ -102,22 +109,6 @@ impl Pins {
         let base = unsafe { driver.table.host_device_pointer(share.base as *mut c_void, 0)? };
         Ok(DevicePtr(base.0 + share.offset as u64))
     }
-}
-
-/// Allocates memory that holds `bytes` at this alignment, and returns its size. Most drivers return whole pages; a
-/// runtime built on OpenCL aligns to at most 128 bytes, so it needs a larger allocation.
-fn host_alloc(driver: &Driver, bytes: usize, align: usize) -> Result<(HostPtr, usize), Refused> {
-    let table = &driver.table;
-    // SAFETY: needs only a current context.
-    let at = unsafe { table.host_alloc(bytes, FLAGS)? };
-    if (at.0 as usize).is_multiple_of(align) {
-        return Ok((at, bytes));
-    }
-    // SAFETY: allocated above, and not used.
-    driver.note(unsafe { table.host_free(at) });
-    let padded = bytes.saturating_add(align);
-    // SAFETY: as above.
-    Ok((unsafe { table.host_alloc(padded, FLAGS)? }, padded))
 }
 
 /// Returns the base of the pinned range that contains these bytes.

@@ -388,8 +388,9 @@ unsafe impl TypedQueue for Queue {
         }
     }
 
-    fn note_use(&self, memory: &Memory) {
+    fn note_use(&self, memory: &Memory) -> Result<()> {
         memory.note_use(&self.raw);
+        Ok(())
     }
 
     unsafe fn wait_value(&self, memory: &Memory, offset: usize, value: u32) -> Result<()> {

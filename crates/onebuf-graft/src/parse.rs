@@ -358,3 +358,82 @@ fn type_bytes(name: &str) -> Option<usize> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lex::tokens;
+
+    /// A module with these items.
+    fn with(items: &str) -> String {
+        format!(".version 8.8\n.target sm_90\n.address_size 64\n{items}\n")
+    }
+
+    fn refusal(items: &str) -> String {
+        let text = with(items);
+        match parse(&tokens(&text).ok().unwrap()) {
+            Ok(_) => panic!("accepted: {items}"),
+            Err(refusal) => refusal.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_body_is_its_statements_whatever_lies_between() {
+        let body = ".loc 1 2 3\nadd.u32 a, b, c;\n;\n{\nmov.u32 d, e;\n{ sub.u32 f, g; }\n}\n$L1:\nbra $L1;\nret;\n";
+        let text = with(&format!(
+            ".file 1 \"a.cl\"\n.entry k()\n{{\n{body}}}\n.entry second()\n{{\nexit;\n}}"
+        ));
+        let tokens = tokens(&text).ok().unwrap();
+        let module = parse(&tokens).ok().unwrap();
+        let names: Vec<_> = module.functions.iter().map(|function| function.name.text).collect();
+        assert_eq!(names, ["k", "second"]);
+        let statements = |function: usize| -> Vec<(&str, usize)> {
+            let body = module.functions[function].body.as_ref().unwrap().iter();
+            body.map(|statement| (statement.words[0].text, statement.words.len())).collect()
+        };
+        assert_eq!(
+            statements(0),
+            [("add.u32", 6), ("mov.u32", 4), ("sub.u32", 4), ("bra", 2), ("ret", 1)]
+        );
+        assert_eq!(statements(1), [("exit", 1)]);
+    }
+
+    #[test]
+    fn metadata_ends_at_its_own_brace() {
+        let text =
+            with(".metadata_section {\n.a { 1 }\n.b { .c { 2 } }\n}\n.entry k()\n{\nret;\n}");
+        let tokens = tokens(&text).ok().unwrap();
+        let module = parse(&tokens).ok().unwrap();
+        let [[first, last]] = &module.notes[..] else { panic!("one note") };
+        assert!(text[first.at..].starts_with(".metadata_section"));
+        assert!(text[last.at..].starts_with("}\n.entry k()"));
+        assert_eq!(module.functions.len(), 1);
+        assert!(refusal(".metadata_section {\n.a { 1 }").contains("ends too early"));
+    }
+
+    #[test]
+    fn parameters_have_the_size_of_their_type() {
+        let text =
+            with(".entry k(.param .u8 a, .param .f16 b, .param .s32 c, .param .f64 d)\n{\nret;\n}");
+        let tokens = tokens(&text).ok().unwrap();
+        let module = parse(&tokens).ok().unwrap();
+        let sizes: Vec<_> = module.functions[0].params.iter().map(|param| param.bytes).collect();
+        assert_eq!(sizes, [1, 2, 4, 8]);
+        assert!(refusal(".entry k(.param .texref t)\n{\nret;\n}").contains("images and samplers"));
+        assert!(refusal(".entry k(.param .what t)\n{\nret;\n}").contains("not known"));
+        for name in ["3", "%k", ".k"] {
+            let text = refusal(&format!(".entry {name}()\n{{\nret;\n}}"));
+            assert!(text.contains("where a name belongs"), "{text}");
+        }
+    }
+
+    #[test]
+    fn directives_before_a_body_are_known_ones() {
+        let text = with(".entry k() .reqntid 8, 4 .maxnreg 32\n{\nret;\n}");
+        let tokens = tokens(&text).ok().unwrap();
+        let module = parse(&tokens).ok().unwrap();
+        let words: Vec<_> = module.functions[0].tuning.iter().map(|word| word.text).collect();
+        assert_eq!(words, [".reqntid", "8", ",", "4", ".maxnreg", "32"]);
+        assert!(refusal(".entry k() .other 8\n{\nret;\n}").contains("`.other` before a body"));
+    }
+}

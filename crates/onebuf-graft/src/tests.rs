@@ -108,3 +108,13 @@ fn constant_arguments_take_the_tables_along() {
     let odd = kernel(".ptr .const .align 4", "isspacep.const %p1, %rd1;");
     refuses(&odd, 9, "`isspacep.const`");
 }
+
+#[test]
+fn a_required_group_size_is_told() {
+    let sized =
+        |size: &str| global("").replace("p)\n{", &format!("p) .reqntid {size} .maxnreg 32\n{{"));
+    assert!(rewrite(&sized("8, 4")).unwrap().contains(" group:8:4:1"));
+    assert!(rewrite(&sized("2, 3, 5")).unwrap().contains(" group:2:3:5"));
+    assert!(!rewrite(&global("")).unwrap().contains("group"));
+    refuses(&sized("1, 2, 3, 4"), 4, "a group size that is none");
+}

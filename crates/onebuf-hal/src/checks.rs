@@ -192,6 +192,64 @@ mod tests {
         assert_eq!(range(8, 8, 0), Ok(8..8));
     }
 
+    fn info(max_alloc_bytes: u64) -> DeviceInfo {
+        let caps = crate::Caps {
+            max_alloc_bytes,
+            memory_kinds: vec![MemoryKind::Device],
+            ..Default::default()
+        };
+        let (name, platform, version, driver, library, extensions) = Default::default();
+        let (kind, physical) = (crate::DeviceKind::Gpu, Default::default());
+        DeviceInfo {
+            api: crate::Api("x"),
+            name,
+            platform,
+            version,
+            driver,
+            library,
+            kind,
+            physical,
+            memory_bytes: 0,
+            extensions,
+            caps,
+        }
+    }
+
+    #[test]
+    fn sizes_are_positive_and_within_the_limit() {
+        assert_eq!([1, 99, 100].map(|size| bytes(&info(100), size)), [Ok(()), Ok(()), Ok(())]);
+        assert!(matches!(
+            bytes(&info(100), 101),
+            Err(Error::OutOfMemory { asked: 101, limit: Some(100), .. })
+        ));
+        assert_eq!(bytes(&info(0), usize::MAX), Ok(()), "no limit is known");
+        assert_eq!(bytes(&info(0), 0), Err(Error::invalid("memory of zero bytes")));
+    }
+
+    #[test]
+    fn an_allocation_is_of_a_kind_that_the_device_has() {
+        let missing = memory_kind(&info(0), MemoryKind::HostPages).unwrap_err().to_string();
+        assert!(missing.contains("one of device") && !missing.contains("Texas"), "{missing}");
+        let missing = memory_kind(&info(0), MemoryKind::OnChip).unwrap_err().to_string();
+        assert!(missing.contains("Texas Instruments"), "{missing}");
+        assert_eq!(memory_kind(&info(0), MemoryKind::Device), Ok(()));
+        assert_eq!(contents(3, &[1, 2, 3]), Ok(()));
+        assert!(contents(3, &[1, 2]).is_err() && contents(3, &[1; 4]).is_err());
+    }
+
+    #[test]
+    fn a_transfer_has_a_pointer_unless_it_is_empty() {
+        assert_eq!(host_pointer(std::ptr::null(), 0), Ok(()));
+        assert!(host_pointer(std::ptr::null(), 1).is_err());
+        assert_eq!(host_pointer(&7, 1), Ok(()));
+    }
+
+    #[test]
+    fn mesas_rasteriser_leaves_loops() {
+        assert_eq!(max_loop_iterations("llvmpipe (LLVM 15.0.6, 256 bits)"), Some(65_535));
+        assert_eq!(max_loop_iterations("NVIDIA H200"), None);
+    }
+
     #[test]
     fn a_fill_is_in_whole_patterns() {
         assert_eq!(fill(8, 2, 4, &[1, 2]), Ok(2..6));

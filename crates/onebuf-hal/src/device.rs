@@ -317,6 +317,14 @@ pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
     /// needs that. Returns whether it took a call.
     fn flush_stores(&self, offset: usize, bytes: usize) -> Result<bool>;
 
+    /// Whether mapping and unmapping this memory may transfer its bytes, while a transfer of the device can read them from the map.
+    /// Then a copy of memory that the host has now is one transfer from the map, instead of an unmap, a copy and a map.
+    fn is_read_from_map(&self) -> bool;
+
+    /// For imported host pages: whether the device's reads and writes of other memory access these pages directly, while this import
+    /// lives.
+    fn pins_pages(&self) -> bool;
+
     /// For managed memory: how many of these bytes are in pages on the wrong side for the wanted access state, which is the
     /// host for `Acquired` and the device for the other states. Zero for all other memory.
     fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize;

@@ -307,6 +307,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_was_tried_and_what_is_allowed_is_told() {
+        let tried = |names: &[&str]| {
+            let tried = names.iter().map(|name| name.to_string()).collect();
+            Error::Unavailable { what: "X".into(), tried, reason: "no".into() }.to_string()
+        };
+        assert!(tried(&["a.so", "b.so"]).contains("(tried a.so, b.so)"));
+        assert!(!tried(&[]).contains("tried"));
+        let limited =
+            |limit| Error::OutOfMemory { device: "d".into(), asked: 9, limit }.to_string();
+        assert!(limited(Some(7)).contains(", the limit is 7"));
+        assert!(!limited(None).contains("limit"));
+    }
+
+    #[test]
+    fn an_applications_error_comes_back_as_it_was() {
+        let error = |text: &str| match Error::application(std::io::Error::other(text.to_owned())) {
+            Error::Application(error) => error,
+            other => panic!("{other}"),
+        };
+        let (one, other) = (error("x"), error("x"));
+        assert_eq!(
+            one.downcast_ref::<std::io::Error>().map(ToString::to_string),
+            Some("x".to_owned())
+        );
+        assert!(one.downcast_ref::<fmt::Error>().is_none());
+        assert!(one == one.clone() && one != other, "two errors, though they read alike");
+    }
+
+    #[test]
     fn each_fact_has_a_line_of_its_own() {
         let none = Error::Unavailable {
             what: "device `gpu`".into(),

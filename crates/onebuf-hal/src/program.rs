@@ -248,3 +248,63 @@ impl NativeArgs<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_grid_needs_no_further_checks() {
+        let plain = Grid { dims: 2, global: [4, 3, 1], local: None, offset: [0; 3] };
+        assert!(plain.is_plain());
+        for other in [
+            Grid { dims: 0, ..plain },
+            Grid { dims: 4, ..plain },
+            Grid { global: [4, 0, 1], ..plain },
+            Grid { offset: [0, 1, 0], ..plain },
+        ] {
+            assert!(!other.is_plain(), "{other:?}");
+        }
+    }
+
+    /// What a native kernel is given: a buffer to write, one to read, a value.
+    #[test]
+    fn native_arguments_have_types_and_limits() {
+        let (mut out, mut from) = ([1u32, 2, 3, 4], [5u32, 6]);
+        let buffer = |pointer: *mut u32, bytes, writes| NativeArg::Buffer {
+            pointer: pointer.cast(),
+            bytes,
+            writes,
+        };
+        let number = 7u16.to_ne_bytes();
+        let inside = out.as_mut_ptr().cast::<u8>().wrapping_add(1).cast();
+        let list = [
+            buffer(out.as_mut_ptr(), 16, true),
+            buffer(from.as_mut_ptr(), 8, false),
+            NativeArg::Value(&number),
+            buffer(inside, 4, true),
+        ];
+        let grid = Grid { dims: 1, global: [4, 1, 1], local: None, offset: [2, 0, 0] };
+        let mut args = NativeArgs { grid, args: &list };
+        assert_eq!((args.count(), args.global(), args.offset()), (4, [4, 1, 1], [2, 0, 0]));
+        assert_eq!([0, 1, 2, 9].map(|index| args.is_writable(index)), [true, false, false, false]);
+        assert_eq!(args.slice::<u32>(0).unwrap(), [1, 2, 3, 4]);
+        let (read, written) = args.pair::<u32, u32>(1, 0).unwrap();
+        written[..2].copy_from_slice(read);
+        assert_eq!(args.slice_mut::<u32>(0).unwrap(), [5, 6, 3, 4]);
+        assert_eq!((args.bytes(2), args.bytes(0)), (Some(&number[..]), None));
+        assert_eq!(args.value::<u16>(2), Ok(7));
+        for wrong in [
+            args.slice_mut::<u32>(1).err(),
+            args.slice::<u32>(2).err(),
+            args.slice::<u32>(9).err(),
+            args.slice::<u32>(3).err(),
+            args.pair::<u32, u32>(0, 0).err(),
+            args.pair::<u32, u32>(0, 1).err(),
+            args.value::<u32>(2).err(),
+            args.value::<u16>(0).err(),
+        ] {
+            assert!(matches!(wrong, Some(Error::InvalidArgument(_))), "{wrong:?}");
+        }
+    }
+}

@@ -47,3 +47,17 @@ impl NumberType {
         self.bytes * if self.lanes == 3 { 4 } else { self.lanes }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::NumberType;
+
+    #[test]
+    fn a_vector_of_three_takes_the_place_of_four() {
+        let size = |bytes, lanes| NumberType { is_float: true, bytes, lanes }.size();
+        assert_eq!(
+            [size(4, 1), size(4, 2), size(4, 3), size(8, 4), size(2, 16)],
+            [4, 8, 16, 32, 32]
+        );
+    }
+}

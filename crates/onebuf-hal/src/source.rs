@@ -145,6 +145,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_added_is_found_by_its_name() {
+        let source = Source::default()
+            .with_text(Language("A"), "one".into())
+            .with_text(Language("B"), "two".into());
+        let source = source
+            .with_shader("f".into(), "main".into())
+            .with_options("-O2")
+            .with_binary(vec![1, 2]);
+        assert_eq!(
+            ["A", "B", "C"].map(|name| source.text(Language(name))),
+            [Some("one"), Some("two"), None]
+        );
+        assert_eq!(source.shader("f").map(|shader| &*shader.text), Some("main"));
+        assert!(source.shader("g").is_none());
+        assert_eq!((source.options.as_str(), source.binary.as_deref()), ("-O2", Some(&[1, 2][..])));
+        assert_eq!(source.forms(), "A and B and GLSL and a binary");
+        assert!(!is_spirv(b"kernel void f() {}") && !is_spirv(&[3, 2]));
+    }
+
+    #[test]
     fn forms_are_named() {
         assert_eq!(Source::default().forms(), "nothing");
         let texts = vec![(Language("some C"), "".into())];

@@ -472,7 +472,64 @@ impl DeviceInfo {
 
 #[cfg(test)]
 mod tests {
-    use super::SyncMethod;
+    use super::*;
+
+    #[test]
+    fn an_access_reads_writes_or_does_both() {
+        let of = |access: Access| [access.reads(), access.writes()];
+        assert_eq!(
+            [Access::Read, Access::Write, Access::ReadWrite].map(of),
+            [[true, false], [false, true], [true, true]]
+        );
+        let all = [HostAccess::ReadWrite, HostAccess::Read, HostAccess::Write, HostAccess::None];
+        assert_eq!(all.map(HostAccess::reads), [true, true, false, false]);
+        assert_eq!(all.map(HostAccess::writes), [true, false, true, false]);
+    }
+
+    #[test]
+    fn only_managed_and_on_chip_memory_must_be_asked_for() {
+        let asked: Vec<_> =
+            MemoryKind::ALL.into_iter().filter(|kind| kind.is_asked_for()).collect();
+        assert_eq!(asked, [MemoryKind::Managed, MemoryKind::OnChip]);
+    }
+
+    #[test]
+    fn chips_are_matched_by_uuid_and_else_by_address() {
+        let pci = |bus| Some(PciAddress { domain: 1, bus, device: 2, function: 3 });
+        let chip = |uuid: Option<u8>, pci| PhysicalId { uuid: uuid.map(|byte| [byte; 16]), pci };
+        let same = |a: PhysicalId, b: PhysicalId| [a.same_chip(&b), b.same_chip(&a)];
+        assert_eq!(
+            same(chip(Some(1), pci(7)), chip(Some(1), pci(8))),
+            [true; 2],
+            "the UUID decides"
+        );
+        assert_eq!(same(chip(Some(1), pci(7)), chip(Some(2), pci(7))), [false; 2]);
+        assert_eq!(same(chip(Some(1), pci(7)), chip(None, pci(7))), [true; 2]);
+        assert_eq!(same(chip(None, pci(7)), chip(None, pci(8))), [false; 2]);
+        assert_eq!(same(chip(None, None), chip(None, None)), [false; 2], "nothing is known");
+        assert_eq!(pci(0xab).unwrap().to_string(), "0001:ab:02.3");
+        let text = chip(Some(0x1f), None).uuid_text();
+        assert_eq!(text.as_deref(), Some("1f1f1f1f-1f1f-1f1f-1f1f-1f1f1f1f1f1f"));
+        assert_eq!(PhysicalId::default().uuid_text(), None);
+        assert_eq!(format!("{:>7}|", Api("opencl")), " opencl|");
+    }
+
+    #[test]
+    fn a_device_is_described_by_what_it_has() {
+        assert!(Caps::default().words().is_empty());
+        let caps = Caps {
+            imports_host_pages: true,
+            memory_kinds: vec![MemoryKind::FineSvm, MemoryKind::Device],
+            imports: vec![FdKind::DmaBuf],
+            shares_objects_of: vec![Api("gl")],
+            ipc: true,
+            ..Caps::default()
+        };
+        assert_eq!(
+            caps.words(),
+            ["host_pointer", "svm_fine", "import_dma_buf", "api_share", "ipc"]
+        );
+    }
 
     /// Tables are indexed by the number, and the last method is the one that always works.
     #[test]

@@ -297,6 +297,13 @@ pub struct Library {
     pub devices: Vec<Arc<Device>>,
 }
 
+impl Library {
+    /// Whether one of the devices belongs to this `cl_platform_id`.
+    pub fn has_platform(&self, platform: usize) -> bool {
+        self.devices.iter().any(|device| device.driver().platform.0 as usize == platform)
+    }
+}
+
 /// A foreign context in use.
 #[derive(Debug)]
 pub struct Adopted {

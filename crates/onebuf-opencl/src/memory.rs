@@ -333,6 +333,15 @@ unsafe impl TypedMemory for Memory {
         self.inner.access_state.get()
     }
 
+    fn pins_pages(&self) -> bool {
+        self.inner.memory_kind == MemoryKind::HostPages
+    }
+
+    /// NVIDIA's driver keeps a copy of the memory on the chip, and transfers it by each map and each unmap.
+    fn is_read_from_map(&self) -> bool {
+        self.inner.memory_kind == MemoryKind::MappedDevice
+    }
+
     unsafe fn export(&self, queue: &Queue) -> Result<Export> {
         let pointer = match (self.inner.place, self.inner.memory_kind) {
             (_, MemoryKind::Device | MemoryKind::OnChip | MemoryKind::Exportable) => {

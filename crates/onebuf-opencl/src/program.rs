@@ -191,9 +191,21 @@ impl Program {
         Ok(Program { of_binary: true, ..Self::finish(raw, "", source)? })
     }
 
-    fn finish(raw: RawProgram, text: &str, source: &Source) -> Result<Program> {
-        let built = raw.build(&options(raw.driver(), text, &source.options));
-        let log = raw.log();
+    fn finish(mut raw: RawProgram, text: &str, source: &Source) -> Result<Program> {
+        let options = options(raw.driver(), text, &source.options);
+        let mut built = raw.build(&options);
+        let mut log = raw.log();
+        // If a kernel has no parameters, NVIDIA's compiler (580.159) makes a text of the added option that its assembler refuses.
+        // The driver then reports no parameters.
+        let of_assembler = |log: &String| log.contains(ASSEMBLER);
+        if built == Err(ClStatus::BUILD_PROGRAM_FAILURE)
+            && options != source.options
+            && log.as_ref().is_ok_and(of_assembler)
+        {
+            raw = RawProgram::of_text(raw.context.clone(), text)?;
+            built = raw.build(&source.options);
+            log = raw.log();
+        }
         match built {
             Ok(()) => {
                 let (raw, log) = (Arc::new(raw), log.unwrap_or_default());
@@ -203,6 +215,9 @@ impl Program {
         }
     }
 }
+
+/// The name of NVIDIA's assembler in its messages.
+const ASSEMBLER: &str = "ptxas";
 
 /// The caller's options. A text is compiled so that the driver reports the parameters of its kernels.
 fn options(driver: &Driver, text: &str, given: &str) -> String {

@@ -369,8 +369,9 @@ unsafe impl TypedQueue for Queue {
         self.raw.host_signals.any()
     }
 
-    fn note_use(&self, memory: &Memory) {
+    fn note_use(&self, memory: &Memory) -> Result<()> {
         memory.note_use(&self.raw);
+        Ok(())
     }
 
     unsafe fn signal(&self, semaphore: &Semaphore) -> Result<()> {

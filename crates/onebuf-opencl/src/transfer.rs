@@ -14,6 +14,8 @@ use std::{ffi::c_void, ptr};
 
 /// The longest pattern that the driver's fill accepts; the length must also be a power of two.
 const MAX_PATTERN: usize = 128;
+/// The most bytes that one fill of the driver covers: whole patterns, whatever their length.
+const MAX_FILL: usize = 1 << 30;
 /// The size of the host buffer from which other patterns are written repeatedly.
 const CHUNK: usize = 1 << 20;
 
@@ -85,12 +87,15 @@ pub(super) fn fill(
     let takes = pattern.len().is_power_of_two() && pattern.len() <= MAX_PATTERN;
     match memory.place {
         Place::Object(mem) if takes && queue.driver().version >= Version::V1_2 => {
-            fill_object(queue, mem, offset, bytes, pattern)
+            filled_at_once(offset, bytes)
+                .try_for_each(|(at, bytes)| fill_object(queue, mem, at, bytes, pattern))
         }
         Place::Svm { pointer, .. } if takes => {
-            // SAFETY: the range was checked.
-            let at = unsafe { pointer.void().byte_add(offset) };
-            fill_svm(queue, at, bytes, pattern)
+            filled_at_once(offset, bytes).try_for_each(|(at, bytes)| {
+                // SAFETY: the range was checked.
+                let at = unsafe { pointer.void().byte_add(at) };
+                fill_svm(queue, at, bytes, pattern)
+            })
         }
         Place::Object(mem) if !memory.takes_writes() => {
             fill_by_copies(queue, mem, offset, bytes, pattern)
@@ -124,6 +129,11 @@ fn fill_svm(queue: &RawQueue, to: *mut c_void, bytes: usize, pattern: &[u8]) -> 
         driver.cl.enqueue_svm_mem_fill(queue, to, at, n, bytes, 0, none, no)
     };
     driver.check("clEnqueueSVMMemFill", filled)
+}
+
+/// The ranges of one fill, as offset and length. NVIDIA's driver (580.159) loses the device in a fill of more than 2^31 patterns.
+fn filled_at_once(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..bytes).step_by(MAX_FILL).map(move |at| (offset + at, MAX_FILL.min(bytes - at)))
 }
 
 /// Repeats a pattern, up to `CHUNK` bytes.
@@ -248,5 +258,20 @@ impl Drop for Seen<'_> {
             let released = unsafe { driver.cl.release_mem_object(self.mem) };
             driver.note("clReleaseMemObject", released);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_fills_are_divided_into_whole_patterns() {
+        let all = |offset, bytes| filled_at_once(offset, bytes).collect::<Vec<_>>();
+        assert_eq!(all(8, 12), [(8, 12)]);
+        assert_eq!(all(0, MAX_FILL), [(0, MAX_FILL)]);
+        let parts = [(128, MAX_FILL), (128 + MAX_FILL, MAX_FILL), (128 + 2 * MAX_FILL, 4096)];
+        assert_eq!(all(128, 2 * MAX_FILL + 4096), parts);
+        assert_eq!(MAX_FILL % MAX_PATTERN, 0);
     }
 }

@@ -103,7 +103,9 @@ mod wire;
 
 pub use attach::{Attach, Attached};
 pub use offer::{Offer, Visit};
-pub use onebuf_socket::{Peer, folder, remove_sockets, remove_sockets_on_signals, socket_path};
+pub use onebuf_socket::{
+    Peer, before_signals_end, folder, remove_sockets, remove_sockets_on_signals, socket_path,
+};
 
 use onebuf_hal::Error;
 

@@ -8,6 +8,10 @@
 //! while earlier frames are copied and computed. The slot's buffer is ordered after the copy like after any user, and a host side
 //! is not filled again before its copy has ended. Copies are counted as requested.
 
+mod several;
+
+pub use several::{HostMemory, HostSlots};
+
 use bytemuck::Pod;
 use onebuf_core::{Buffer, CopyPolicy, Device, MemoryKind, Queue, bridge};
 use onebuf_hal::{
@@ -164,16 +168,12 @@ fn fill_mapped<T: Pod, R>(
 }
 
 impl<T: Pod> Sides<T> {
-    /// Opens the queue, and makes the first host side, of the first kind that the device's copies use in place.
+    /// Opens the queue, and makes the first host side.
     ///
     /// # Errors
     /// Why host pages cannot be used, if no kind can.
     fn open(buffer: &Buffer<T>) -> Result<Self> {
-        let hub = buffer.hub();
-        let device = hub.device(&hub.topology().node(buffer.plan().allocate_on).id)?;
-        let [pages, pinned] = KINDS;
-        let first = side(&device, buffer.len(), pages)
-            .or_else(|why| side(&device, buffer.len(), pinned).map_err(|_| why))?;
+        let (device, first) = side_of(buffer)?;
         Ok(Self { queue: device.queue()?, all: vec![first], next: 0 })
     }
 
@@ -193,6 +193,19 @@ impl<T: Pod> Sides<T> {
         self.next = at + 1;
         Ok((&self.all[at], &self.queue))
     }
+}
+
+/// The home of a buffer, and a host side for it, of the first kind that the device's copies use in place.
+///
+/// # Errors
+/// Why host pages cannot be used, if no kind can.
+fn side_of<T: Pod>(buffer: &Buffer<T>) -> Result<(Device, Buffer<T>)> {
+    let hub = buffer.hub();
+    let device = hub.device(&hub.topology().node(buffer.plan().allocate_on).id)?;
+    let [pages, pinned] = KINDS;
+    let made = side(&device, buffer.len(), pages)
+        .or_else(|why| side(&device, buffer.len(), pinned).map_err(|_| why))?;
+    Ok((device, made))
 }
 
 /// Memory that both the host and the device are known to use in place.

@@ -60,6 +60,9 @@ mod graft;
 mod host_side;
 mod net;
 mod npy;
+mod overlap;
+#[cfg(all(test, not(onebuf_shuttle)))]
+mod overlap_tests;
 mod pulse;
 mod report;
 mod run;
@@ -73,8 +76,10 @@ mod times;
 #[doc(hidden)]
 pub use batching::smallest_batch;
 pub use graft::Graft;
+pub use host_side::{HostMemory, HostSlots};
 pub use npy::NpyElement;
 pub use onebuf_core::observe::RunState;
+pub use overlap::{Flight, Overlapped};
 pub use pulse::Pulse;
 pub use report::{Failure, Latency, Report, StageReport};
 pub use slot_ring::WhenFull;
@@ -125,9 +130,19 @@ type SinkFn<'f, S> = dyn FnMut(&S, u64) -> Result<()> + Send + 'f;
 /// Describes how frames come from the source, or go to the sink.
 type EndFn<'f, S> = dyn FnOnce(&S) -> String + 'f;
 
+/// A part of a pipeline: a function that handles one slot, or one that works on several at a time.
+enum Part<'f, S, F: ?Sized> {
+    Function(Box<F>),
+    Overlapped(Box<dyn Overlapped<S> + Send + 'f>),
+}
+
+type SourcePart<'f, S> = Part<'f, S, SourceFn<'f, S>>;
+type StagePart<'f, S> = Part<'f, S, StageFn<'f, S>>;
+type SinkPart<'f, S> = Part<'f, S, SinkFn<'f, S>>;
+
 struct Stage<'f, S> {
     queue: Queue,
-    run: Box<StageFn<'f, S>>,
+    run: StagePart<'f, S>,
 }
 
 /// A stage as requested, before its placement is known.
@@ -136,7 +151,17 @@ struct Wanted<'f, S> {
     device: Device,
     /// All kernels that the stage launches, if declared with [`Builder::launches`].
     kernels: Vec<Kernel>,
-    run: Box<StageFn<'f, S>>,
+    run: StagePart<'f, S>,
+}
+
+impl<S, F: ?Sized> Part<'_, S, F> {
+    /// How frames come or go, if the part tells.
+    fn explain(&self, slots: &[S]) -> Option<String> {
+        match self {
+            Part::Function(_) => None,
+            Part::Overlapped(part) => part.explain(slots.first()?),
+        }
+    }
 }
 
 /// Configures a [`Pipeline`].
@@ -144,9 +169,9 @@ struct Wanted<'f, S> {
 pub struct Builder<'f, S> {
     depth: usize,
     make: Box<MakeFn<'f, S>>,
-    source: Option<Box<SourceFn<'f, S>>>,
+    source: Option<SourcePart<'f, S>>,
     stages: Vec<Wanted<'f, S>>,
-    sink: Option<Box<SinkFn<'f, S>>>,
+    sink: Option<SinkPart<'f, S>>,
     /// For the source and the sink, if [`Builder::feed`] and [`Builder::drain`] set them.
     ends: [Option<Box<EndFn<'f, S>>>; 2],
     batch: Option<usize>,
@@ -161,7 +186,15 @@ pub struct Builder<'f, S> {
 impl<'f, S: Send + Sync> Builder<'f, S> {
     /// Sets the function that fills a slot with the frame of the given number. It runs on its own thread.
     pub fn source(mut self, fill: impl FnMut(&S, u64) -> Result<Filled> + Send + 'f) -> Self {
-        self.source = Some(Box::new(fill));
+        self.source = Some(Part::Function(Box::new(fill)));
+        self.ends[0] = None;
+        self
+    }
+
+    /// Sets a source that fills several slots at a time. It gets every slot that is free. A full ring makes it wait, so the
+    /// dropping policies of [`Builder::when_full`] are refused.
+    pub fn source_overlapped(mut self, source: impl Overlapped<S> + Send + 'f) -> Self {
+        self.source = Some(Part::Overlapped(Box::new(source)));
         self.ends[0] = None;
         self
     }
@@ -181,7 +214,20 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
         run: impl FnMut(Work<'_, S>) -> Result<()> + Send + 'f,
     ) -> Self {
         let (name, device, kernels) = (name.into(), device.clone(), Vec::new());
-        self.stages.push(Wanted { name, device, kernels, run: Box::new(run) });
+        self.stages.push(Wanted { name, device, kernels, run: Part::Function(Box::new(run)) });
+        self
+    }
+
+    /// Appends a stage that works on several frames at a time, such as an exchange with other processes. `device` is where that
+    /// work runs, the host in most cases; the stage gets no queue of it.
+    pub fn stage_overlapped(
+        mut self,
+        name: impl Into<String>,
+        device: &Device,
+        stage: impl Overlapped<S> + Send + 'f,
+    ) -> Self {
+        let (name, device, kernels) = (name.into(), device.clone(), Vec::new());
+        self.stages.push(Wanted { name, device, kernels, run: Part::Overlapped(Box::new(stage)) });
         self
     }
 
@@ -226,7 +272,14 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
 
     /// Sets the function that consumes the results, in frame order. It runs on the thread that calls [`Pipeline::run`].
     pub fn sink(mut self, take: impl FnMut(&S, u64) -> Result<()> + Send + 'f) -> Self {
-        self.sink = Some(Box::new(take));
+        self.sink = Some(Part::Function(Box::new(take)));
+        self.ends[1] = None;
+        self
+    }
+
+    /// Sets a sink that works on several frames at a time: it keeps a slot until it reports that the frame is done.
+    pub fn sink_overlapped(mut self, sink: impl Overlapped<S> + Send + 'f) -> Self {
+        self.sink = Some(Part::Overlapped(Box::new(sink)));
         self.ends[1] = None;
         self
     }
@@ -276,11 +329,17 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
         let missing = |what: &str| Error::invalid(format!("a pipeline without a {what}"));
         let source = self.source.take().ok_or_else(|| missing("source"))?;
         let sink = self.sink.take().ok_or_else(|| missing("sink"))?;
+        if matches!(source, Part::Overlapped(_)) && self.when_full != WhenFull::Block {
+            return Err(Error::invalid(
+                "a source that fills several slots at a time cannot drop frames",
+            ));
+        }
         // With a dropping policy the source must always have a slot to fill: that takes one more.
         let slots = self.depth + usize::from(self.when_full != WhenFull::Block);
         let slots = (0..slots).map(&mut self.make).collect::<Result<Vec<S>>>()?;
         let end = |end: Option<Box<EndFn<'f, S>>>| Some(end?(slots.first()?));
-        let ends = std::mem::take(&mut self.ends).map(end);
+        let [come, go] = std::mem::take(&mut self.ends).map(end);
+        let ends = [come.or_else(|| source.explain(&slots)), go.or_else(|| sink.explain(&slots))];
         let queues = graft::queues(&placements)?;
         let alone = self.alone(&placements);
         let names = self.stages.iter().map(|stage| stage.name.clone());
@@ -332,9 +391,9 @@ impl<'f, S: Send + Sync> Builder<'f, S> {
 /// A pipeline can run repeatedly. It keeps its slots.
 pub struct Pipeline<'f, S> {
     slots: Vec<S>,
-    source: Box<SourceFn<'f, S>>,
+    source: SourcePart<'f, S>,
     stages: Vec<Stage<'f, S>>,
-    sink: Box<SinkFn<'f, S>>,
+    sink: SinkPart<'f, S>,
     /// How frames come and go, if known.
     ends: [Option<String>; 2],
     when_full: WhenFull,
@@ -405,9 +464,9 @@ impl<'f, S: Send + Sync> Pipeline<'f, S> {
         let tracer = stages.first().map(|stage| stage.queue.tracer().clone()).unwrap_or_default();
         let run = Run { slots, slot_ring: &slot_ring, counters, tracer: &tracer };
         if counters.alone.is_some() {
-            run.alone(&mut **source, stages, &mut **sink);
+            run.alone(source, stages, sink);
         } else {
-            run.beside_each_other(&mut **source, stages, &mut **sink, *when_full);
+            run.beside_each_other(source, stages, sink, *when_full);
         }
         counters.stop.store(false, Ordering::Relaxed);
         match slot_ring.into_failed() {

@@ -8,6 +8,9 @@ use onebuf_hal::{
 };
 use std::{
     collections::VecDeque,
+    mem,
+    sync::Arc,
+    task::{Wake, Waker},
     time::{Duration, Instant},
 };
 
@@ -51,24 +54,96 @@ struct RingState {
     /// How many parts, counted from the source, have ended and pass on nothing more.
     ended: usize,
     failed: Option<Failed>,
+    /// For each part whether its waker was woken since it looked: the source is 0, the first stage is 1.
+    woken: Vec<bool>,
 }
 
 pub(super) struct SlotRing {
+    shared: Arc<SharedRing>,
+}
+
+/// What wakers keep of the ring.
+struct SharedRing {
     state: Mutex<RingState>,
     moved: Condvar,
+}
+
+/// Wakes one part.
+struct PartWaker {
+    ring: Arc<SharedRing>,
+    part: usize,
+}
+
+impl Wake for PartWaker {
+    fn wake(self: Arc<Self>) {
+        lock(&self.ring.state).woken[self.part] = true;
+        self.ring.moved.notify_all();
+    }
 }
 
 impl SlotRing {
     /// Creates a ring with all slots free, for `stages` stages and the sink.
     pub fn new(slots: usize, stages: usize) -> Self {
         let waiting = (0..=stages).map(|_| VecDeque::with_capacity(slots)).collect();
-        let state = RingState { free: (0..slots).rev().collect(), waiting, ended: 0, failed: None };
-        Self { state: Mutex::new(state), moved: Condvar::new() }
+        let free = (0..slots).rev().collect();
+        let woken = vec![false; stages + 2];
+        let state = RingState { free, waiting, ended: 0, failed: None, woken };
+        Self { shared: Arc::new(SharedRing { state: Mutex::new(state), moved: Condvar::new() }) }
+    }
+
+    /// A waker of a part: the source is 0, the first stage is 1, the sink is the last.
+    pub fn waker(&self, part: usize) -> Waker {
+        Arc::new(PartWaker { ring: self.shared.clone(), part }).into()
+    }
+
+    /// A free slot, if there is one and the pipeline has not failed.
+    pub fn try_free(&self) -> Option<usize> {
+        let mut state = lock(&self.shared.state);
+        if state.failed.is_some() { None } else { state.free.pop() }
+    }
+
+    /// The next frame for a stage, if one waits.
+    pub fn try_take(&self, stage: usize) -> Option<FrameInFlight> {
+        let mut state = lock(&self.shared.state);
+        if state.failed.is_some() { None } else { state.waiting[stage].pop_front() }
+    }
+
+    /// Whether no more frames will come to a stage.
+    pub fn is_last(&self, stage: usize) -> bool {
+        let state = lock(&self.shared.state);
+        state.ended > stage && state.waiting[stage].is_empty()
+    }
+
+    /// Waits until the part was woken, or has something to begin with: the source a free slot, the others a frame; a part without
+    /// any frames also for the end. Returns after `most` in any case.
+    pub fn wait_part(&self, part: usize, most: Duration, has_none: bool) {
+        self.wait_for(part, most, |state| match part {
+            0 => !state.free.is_empty(),
+            part => !state.waiting[part - 1].is_empty() || (has_none && state.ended >= part),
+        });
+    }
+
+    /// Waits until the part was woken, for at most `most`.
+    pub fn wait_woken(&self, part: usize, most: Duration) {
+        self.wait_for(part, most, |_| false);
+    }
+
+    fn wait_for(&self, part: usize, most: Duration, also: impl Fn(&RingState) -> bool) {
+        let mut state = lock(&self.shared.state);
+        let until = Instant::now() + most;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let woken = mem::take(&mut state.woken[part]);
+            if woken || also(&state) || state.failed.is_some() || left.is_zero() {
+                return;
+            }
+            state = self.wait(state, Some(left));
+        }
     }
 
     /// Waits for a free slot. Returns `None` if the pipeline has failed.
     pub fn take_free(&self) -> Option<usize> {
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.shared.state);
         loop {
             if state.failed.is_some() {
                 return None;
@@ -81,24 +156,24 @@ impl SlotRing {
     }
 
     pub fn put_free(&self, slot: usize) {
-        lock(&self.state).free.push(slot);
-        self.moved.notify_all();
+        lock(&self.shared.state).free.push(slot);
+        self.shared.moved.notify_all();
     }
 
     /// Adds a frame before the first stage. Returns how many frames were dropped so that the next one has a slot.
     pub fn enter(&self, in_flight: FrameInFlight, when_full: WhenFull) -> u64 {
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.shared.state);
         state.waiting[0].push_back(in_flight);
         let dropped = if state.free.is_empty() { state.drop_one(when_full) } else { None };
         state.free.extend(dropped);
-        self.moved.notify_all();
+        self.shared.moved.notify_all();
         dropped.is_some().into()
     }
 
     /// The next frames for a stage: a full batch, or fewer if the first has waited for `linger` or no more will come. `None`
     /// if nothing will come any more.
     pub fn take(&self, stage: usize, batch: usize, linger: Duration) -> Option<Vec<FrameInFlight>> {
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.shared.state);
         loop {
             let waiting = &state.waiting[stage];
             let since = waiting.front().map(|in_flight| in_flight.came.elapsed());
@@ -118,35 +193,34 @@ impl SlotRing {
 
     /// Passes frames on to the next stage.
     pub fn pass(&self, to: usize, in_flight: Vec<FrameInFlight>) {
-        lock(&self.state).waiting[to].extend(in_flight);
-        self.moved.notify_all();
+        lock(&self.shared.state).waiting[to].extend(in_flight);
+        self.shared.moved.notify_all();
     }
 
     /// Marks a part as ended: the source is 0, the first stage is 1.
     pub fn end(&self, place: usize) {
-        lock(&self.state).ended = place + 1;
-        self.moved.notify_all();
+        lock(&self.shared.state).ended = place + 1;
+        self.shared.moved.notify_all();
     }
 
     /// Stops the pipeline. Only the first reason is kept.
     pub fn fail(&self, why: Failed) {
-        lock(&self.state).failed.get_or_insert(why);
-        self.moved.notify_all();
+        lock(&self.shared.state).failed.get_or_insert(why);
+        self.shared.moved.notify_all();
     }
 
     pub fn has_failed(&self) -> bool {
-        lock(&self.state).failed.is_some()
+        lock(&self.shared.state).failed.is_some()
     }
 
     pub fn into_failed(self) -> Option<Failed> {
-        let state = self.state.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-        state.failed
+        lock(&self.shared.state).failed.take()
     }
 
     /// How many frames are in flight, including those that a thread holds.
     #[cfg(test)]
     pub fn fill(&self, slots: usize) -> usize {
-        slots - lock(&self.state).free.len()
+        slots - lock(&self.shared.state).free.len()
     }
 
     fn wait<'s>(
@@ -155,9 +229,9 @@ impl SlotRing {
         most: Option<Duration>,
     ) -> MutexGuard<'s, RingState> {
         let Some(most) = most else {
-            return self.moved.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            return self.shared.moved.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         };
-        let woken = self.moved.wait_timeout(state, most);
+        let woken = self.shared.moved.wait_timeout(state, most);
         woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0
     }
 }

@@ -96,6 +96,19 @@ pub fn remove_sockets_on_signals() -> Result<()> {
     Ok(())
 }
 
+/// Runs `words` before one of the signals that [`remove_sockets_on_signals`] handles ends the process: a last message, on a thread that is
+/// inside of no other call. It replaces the words of an earlier call. They must be brief: launchers of jobs kill what does not end.
+pub fn before_signals_end(words: impl FnOnce() + Send + 'static) {
+    *last_words() = Some(Box::new(words));
+}
+
+/// What is still to be said.
+static LAST_WORDS: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
+fn last_words() -> MutexGuard<'static, Option<Box<dyn FnOnce() + Send>>> {
+    LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The process whose thread waits for signals.
 static HANDLED_BY: AtomicU32 = AtomicU32::new(0);
 
@@ -128,6 +141,8 @@ fn end_by(mut signals: File) {
         return;
     }
     let signal = i32::from(byte[0]);
+    let words = last_words().take();
+    words.into_iter().for_each(|words| words());
     remove_sockets();
     set(signal, libc::SIG_DFL);
     // SAFETY: all-zero is a valid set, to which the signal is added. The signal to this process then ends it. Only the first

@@ -11,7 +11,7 @@
 mod ending;
 mod folder;
 
-pub use ending::{remove_sockets, remove_sockets_on_signals};
+pub use ending::{before_signals_end, remove_sockets, remove_sockets_on_signals};
 pub use folder::Name;
 pub use folder::{folder, socket_path};
 

@@ -30,9 +30,11 @@ pub mod fork;
 pub mod gl;
 pub mod hsa;
 pub mod loader;
+pub mod mpi;
 pub mod opencl;
 pub mod probe;
 pub mod status;
+pub mod system_memory;
 pub mod vulkan;
 
 // Some parts are for tables that only 64-bit processes load.
@@ -43,6 +45,7 @@ mod headers;
 pub use cuda_like::{CuStatus, Flavor, Refused};
 pub use gl::{GlRefused, GlStatus};
 pub use loader::{Loaded, Missing, library_of};
+pub use mpi::{MpiRefused, MpiStatus};
 pub use probe::Probe;
 pub use status::ClStatus;
 pub use vulkan::VkRefused;

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 
-use libloading::Library;
+use libloading::{Library, os::unix};
 
 /// An API that this process cannot use, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +89,25 @@ impl Loaded {
         // SAFETY: read as an address only; the code that calls through it is responsible for the prototype.
         let symbol = unsafe { self.library.get::<*mut c_void>(name) }.ok()?;
         NonNull::new(*symbol)
+    }
+
+    /// A library that the process has loaded already, by anyone; `None` as the name is the program itself.
+    pub fn already(name: Option<&OsStr>) -> Option<Self> {
+        // SAFETY: the library is mapped, so that nothing of it runs now.
+        let library =
+            unsafe { unix::Library::open(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) }.ok()?;
+        let name = name.map_or("the program".into(), text);
+        Some(Self { name, library: ManuallyDrop::new(library.into()) })
+    }
+
+    /// Makes the library's symbols visible to libraries that are loaded later.
+    pub fn make_global(self) -> Self {
+        let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_GLOBAL;
+        // SAFETY: the library is mapped, so that nothing of it runs now.
+        if let Ok(again) = unsafe { unix::Library::open(Some(&self.name), flags) } {
+            std::mem::forget(again);
+        }
+        self
     }
 }
 

@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 const TRACE_LEN: usize = 1 << 14;
 
 /// Calls that poll for progress. How often a wait repeats one depends on timing.
-const POLLS: [&str; 8] = [
+const POLLS: [&str; 9] = [
+    "MPI_Testsome",
     "clGetEventInfo",
     "cuEventQuery",
     "cuStreamQuery",

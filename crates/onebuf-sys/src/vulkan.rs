@@ -111,6 +111,11 @@ impl Vulkan {
         library_of(self.entry.static_fn().get_instance_proc_addr as *const c_void)
     }
 
+    /// Whether this is the address of the loader's `vkGetInstanceProcAddr`.
+    pub fn is_entry(&self, at: *const c_void) -> bool {
+        std::ptr::eq(self.entry.static_fn().get_instance_proc_addr as *const c_void, at)
+    }
+
     /// `vkEnumerateInstanceVersion`
     pub fn version(&self) -> Result<u32, VkRefused> {
         self.watch.call("vkEnumerateInstanceVersion", || {

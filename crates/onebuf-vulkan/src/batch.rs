@@ -33,9 +33,20 @@ const USES: vk::AccessFlags = vk::AccessFlags::from_raw(
         | vk::AccessFlags::TRANSFER_READ.as_raw()
         | vk::AccessFlags::UNIFORM_READ.as_raw(),
 );
+/// Every access of the device.
+const ANY: vk::AccessFlags = vk::AccessFlags::from_raw(
+    vk::AccessFlags::MEMORY_READ.as_raw() | vk::AccessFlags::MEMORY_WRITE.as_raw(),
+);
 const WORK: vk::PipelineStageFlags = vk::PipelineStageFlags::from_raw(
     vk::PipelineStageFlags::COMPUTE_SHADER.as_raw() | vk::PipelineStageFlags::TRANSFER.as_raw(),
 );
+
+/// Where command buffers come from.
+#[derive(Clone, Copy)]
+pub(super) struct Commands {
+    pub pool: vk::CommandPool,
+    pub level: vk::CommandBufferLevel,
+}
 
 /// The objects that a batch is recorded into. Reused when the batch is done.
 #[derive(Debug)]
@@ -50,7 +61,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Creates a slot. Its command buffer is freed with `pool`.
-    pub fn new(context: &Context, pool: vk::CommandPool, profiling: bool) -> Result<Slot> {
+    pub fn new(context: &Context, pool: Commands, profiling: bool) -> Result<Slot> {
         let Context { driver, table, .. } = context;
         let sizes = [
             (vk::DescriptorType::STORAGE_BUFFER, MOST_STORAGES),
@@ -78,7 +89,7 @@ impl Slot {
         }
     }
 
-    fn fill(&mut self, context: &Context, pool: vk::CommandPool, profiling: bool) -> Result<()> {
+    fn fill(&mut self, context: &Context, pool: Commands, profiling: bool) -> Result<()> {
         let Context { driver, table, .. } = context;
         if profiling {
             let info = vk::QueryPoolCreateInfo::default()
@@ -88,8 +99,8 @@ impl Slot {
             self.ticks = Some(driver.check(unsafe { table.create_query_pool(&info) })?);
         }
         let info = vk::CommandBufferAllocateInfo::default()
-            .command_pool(pool)
-            .level(vk::CommandBufferLevel::PRIMARY)
+            .command_pool(pool.pool)
+            .level(pool.level)
             .command_buffer_count(1);
         // SAFETY: a live pool, used by one thread at a time.
         let made = driver.check(unsafe { table.allocate_command_buffers(&info) })?;
@@ -112,7 +123,9 @@ impl Slot {
     pub fn begin(&self, context: &Context) -> Result<()> {
         let Context { driver, table, .. } = context;
         let once = vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT;
-        let info = vk::CommandBufferBeginInfo::default().flags(once);
+        // Primary command buffers ignore it.
+        let inherited = vk::CommandBufferInheritanceInfo::default();
+        let info = vk::CommandBufferBeginInfo::default().flags(once).inheritance_info(&inherited);
         // SAFETY: the last batch of this slot is done; beginning resets the commands.
         driver.check(unsafe {
             let kept = vk::DescriptorPoolResetFlags::empty();
@@ -185,6 +198,11 @@ pub(super) struct Batch {
     pub takes: Vec<vk::Semaphore>,
     pub signals: Vec<vk::Semaphore>,
     keeps: Vec<Keep>,
+    /// Timelines that the native queue was made to wait for since the last batch, and memory that other code's work uses.
+    pub waited: Vec<Arc<Timeline>>,
+    pub noted: Vec<Arc<Inner>>,
+    /// Whether other code submits to the queue, too: the batch is then ordered with any command.
+    is_wide: bool,
     /// Externally shared memory that this device owns until the end of the batch.
     external: Vec<Arc<Inner>>,
     /// Copies into staging memory, made before the commands run.
@@ -201,9 +219,9 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// An empty batch in a slot that is being recorded.
-    pub fn of(slot: Slot) -> Batch {
-        Batch { slot: Some(slot), ..Batch::default() }
+    /// An empty batch in a slot that is being recorded. `is_wide`: other code submits to the queue, too.
+    pub fn of(slot: Slot, is_wide: bool) -> Batch {
+        Batch { slot: Some(slot), is_wide, ..Batch::default() }
     }
 
     /// A batch without commands that signals a semaphore.
@@ -231,24 +249,55 @@ impl Batch {
         for memory in uses {
             self.keeps.push(Keep::Memory(memory.inner.clone()));
             let known = |one: &Arc<Inner>| Arc::ptr_eq(one, &memory.inner);
-            if memory.inner.is_external && !self.external.iter().any(known) {
+            if memory.inner.ownership.is_by_batch() && !self.external.iter().any(known) {
                 self.external.push(memory.inner.clone());
                 taken.push(owned(context, &memory.inner, true));
             }
         }
-        let all = [vk::MemoryBarrier::default().src_access_mask(WRITES).dst_access_mask(USES)];
-        self.barrier(context, WORK, WORK, &all, &taken);
+        let (from, writes) = self.others();
+        let all = [vk::MemoryBarrier::default().src_access_mask(writes).dst_access_mask(USES)];
+        self.barrier(context, from, WORK, &all, &taken);
         self.buffer()
+    }
+
+    /// The stages and writes of earlier commands. Other code may have submitted any command.
+    fn others(&self) -> (vk::PipelineStageFlags, vk::AccessFlags) {
+        match self.is_wide {
+            true => (vk::PipelineStageFlags::ALL_COMMANDS, vk::AccessFlags::MEMORY_WRITE),
+            false => (WORK, WRITES),
+        }
+    }
+
+    /// Transfers ownership of memory: true acquires it, false releases it.
+    pub fn transfer_ownership(&mut self, context: &Context, inner: &Arc<Inner>, steps: &[bool]) {
+        self.keeps.push(Keep::Memory(inner.clone()));
+        for take in steps {
+            let all = vk::PipelineStageFlags::ALL_COMMANDS;
+            let any = if *take {
+                [vk::AccessFlags::empty(), ANY]
+            } else {
+                [ANY, vk::AccessFlags::empty()]
+            };
+            let owned =
+                owned(context, inner, *take).src_access_mask(any[0]).dst_access_mask(any[1]);
+            self.barrier(context, all, all, &[], &[owned]);
+        }
     }
 
     /// Ends recording: makes writes visible to the host, and releases externally shared memory.
     pub fn end(&mut self, context: &Context) -> Result<()> {
-        let host = vk::AccessFlags::HOST_READ | vk::AccessFlags::HOST_WRITE;
-        let all = [vk::MemoryBarrier::default().src_access_mask(WRITES).dst_access_mask(host)];
+        let mut uses = vk::AccessFlags::HOST_READ | vk::AccessFlags::HOST_WRITE;
+        let mut to = vk::PipelineStageFlags::HOST | vk::PipelineStageFlags::BOTTOM_OF_PIPE;
+        if self.is_wide {
+            // Other code's next commands are ordered by this barrier alone.
+            uses |= ANY;
+            to |= vk::PipelineStageFlags::ALL_COMMANDS;
+        }
+        let (from, writes) = self.others();
+        let all = [vk::MemoryBarrier::default().src_access_mask(writes).dst_access_mask(uses)];
         let given: Vec<_> =
             self.external.iter().map(|inner| owned(context, inner, false)).collect();
-        let to = vk::PipelineStageFlags::HOST | vk::PipelineStageFlags::BOTTOM_OF_PIPE;
-        self.barrier(context, WORK, to, &all, &given);
+        self.barrier(context, from, to, &all, &given);
         // SAFETY: it is being recorded.
         context.driver.check(unsafe { context.table.end_command_buffer(self.buffer()) })
     }

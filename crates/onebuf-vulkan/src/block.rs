@@ -9,12 +9,16 @@ use onebuf_sys::{
 };
 use std::{os::fd::IntoRawFd, ptr::NonNull};
 
-/// The usage flags of every buffer.
+/// The usage flags of every buffer. onebuf needs storage, uniforms and transfers; the others are for applications that draw with
+/// a buffer's handle, because drivers do not let a buffer gain usages.
 pub(super) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
         | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
         | vk::BufferUsageFlags::TRANSFER_SRC.as_raw()
-        | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
+        | vk::BufferUsageFlags::TRANSFER_DST.as_raw()
+        | vk::BufferUsageFlags::VERTEX_BUFFER.as_raw()
+        | vk::BufferUsageFlags::INDEX_BUFFER.as_raw()
+        | vk::BufferUsageFlags::INDIRECT_BUFFER.as_raw(),
 );
 
 /// Added to the size of exportable memory: a software rasteriser that stores a private page in it needs more than the

@@ -7,6 +7,8 @@ use super::{
     program::Program,
     queue::{Queue, RawQueue},
     semaphore::Semaphore,
+    shared_queue::{Lane, SharedQueue},
+    timeline::IdleTimelines,
 };
 use onebuf_hal::{
     Access, AllocSpec, DeviceInfo, Domain, Error, FdRange, HostRange, QueueSpec, Result, Source,
@@ -88,11 +90,12 @@ impl fmt::Debug for Driver {
 pub(super) struct Context {
     pub driver: Arc<Driver>,
     pub table: vulkan::Device,
-    /// The native queues; the lock lets one thread at a time submit.
-    lanes: Vec<Mutex<vk::Queue>>,
+    /// The native queues. One that the application uses, too, is the last.
+    lanes: Vec<Lane>,
     next_lane: AtomicU64,
     /// onebuf's queues, so that work which becomes ready can be submitted on all of them.
     queues: Mutex<Vec<Weak<RawQueue>>>,
+    pub idle_timelines: IdleTimelines,
     /// Memory that the host sees, which copies use in place.
     pub mapped: MappedMemories<Inner>,
 }
@@ -118,33 +121,42 @@ impl Context {
         let made = driver.post.watch("vkCreateDevice", make);
         let table = driver.check(made)?;
         // SAFETY: created above, with this many queues of that family.
-        Ok(unsafe { Context::over(driver.clone(), table, 0..count) })
+        Ok(unsafe { Context::over(driver.clone(), table, 0..count, None) })
     }
 
     /// # Safety
-    /// `table` is a live device with these queues of the driver's family, and no other code submits to them.
+    /// `table` is a live device with these queues of the driver's family, and no other code submits to them. `shared` is a queue
+    /// of that family, too.
     pub unsafe fn over(
         driver: Arc<Driver>,
         table: vulkan::Device,
         queues: impl IntoIterator<Item = u32>,
+        shared: Option<Arc<dyn SharedQueue>>,
     ) -> Context {
         let lane = |n| {
             // SAFETY: the caller's promise.
-            Mutex::new(unsafe { table.raw().get_device_queue(driver.family.index, n) })
+            Lane::own(unsafe { table.raw().get_device_queue(driver.family.index, n) })
         };
-        let lanes = queues.into_iter().map(lane).collect();
+        let lanes = queues.into_iter().map(lane).chain(shared.map(Lane::Shared)).collect();
         let (next_lane, queues) = (AtomicU64::new(0), Mutex::default());
-        Context { driver, table, lanes, next_lane, queues, mapped: MappedMemories::default() }
+        let (idle_timelines, mapped) = (IdleTimelines::default(), MappedMemories::default());
+        Context { driver, table, lanes, next_lane, queues, idle_timelines, mapped }
     }
 
-    /// The index of the native queue for the next queue; queues share native queues if there are too few.
+    /// The index of the native queue for the next queue; queues share native queues if there are too few. The application's is
+    /// used only if there is no other.
     pub fn next_lane(&self) -> usize {
-        self.next_lane.fetch_add(1, Ordering::Relaxed) as usize % self.lanes.len().max(1)
+        let own = self.lanes.len() - usize::from(self.shared_lane().is_some());
+        self.next_lane.fetch_add(1, Ordering::Relaxed) as usize % own.max(1)
     }
 
-    /// Runs `work` with a native queue, while no other thread submits to it.
-    pub fn lane<T>(&self, lane: usize, work: impl FnOnce(vk::Queue) -> T) -> T {
-        work(*lock(&self.lanes[lane]))
+    pub fn lane(&self, lane: usize) -> &Lane {
+        &self.lanes[lane]
+    }
+
+    /// The index of the native queue that the application uses, too.
+    pub fn shared_lane(&self) -> Option<usize> {
+        self.lanes.iter().rposition(Lane::is_shared)
     }
 
     pub fn enlist(&self, queue: &Arc<RawQueue>) {
@@ -167,10 +179,33 @@ impl Context {
     pub fn sweep(&self) {
         self.queues().iter().for_each(|queue| queue.sweep());
     }
+
+    /// Destroys the semaphores that queues have left, once no native queue can touch them.
+    fn destroy_timelines(&self) {
+        let idle = self.idle_timelines.drain();
+        let Some(&marker) = idle.first() else { return };
+        if onebuf_sys::fork::is_child() {
+            return;
+        }
+        // Of a lost device nothing uses them. The application's queue may be out of reach: then they stay.
+        let is_idle = |lane: &Lane| match lane.wait_idle(&self.table, &self.driver, marker) {
+            Ok(()) | Err(Error::DeviceLost { .. }) => true,
+            Err(why) => {
+                tracing::warn!(device = %self.driver.info.name, "semaphores are kept: {why}");
+                false
+            }
+        };
+        if !self.lanes.iter().all(is_idle) {
+            return;
+        }
+        // SAFETY: created by `Timeline::new`, destroyed once, and no work uses them.
+        idle.into_iter().for_each(|(raw, _)| unsafe { self.table.destroy_semaphore(raw) });
+    }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
+        self.destroy_timelines();
         // SAFETY: everything created from it kept this alive, and is gone.
         unsafe { self.table.destroy() };
     }

@@ -38,7 +38,7 @@ pub struct Discovered {
 /// The loader, and the identity of its file.
 #[derive(Debug)]
 pub struct Loader {
-    vulkan: Vulkan,
+    pub(super) vulkan: Vulkan,
     identity: String,
 }
 
@@ -59,7 +59,7 @@ impl Loader {
         let mut asked = Asked::new(&root.0, vk::PhysicalDevice::from_raw(physical))?;
         asked.extensions.retain(|name| handles.extensions.contains(name));
         asked.check()?;
-        let family = asked.family_at(handles.family, &handles.queues)?;
+        let family = asked.family_at(handles.family, &handles.queues, handles.shared.is_some())?;
         Ok(asked.driver(&root, family, &self.identity, domain))
     }
 }
@@ -204,7 +204,7 @@ impl<'a> Asked<'a> {
     }
 
     /// The family of a foreign device, with these of its queues.
-    fn family_at(&self, index: u32, queues: &[u32]) -> Result<Family, String> {
+    fn family_at(&self, index: u32, queues: &[u32], shared: bool) -> Result<Family, String> {
         let ask = self.instance.raw();
         // SAFETY: a device of this live instance.
         let all = unsafe { ask.get_physical_device_queue_family_properties(self.physical) };
@@ -217,7 +217,7 @@ impl<'a> Asked<'a> {
             Some(queue) => {
                 Err(format!("queue {queue} of family {index}, which has {}", one.queue_count))
             }
-            None if queues.is_empty() => Err("no queue was given".to_owned()),
+            None if queues.is_empty() && !shared => Err("no queue was given".to_owned()),
             None => {
                 let (queues, clock_bits) = (queues.len() as u32, one.timestamp_valid_bits);
                 Ok(Family { index, queues, clock_bits })

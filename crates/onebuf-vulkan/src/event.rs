@@ -1,15 +1,19 @@
-//! Events: values of a queue's timeline.
+//! Events: values of a timeline, of a queue or of the application.
 
-use super::{batch::Ticks, device::Driver, queue::RawQueue};
+use super::{
+    batch::Ticks, device::Driver, queue::RawQueue, shared_queue::SemaphorePoint, timeline::Timeline,
+};
 use onebuf_hal::{
     self as hal, Callback, Domain, Error, Profile, Result, host_signals::Behind, locks::Arc,
 };
-use std::{fmt, time::Duration};
+use std::{any::Any, fmt, time::Duration};
 
-/// A point in a queue.
+/// A value of a timeline.
 pub struct Event {
-    pub(super) queue: Arc<RawQueue>,
+    pub(super) timeline: Arc<Timeline>,
     pub value: u64,
+    /// The queue of the timeline; `None` for a timeline of the application.
+    pub(super) queue: Option<Arc<RawQueue>>,
     /// The times of its launch, on a profiled queue.
     ticks: Option<Ticks>,
     /// The host signals before it.
@@ -18,8 +22,33 @@ pub struct Event {
 
 impl Event {
     pub(super) fn new(queue: Arc<RawQueue>, value: u64, ticks: Option<Ticks>) -> Event {
-        let behind = queue.host_signals.pending();
-        Event { queue, value, ticks, behind }
+        let (timeline, behind) = (queue.timeline.clone(), queue.host_signals.pending());
+        Event { timeline, value, queue: Some(queue), ticks, behind }
+    }
+
+    /// A value of a timeline that the application signals.
+    pub(super) fn of_timeline(timeline: Arc<Timeline>, value: u64) -> Event {
+        Event { timeline, value, queue: None, ticks: None, behind: Behind::default() }
+    }
+
+    /// The semaphore and the value, for a queue of the application, with what keeps the semaphore alive.
+    pub(super) fn semaphore_point(&self) -> Result<(SemaphorePoint, Arc<dyn Any + Send + Sync>)> {
+        self.check_host_signals()?;
+        if !self.is_submitted() {
+            let what = "a VkSemaphore of work that waits for the host";
+            return Err(Error::unsupported(
+                what,
+                "work that the driver has been given: wait for it",
+            ));
+        }
+        let point = SemaphorePoint::timeline(self.timeline.raw, self.value);
+        Ok((point, self.timeline.clone()))
+    }
+
+    /// Whether the driver has the work, after another attempt to submit it.
+    pub(super) fn is_submitted(&self) -> bool {
+        self.queue.iter().for_each(|queue| queue.urge(self.value));
+        self.timeline.is_submitted(self.value)
     }
 
     /// Returns the event without its host signals, so that their failure is not reported.
@@ -34,7 +63,7 @@ impl Event {
     }
 
     fn driver(&self) -> &Driver {
-        self.queue.driver()
+        &self.timeline.context.driver
     }
 
     /// Returns an error if one of its host signals has failed.
@@ -48,10 +77,10 @@ impl Event {
 
     /// Whether its work, and all work before it, is done and its bytes are copied.
     pub fn is_reached(&self) -> Result<bool> {
-        self.queue.urge(self.value);
-        let reached = self.queue.timeline.has_reached(self.value)?;
+        self.queue.iter().for_each(|queue| queue.urge(self.value));
+        let reached = self.timeline.has_reached(self.value)?;
         if reached {
-            self.queue.sweep();
+            self.queue.iter().for_each(|queue| queue.sweep());
         }
         Ok(reached)
     }
@@ -87,7 +116,11 @@ unsafe impl hal::Event for Event {
     }
 
     fn wait(&self, timeout: Duration) -> Result<()> {
-        if !self.queue.wait(self.value, timeout)? {
+        let reached = match &self.queue {
+            Some(queue) => queue.wait(self.value, timeout),
+            None => self.timeline.wait(self.value, timeout),
+        };
+        if !reached? {
             return Err(Error::timeout(format!("work on {}", self.driver().info.name), timeout));
         }
         self.check_host_signals()

@@ -1,19 +1,24 @@
 //! Foreign logical devices, and their buffers.
 
+pub use super::shared_queue::{SemaphorePoint, SharedQueue, Submission};
+
 use super::{
     block::{Block, HostAddress, Theirs, Trouble, needs_of},
     device::{Context, Device, Driver},
     discover::Loader,
+    event::Event,
     memory::Memory,
+    queue::Queue,
+    timeline::Timeline,
 };
 use onebuf_hal::{
     self as hal, DeviceEntries, Domain, Error, KnownAs, MemoryKind, Result, locks::Arc,
 };
 use onebuf_sys::vulkan::{vk, vk::Handle};
-use std::{any::Any, ptr::NonNull};
+use std::{any::Any, ffi::c_void, ptr::NonNull};
 
 /// The handles of a foreign device. They are live handles of the loaded loader, and outlive everything created from them. No
-/// other code submits work to these queues meanwhile. The extensions are those that the device was created with, and its
+/// other code submits work to the queues that are named by their indices meanwhile. The extensions are those that the device was created with, and its
 /// features include timeline semaphores.
 #[derive(Clone, Debug)]
 pub struct Handles {
@@ -25,8 +30,10 @@ pub struct Handles {
     pub device: usize,
     /// The index of the queues' family.
     pub family: u32,
-    /// The indices of the queues that onebuf may use.
+    /// The indices of the queues that only onebuf uses.
     pub queues: Vec<u32>,
+    /// A queue of that family that the application uses, too.
+    pub shared: Option<Arc<dyn SharedQueue>>,
     /// The extensions that the device was created with.
     pub extensions: Vec<String>,
 }
@@ -38,6 +45,11 @@ pub struct ForeignDevice(Arc<Context>);
 impl hal::Library for Loader {}
 
 impl Loader {
+    /// Whether this is the address of the loaded loader's `vkGetInstanceProcAddr`.
+    pub fn is_entry(&self, at: usize) -> bool {
+        self.vulkan.is_entry(at as *const c_void)
+    }
+
     /// Uses that logical device from now on, as long as the returned value lives.
     ///
     /// # Safety
@@ -78,7 +90,8 @@ impl Loader {
         // SAFETY: the caller's promise.
         let context = unsafe {
             let table = driver.root.0.adopt_device(vk::Device::from_raw(handles.device as u64));
-            Context::over(driver.clone(), table, handles.queues.iter().copied())
+            let (queues, shared) = (handles.queues.iter().copied(), handles.shared.clone());
+            Context::over(driver.clone(), table, queues, shared)
         };
         Ok((Device::entry(driver), ForeignDevice(Arc::new(context))))
     }
@@ -198,6 +211,45 @@ impl ForeignDevice {
         };
         let memory = Memory::lent(context.clone(), block, start as usize, bytes, memory_kind);
         Ok((Arc::new(memory), memory_kind))
+    }
+
+    /// The queue that the application uses, too. Its events cover what the application has submitted.
+    pub fn shared_queue(&self) -> Result<Arc<dyn hal::Queue>> {
+        let lane = self.0.shared_lane().ok_or_else(|| {
+            let needs = "a VkDevice that was registered with a queue to share";
+            Error::unsupported("the application's own VkQueue", needs)
+        })?;
+        Ok(Arc::new(Queue::on_lane(self.0.clone(), lane)?))
+    }
+
+    /// An event that completes when a foreign timeline semaphore reaches a value.
+    ///
+    /// # Safety
+    /// A live timeline semaphore of this device, which outlives the event and all work that waits for it. Its value only grows.
+    pub unsafe fn semaphore_point(
+        &self,
+        semaphore: u64,
+        value: u64,
+    ) -> Result<Arc<dyn hal::Event>> {
+        if semaphore == 0 {
+            return Err(Error::invalid("a VkSemaphore: null"));
+        }
+        let semaphore = vk::Semaphore::from_raw(semaphore);
+        let timeline = Arc::new(Timeline::foreign(self.0.clone(), semaphore));
+        Ok(Arc::new(Event::of_timeline(timeline, value)))
+    }
+
+    /// The timeline semaphore and the value that stand for an event of this device, with what keeps the semaphore alive.
+    pub fn point_of(
+        &self,
+        event: &dyn hal::Event,
+    ) -> Result<(SemaphorePoint, Arc<dyn Any + Send + Sync>)> {
+        let own = event.as_any().downcast_ref::<Event>();
+        let own = own.filter(|event| hal::Event::domain(*event) == self.0.driver.domain);
+        let event = own.ok_or_else(|| {
+            Error::unsupported("a VkSemaphore of this fence", "a fence of a queue of this VkDevice")
+        })?;
+        event.semaphore_point()
     }
 
     /// Wraps a foreign buffer. Vulkan does not report a buffer's size; its memory requirements are at least as large.

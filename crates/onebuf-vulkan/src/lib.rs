@@ -10,10 +10,12 @@
 //! | `device` | the device, and its logical device |
 //! | `block`, `duplicate` | one allocation: created, imported, exported, freed; descriptors that a driver did not take over |
 //! | `memory` | memory and its regions |
+//! | `access_state` | ownership of memory that others access by a descriptor |
 //! | `foreign` | foreign logical devices and buffers |
 //! | `timeline`, `batch`, `work`, `queue` | progress of a queue, commands with the objects they use, submission |
 //! | `event`, `host_signal`, `transfer` | waiting, holding work back, copies |
 //! | `semaphore` | semaphores for other APIs |
+//! | `shared_queue` | native queues, also one that the application uses, too |
 //! | `glsl`, `spirv`, `program` | compiling text to a module, parsing a module, its kernels |
 //! | `kernel` | pipelines, and launching them |
 //! | `conv` | conversion of status codes, versions and PCI addresses |
@@ -24,6 +26,7 @@
 //! handle is alive. The batch that uses an object keeps it while the driver may be using it; the batch is freed when the
 //! timeline has reached its value.
 
+mod access_state;
 mod backend;
 mod batch;
 mod block;
@@ -40,6 +43,7 @@ mod memory;
 mod program;
 mod queue;
 mod semaphore;
+mod shared_queue;
 mod spirv;
 #[cfg(all(test, feature = "glsl", not(onebuf_shuttle)))]
 mod tests;

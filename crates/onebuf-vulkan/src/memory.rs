@@ -1,20 +1,20 @@
 //! Memory: device-local memory, mapped memory, imported host pages, exportable and imported memory, and regions of
 //! these.
 //!
-//! No memory has an access state to change. Each batch makes its writes visible to the host at its end. A batch acquires
-//! ownership of memory shared by a descriptor at its first use and releases it at its end, so that external users own the
-//! memory between two batches.
+//! Each batch makes its writes visible to the host at its end. Only memory that is shared by a descriptor can have an access
+//! state: see `access_state`.
 
 use super::{
     VulkanBackend,
+    access_state::Ownership,
     block::{Block, BlockKind, HostAddress, Trouble},
     device::Context,
     queue::Queue,
     transfer,
 };
 use onebuf_hal::{
-    self as hal, Access, AllocSpec, DeviceInfo, Domain, Error, Export, FdKind, FdRange, HostRange,
-    MemoryKind, RawHandle, Result,
+    self as hal, Access, AccessState, AllocSpec, DeviceInfo, Domain, Error, Export, FdKind,
+    FdRange, HostRange, MemoryKind, RawHandle, Result,
     locks::Arc,
     typed::{AllocationPart, TypedMemory},
 };
@@ -37,8 +37,8 @@ pub(super) struct Inner {
     bytes: usize,
     align: usize,
     memory_kind: MemoryKind,
-    /// Whether others access it by a descriptor.
-    pub is_external: bool,
+    /// Who owns it, if others access it by a descriptor.
+    pub ownership: Ownership,
     /// The imported host pages, with their owner.
     pages: Option<HostRange>,
 }
@@ -70,7 +70,7 @@ impl Memory {
         let block = with_room(&context, spec.bytes, || {
             Block::new(device, driver, spec.bytes, memory_kind)
         })?;
-        let inner = Inner::of(context, block, 0, spec);
+        let inner = Inner::of(context, block, 0, spec, false);
         let memory = Memory::whole(inner, spec.access);
         match (contents, memory.inner.host) {
             (None, _) => {}
@@ -106,7 +106,7 @@ impl Memory {
             }
         })?;
         let spec = imported(range.bytes, MemoryKind::HostPages);
-        let mut inner = Inner::of(context, block, start, &spec);
+        let mut inner = Inner::of(context, block, start, &spec, true);
         inner.pages = Some(range.clone());
         Ok(Memory::whole(inner, access))
     }
@@ -120,7 +120,7 @@ impl Memory {
         let (device, driver) = (&context.table, &context.driver);
         let block = with_room(&context, range.bytes, || Block::of_fd(device, driver, range))?;
         let spec = imported(range.bytes, MemoryKind::Exportable);
-        Ok(Memory::whole(Inner::of(context, block, 0, &spec), access))
+        Ok(Memory::whole(Inner::of(context, block, 0, &spec, true), access))
     }
 
     /// Foreign memory, from byte `start` of the block's buffer.
@@ -132,7 +132,7 @@ impl Memory {
         memory_kind: MemoryKind,
     ) -> Memory {
         let spec = imported(bytes, memory_kind);
-        Memory::whole(Inner::of(context, block, start, &spec), Access::ReadWrite)
+        Memory::whole(Inner::of(context, block, start, &spec, true), Access::ReadWrite)
     }
 
     fn whole(inner: Inner, access: Access) -> Memory {
@@ -219,6 +219,14 @@ unsafe impl TypedMemory for Memory {
         self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.part.unwrap_or(0)) })
     }
 
+    fn needs_access_state(&self) -> bool {
+        self.inner.ownership.state().is_some()
+    }
+
+    fn access_state(&self) -> AccessState {
+        self.inner.ownership.state().unwrap_or(AccessState::Acquired)
+    }
+
     unsafe fn export(&self, _queue: &Queue) -> Result<Export> {
         let Some(HostAddress(pointer)) = self.inner.host else {
             let needs = "mapped_device memory";
@@ -281,13 +289,22 @@ unsafe impl TypedMemory for Memory {
 }
 
 impl Inner {
-    fn of(context: Arc<Context>, block: Block, start: usize, spec: &AllocSpec) -> Inner {
+    fn of(
+        context: Arc<Context>,
+        block: Block,
+        start: usize,
+        spec: &AllocSpec,
+        is_theirs: bool,
+    ) -> Inner {
         let AllocSpec { bytes, align, memory_kind, .. } = *spec;
         // SAFETY: the bytes begin inside the block.
         let host = block.host.map(|HostAddress(at)| HostAddress(unsafe { at.add(start) }));
-        let (buffer, is_external) = (block.buffer, memory_kind == MemoryKind::Exportable);
-        let (block, pages) = (Some(block), None);
-        Inner { context, block, buffer, start, host, bytes, align, memory_kind, is_external, pages }
+        let ownership = match memory_kind {
+            MemoryKind::Exportable => Ownership::external(&context, is_theirs),
+            _ => Ownership::Fixed,
+        };
+        let (buffer, block, pages) = (block.buffer, Some(block), None);
+        Inner { context, block, buffer, start, host, bytes, align, memory_kind, ownership, pages }
     }
 
     /// The offset of one of its bytes in the native buffer.

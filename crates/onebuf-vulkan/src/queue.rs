@@ -3,7 +3,7 @@
 pub(super) use super::work::{RawQueue, State};
 
 use super::{
-    VulkanBackend,
+    VulkanBackend, access_state,
     device::Context,
     event::Event,
     host_signal::HostSignal,
@@ -13,11 +13,10 @@ use super::{
     transfer,
 };
 use onebuf_hal::{
-    self as hal, DeviceInfo, Domain, Error, Grid, Result,
+    self as hal, AccessState, DeviceInfo, Domain, Error, Grid, Result,
     locks::Arc,
     typed::{Args, Events, TypedQueue},
 };
-use onebuf_sys::vulkan::vk;
 
 /// A Vulkan queue.
 #[derive(Debug)]
@@ -31,7 +30,15 @@ impl Queue {
             let what = format!("a profiled queue on {}", context.driver.info.name);
             return Err(Error::unsupported(what, "a driver whose queues have a clock"));
         }
-        Ok(Queue { raw: RawQueue::new(context, profiling)? })
+        let lane = context.next_lane();
+        Ok(Queue { raw: RawQueue::new(context, lane, profiling)? })
+    }
+
+    /// The native queue as the application's: what it submits there is in order with onebuf's work.
+    pub(super) fn on_lane(context: Arc<Context>, lane: usize) -> Result<Queue> {
+        let raw = RawQueue::new(context, lane, false)?;
+        raw.give()?;
+        Ok(Queue { raw })
     }
 }
 
@@ -61,11 +68,25 @@ unsafe impl TypedQueue for Queue {
     }
 
     fn host_signal(&self) -> Result<Box<dyn hal::HostSignal>> {
+        if self.raw.is_given() {
+            let what = format!("a host signal on {}", self.raw.driver().info.name);
+            let needs =
+                "a queue that only onebuf submits to: the application's work is not held back";
+            return Err(Error::unsupported(what, needs));
+        }
         Ok(Box::new(HostSignal::new(&self.raw)?))
     }
 
     fn has_host_signals(&self) -> bool {
         self.raw.host_signals.any()
+    }
+
+    fn note_use(&self, memory: &Memory) -> Result<()> {
+        self.raw.note_use(&memory.inner)
+    }
+
+    unsafe fn reside(&self, memory: &Memory, to: AccessState) -> Result<bool> {
+        access_state::reside(&memory.inner, &self.raw, to)
     }
 
     unsafe fn signal(&self, semaphore: &Semaphore) -> Result<()> {
@@ -136,9 +157,9 @@ unsafe impl TypedQueue for Queue {
     /// Returns the native queue. Submits recorded work first, because the caller may submit its own. Several of onebuf's queues
     /// may share the native queue, and Vulkan allows only one thread at a time to use it.
     fn raw(&self) -> usize {
-        if let Err(why) = self.flush() {
+        if let Err(why) = self.raw.give() {
             tracing::warn!(device = %self.raw.driver().info.name, "{why}");
         }
-        self.raw.context().lane(self.raw.lane, |queue| vk::Handle::as_raw(queue) as usize)
+        self.raw.context().lane(self.raw.lane).raw()
     }
 }

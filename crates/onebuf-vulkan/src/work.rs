@@ -4,18 +4,20 @@
 //! native queue, and none may block another.
 
 use super::{
-    batch::{Batch, Latch, Slot},
+    batch::{Batch, Commands, Latch, Slot},
     block::{Block, BlockKind},
     device::{Context, Driver},
     event::Event,
+    memory::Inner,
+    shared_queue::{SemaphorePoint, Submission},
     timeline::Timeline,
 };
 use onebuf_hal::{
     Error, HostAccess, Result,
     host_signals::HostSignals,
-    locks::{Arc, Mutex, MutexGuard, lock},
+    locks::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock},
 };
-use onebuf_sys::vulkan::vk;
+use onebuf_sys::vulkan::{vk, vk::Handle};
 use std::{collections::VecDeque, fmt, sync::Weak, time::Duration};
 
 /// How long dropping a queue waits for its work.
@@ -38,6 +40,9 @@ pub(super) struct State {
     after: Vec<(Arc<Timeline>, u64)>,
     latches: Vec<Arc<Latch>>,
     takes: Vec<vk::Semaphore>,
+    /// Memory that other code's work on the native queue uses, and timelines that it waits for: kept by the next batch.
+    noted: Vec<Arc<Inner>>,
+    waited: Vec<Arc<Timeline>>,
     /// Reads of other queues that this queue waits for. Their bytes are copied to the caller only when a thread checks.
     pub unlanded: Vec<(Weak<RawQueue>, u64)>,
     /// The value of the newest recorded batch.
@@ -63,6 +68,8 @@ impl State {
         self.after.append(&mut batch.after);
         self.latches.append(&mut batch.latches);
         self.takes.append(&mut batch.takes);
+        self.waited.append(&mut batch.waited);
+        self.noted.append(&mut batch.noted);
     }
 }
 
@@ -71,16 +78,17 @@ pub(super) struct RawQueue {
     pub timeline: Arc<Timeline>,
     /// The index of the native queue.
     pub lane: usize,
-    pool: vk::CommandPool,
+    commands: Commands,
     pub profiling: bool,
+    /// Whether other code submits to the native queue, too.
+    is_given: AtomicBool,
     /// The host signals that later work waits for.
     pub host_signals: HostSignals,
     state: Mutex<State>,
 }
 
 impl RawQueue {
-    pub fn new(context: Arc<Context>, profiling: bool) -> Result<Arc<RawQueue>> {
-        let lane = context.next_lane();
+    pub fn new(context: Arc<Context>, lane: usize, profiling: bool) -> Result<Arc<RawQueue>> {
         let timeline = Arc::new(Timeline::new(context.clone())?);
         let Context { driver, table, .. } = &*context;
         let flags = vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER
@@ -90,8 +98,11 @@ impl RawQueue {
             .flags(flags);
         // SAFETY: a live device, a family that it has.
         let pool = driver.check(unsafe { table.create_command_pool(&info) })?;
-        let (host_signals, state) = (HostSignals::default(), Mutex::default());
-        let queue = Arc::new(RawQueue { timeline, lane, pool, profiling, host_signals, state });
+        let commands = Commands { pool, level: context.lane(lane).level() };
+        let (is_given, host_signals) = (AtomicBool::new(false), HostSignals::default());
+        let state = Mutex::new(State { newest: timeline.submitted(), ..State::default() });
+        let queue = RawQueue { timeline, lane, commands, profiling, is_given, host_signals, state };
+        let queue = Arc::new(queue);
         context.enlist(&queue);
         Ok(queue)
     }
@@ -114,10 +125,10 @@ impl RawQueue {
             let context = self.context();
             let slot = match state.idle.pop() {
                 Some(slot) => slot,
-                None => Slot::new(context, self.pool, self.profiling)?,
+                None => Slot::new(context, self.commands, self.profiling)?,
             };
             match slot.begin(context) {
-                Ok(()) => state.open = Some(Batch::of(slot)),
+                Ok(()) => state.open = Some(Batch::of(slot, self.is_given())),
                 Err(why) => {
                     state.idle.push(slot);
                     return Err(why);
@@ -146,6 +157,8 @@ impl RawQueue {
         batch.after = std::mem::take(&mut state.after);
         batch.latches = std::mem::take(&mut state.latches);
         batch.takes = std::mem::take(&mut state.takes);
+        batch.waited = std::mem::take(&mut state.waited);
+        batch.noted = std::mem::take(&mut state.noted);
         state.backlog.push_back(batch);
     }
 
@@ -160,32 +173,21 @@ impl RawQueue {
     }
 
     fn submit_one(&self, batch: &Batch) -> Result<()> {
-        // A binary semaphore has no value: the driver ignores this one.
-        let binary = |all: &[vk::Semaphore]| all.iter().map(|one| (*one, 0)).collect::<Vec<_>>();
-        let after = batch.after.iter().map(|(timeline, value)| (timeline.raw, *value));
-        let (semaphores, values): (Vec<_>, Vec<_>) = after.chain(binary(&batch.takes)).unzip();
-        let stages = vec![vk::PipelineStageFlags::ALL_COMMANDS; values.len()];
-        let end = std::iter::once((self.timeline.raw, batch.value));
-        let (ends, end_values): (Vec<_>, Vec<_>) = end.chain(binary(&batch.signals)).unzip();
-        let commands: Vec<_> = batch.slot.iter().map(|slot| slot.commands).collect();
-        let mut times = vk::TimelineSemaphoreSubmitInfo::default()
-            .wait_semaphore_values(&values)
-            .signal_semaphore_values(&end_values);
-        let work = vk::SubmitInfo::default()
-            .wait_semaphores(&semaphores)
-            .wait_dst_stage_mask(&stages)
-            .command_buffers(&commands)
-            .signal_semaphores(&ends)
-            .push_next(&mut times);
+        let waits = points(&batch.after, &batch.takes);
+        let end = SemaphorePoint::timeline(self.timeline.raw, batch.value);
+        let signals: Vec<_> = std::iter::once(end)
+            .chain(batch.signals.iter().copied().map(SemaphorePoint::binary))
+            .collect();
+        let commands: Vec<_> =
+            batch.slot.iter().map(|slot| slot.commands.as_raw() as usize).collect();
         batch.load();
+        self.pass_on(&Submission { waits: &waits, commands: &commands, signals: &signals })
+    }
+
+    fn pass_on(&self, work: &Submission<'_>) -> Result<()> {
         let Context { driver, table, .. } = &**self.context();
-        driver.check(self.context().lane(self.lane, |queue| {
-            // SAFETY: commands that were recorded and are not pending, live semaphores, and no other thread
-            // submits to this queue meanwhile.
-            driver.post.watch("vkQueueSubmit", || unsafe {
-                table.queue_submit(queue, &[work], vk::Fence::null())
-            })
-        }))
+        // SAFETY: commands that were recorded and are not pending; batches, and the queue's state, keep the semaphores.
+        unsafe { self.context().lane(self.lane).submit(table, driver, work) }
     }
 
     /// Ends the batch being recorded, and submits what it can.
@@ -231,6 +233,10 @@ impl RawQueue {
     /// Returns an event after all work so far.
     pub fn mark(self: &Arc<Self>) -> Result<Event> {
         let mut state = self.lock();
+        if self.is_given() {
+            // Behind what other code has submitted.
+            self.open(&mut state)?;
+        }
         self.end(&mut state)?;
         if state.waits() {
             self.enqueue(&mut state, Batch::default());
@@ -244,18 +250,79 @@ impl RawQueue {
     /// Makes later work wait for an event of another queue.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         event.check_host_signals()?;
-        if std::ptr::eq(&*event.queue, self) || event.is_reached()? {
+        if Arc::ptr_eq(&event.timeline, &self.timeline) || event.is_reached()? {
             return Ok(());
         }
-        let lands = event.queue.lands_before(event.value);
+        let lands = event.queue.as_ref().filter(|queue| queue.lands_before(event.value));
         let mut state = self.lock();
         self.flush(&mut state)?;
-        state.after.push((event.queue.timeline.clone(), event.value));
-        if lands {
-            state.unlanded.push((Arc::downgrade(&event.queue), event.value));
+        state.after.push((event.timeline.clone(), event.value));
+        if let Some(queue) = lands {
+            state.unlanded.push((Arc::downgrade(queue), event.value));
         }
         self.host_signals.extend(event.behind());
+        drop(state);
+        self.settle_if_given()
+    }
+
+    /// Whether other code submits to the native queue, too.
+    pub fn is_given(&self) -> bool {
+        self.is_given.load(Ordering::Acquire)
+    }
+
+    /// Lets other code submit to the native queue. Its work comes after all work so far, and before every later event.
+    pub fn give(&self) -> Result<()> {
+        self.is_given.store(true, Ordering::Release);
+        self.settle()
+    }
+
+    /// Keeps memory that other code's work uses until the next event.
+    pub fn note_use(&self, memory: &Arc<Inner>) -> Result<()> {
+        self.lock().noted.push(memory.clone());
+        self.give()
+    }
+
+    fn settle_if_given(&self) -> Result<()> {
+        if self.is_given() { self.settle() } else { Ok(()) }
+    }
+
+    /// Submits everything, also waits that no batch has. If the driver cannot be given a part of it, because that waits for
+    /// the host, the calling thread waits.
+    fn settle(&self) -> Result<()> {
+        let mut state = self.lock();
+        self.flush(&mut state)?;
+        let given = |(timeline, value): &(Arc<Timeline>, u64)| timeline.is_submitted(*value);
+        let known = state.latches.is_empty() && state.after.iter().all(given);
+        if known && state.backlog.is_empty() {
+            return self.submit_waits(&mut state);
+        }
+        self.enqueue(&mut state, Batch::default());
+        let (value, limit) = (state.newest, self.driver().post.limit());
+        drop(state);
+        match self.wait(value, limit)? {
+            true => Ok(()),
+            false => Err(Error::timeout("work that the next work of its queue waits for", limit)),
+        }
+    }
+
+    /// Makes the native queue wait, without a batch.
+    fn submit_waits(&self, state: &mut State) -> Result<()> {
+        let waits = points(&state.after, &state.takes);
+        if !waits.is_empty() {
+            self.pass_on(&Submission { waits: &waits, commands: &[], signals: &[] })?;
+            state.takes.clear();
+            let after = std::mem::take(&mut state.after);
+            state.waited.extend(after.into_iter().map(|(timeline, _)| timeline));
+        }
         Ok(())
+    }
+
+    /// Transfers ownership of memory that others access: true acquires it, false releases it.
+    pub fn transfer_ownership(&self, inner: &Arc<Inner>, steps: &[bool]) -> Result<()> {
+        let mut state = self.lock();
+        self.open(&mut state)?.transfer_ownership(self.context(), inner, steps);
+        drop(state);
+        self.settle_if_given()
     }
 
     /// Makes later work wait for a latch.
@@ -286,7 +353,8 @@ impl RawQueue {
         let mut state = self.lock();
         self.flush(&mut state)?;
         state.takes.push(semaphore);
-        Ok(())
+        drop(state);
+        self.settle_if_given()
     }
 
     /// Drops the copies of batches from `since` on, because their call failed and the caller's memory is no longer valid.
@@ -384,9 +452,20 @@ impl RawQueue {
     }
 }
 
+/// The semaphores that work waits for.
+fn points(after: &[(Arc<Timeline>, u64)], takes: &[vk::Semaphore]) -> Vec<SemaphorePoint> {
+    let after =
+        after.iter().map(|(timeline, value)| SemaphorePoint::timeline(timeline.raw, *value));
+    after.chain(takes.iter().copied().map(SemaphorePoint::binary)).collect()
+}
+
 impl Drop for RawQueue {
     fn drop(&mut self) {
         let mut state = std::mem::take(&mut *self.lock());
+        if !(state.noted.is_empty() && state.waited.is_empty()) {
+            // Shows when the native queue uses them no longer.
+            self.enqueue(&mut state, Batch::default());
+        }
         if !self.drain(&mut state) {
             tracing::error!(device = %self.driver().info.name, "work does not end: queue leaked");
             std::mem::forget((state, self.timeline.clone()));
@@ -402,7 +481,7 @@ impl Drop for RawQueue {
         idle.into_iter().for_each(|slot| slot.free(&context));
         staging.into_iter().for_each(|block| block.free(&context.table));
         // SAFETY: created by `new`, destroyed once, with no command pending.
-        unsafe { context.table.destroy_command_pool(self.pool) };
+        unsafe { context.table.destroy_command_pool(self.commands.pool) };
     }
 }
 

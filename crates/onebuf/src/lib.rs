@@ -64,7 +64,8 @@ pub use foreign::{
     ClEventHandle, CudaHubExt, ForeignBufferInfo, ForeignContext, ForeignContextInfo, ForeignGl,
     ForeignGlBufferInfo, ForeignPointerInfo, ForeignQueueInfo, ForeignVulkan, GlHubExt, GlQueue,
     Here, OpenClFenceExt, OpenClHubExt, Placement, PointerKind, UserEvent, VulkanBuffer,
-    VulkanHandles, VulkanHubExt, VulkanMemory,
+    VulkanFenceExt, VulkanHandles, VulkanHubExt, VulkanMemory, VulkanPoint, VulkanPointHandle,
+    VulkanSharedQueue, VulkanSubmission,
 };
 #[doc(hidden)]
 pub use onebuf_core::reflect;
@@ -72,10 +73,11 @@ pub use onebuf_core::{
     Access, ApplicationError, Arg, Borrowed, Buffer, BufferBuilder, Call, Cause, Complex32,
     Complex64, CopyPolicy, Device, Entry, Error, Exported, FdKind, Fence, Grid, Hint, HostAccess,
     Hub, HubBuilder, ImportBuilder, IntoArg, Kernel, Ledger, Map, MapMut, MapWrite, MemoryKind,
-    NativeArgs, Origin, Pending, Pool, PoolStatistics, Probe, Profile, Program, ProgramCache,
-    Queue, QueueOrder, QueuePool, QueueSpec, ReadView, Result, RouteKind, Signature, Source,
-    SubBuffer, SyncMethod, Unavailable, Verdicts, WrapBuilder, WriteBatch, WriteView, args, bridge,
-    bytemuck, cache, fake, hal, half, num_complex, observe, plan, pool, printable, topology,
+    NativeArgs, NativeMemory, Origin, Pending, Pool, PoolStatistics, Probe, Profile, Program,
+    ProgramCache, Queue, QueueOrder, QueuePool, QueueSpec, ReadView, Result, RouteKind, Signature,
+    Source, SubBuffer, SyncMethod, Unavailable, Verdicts, WrapBuilder, WriteBatch, WriteView, args,
+    bridge, bytemuck, cache, fake, hal, half, num_complex, observe, plan, pool, printable,
+    topology,
 };
 pub use onebuf_doctor as doctor;
 pub use onebuf_graft as graft;

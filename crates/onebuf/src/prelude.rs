@@ -2,7 +2,7 @@
 //! and [`Fence`](onebuf_core::Fence), for `use onebuf::prelude::*`.
 
 pub use crate::{
-    foreign::{CudaHubExt, GlHubExt, OpenClFenceExt, OpenClHubExt, VulkanHubExt},
+    foreign::{CudaHubExt, GlHubExt, OpenClFenceExt, OpenClHubExt, VulkanFenceExt, VulkanHubExt},
     typed::{DeviceKernelExt, ProgramKernelExt},
 };
 pub use onebuf_libs::HubBuilderLibs;

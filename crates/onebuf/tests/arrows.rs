@@ -30,7 +30,17 @@ const LEVELS: [&[&str]; 9] = [
     &["onebuf-core"],
     &["onebuf-doctor", "onebuf-pipeline", "onebuf-libs", "onebuf-peer", "onebuf-observe"],
     &["onebuf"],
-    &["onebuf-capi", "onebuf-python", "onebuf-demo"],
+    &[
+        "onebuf-ash",
+        "onebuf-capi",
+        "onebuf-cudarc",
+        "onebuf-demo",
+        "onebuf-glow",
+        "onebuf-mpi",
+        "onebuf-opencl3",
+        "onebuf-python",
+        "onebuf-wgpu",
+    ],
     &["onebuf-bench"],
 ];
 
@@ -293,7 +303,7 @@ fn the_program_uses_the_library_and_its_measures() {
     }
     assert_eq!(
         dependencies(&read(folder.join("Cargo.toml"))),
-        ["onebuf", "onebuf-bench", "onebuf-demo"]
+        ["onebuf", "onebuf-bench", "onebuf-demo", "onebuf-mpi"]
     );
 }
 

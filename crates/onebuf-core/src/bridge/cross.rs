@@ -1,8 +1,13 @@
 //! Chooses the way of a copy, and makes it.
+//!
+//! # Safety
+//! A driver gets the address of a map that onebuf owns, whose buffer is kept until the transfer is over.
+
+#![allow(unsafe_code)]
 
 use super::Crossing;
 use crate::{
-    buffer::{Alias, Core, Hold, Part},
+    buffer::{Alias, Core, HOME, Hold, Part},
     ledger::Cause,
     observe::{Began, What},
     queue_state::{QueuePoint, QueueState},
@@ -12,7 +17,7 @@ use crate::{
     },
 };
 use onebuf_hal::{
-    Access, MemoryKind, Result, RouteKind,
+    Access, AccessState, Error, HostAccess, MemoryKind, Result, RouteKind,
     locks::{Arc, Ordering},
 };
 use std::ptr::NonNull;
@@ -91,6 +96,74 @@ pub(super) fn measured(
         implied_bytes: implied() - before,
     };
     Ok((crossing, under_way))
+}
+
+/// Copies like [`cross`], but a source that the host has mapped is read from its map, where the driver would otherwise transfer it to
+/// the device first. This copy is complete when the function returns.
+pub(super) fn cross_now(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
+    match device_of_map(from, to, bytes) {
+        Some(queue_state) => from_map(from, to, bytes, &queue_state?),
+        None => cross(from, to, bytes),
+    }
+}
+
+/// Returns the queue that copies from the source's map, if the host has the newest contents there.
+fn device_of_map(from: At<'_>, to: At<'_>, bytes: usize) -> Option<Result<Arc<QueueState>>> {
+    let (a, b) = (from.part.core, to.part.core);
+    // The transfer is a write by the host.
+    let host = [a.host == HostAccess::ReadWrite, b.host.writes()];
+    if std::ptr::eq(a, b) || !a.hub.is(&b.hub) || host.contains(&false) {
+        return None;
+    }
+    let home = &a.aliases[HOME];
+    let is_mapped = home.memory().is_some_and(|memory| {
+        memory.is_read_from_map() && memory.access_state() != AccessState::Acquired
+    });
+    let fits = is_mapped
+        && a.has_own_memory(home.device)
+        && a.lock_state().has_newest(home.replica())
+        && !is_one_memory(a, b);
+    let target = fits.then(|| b.at_hand(true, to.is_all(bytes)))?;
+    let target = target.into_iter().find(|&alias| b.aliases[alias].device == home.device)?;
+    Some(b.queue_state_at(target))
+}
+
+/// Copies from memory that the host has mapped, by one transfer of its device.
+fn from_map(from: At<'_>, to: At<'_>, bytes: usize, queue_state: &Arc<QueueState>) -> Result<Went> {
+    let (a, b) = (from.part.core, to.part.core);
+    let began = b.hub.tracer().begin(What::Copy);
+    // A guard that only reads would map the memory for reading, which can transfer it twice.
+    let is_released = a.home().access_state() == AccessState::Released;
+    let access = if is_released { Access::ReadWrite } else { Access::Read };
+    let source = match Hold::take(from.part, a.hub.host_queue_state()?, access) {
+        // Others read it: so does the ordinary copy.
+        Err(Error::Busy { .. }) => return cross(from, to, bytes),
+        taken => taken?,
+    };
+    let Some(seen) = source.host_bytes().map(|bytes| bytes[from.offset..].as_ptr()) else {
+        drop(source);
+        return cross(from, to, bytes);
+    };
+    let target = to.target(queue_state, bytes)?;
+    // SAFETY: the source is held, and kept for this queue below if the transfer may still run after an error.
+    let started = unsafe { queue_state.hal.write(target.memory(), to.offset, seen, bytes) };
+    let copied = started.and_then(|event| {
+        queue_state.hal.flush()?;
+        event.wait(a.hub.timeout())
+    });
+    if copied.is_ok() {
+        target.overwritten();
+    }
+    drop((source, target));
+    if let Err(error) = copied {
+        [a, b].iter().for_each(|core| core.keep_for(queue_state, &error));
+        return Err(error);
+    }
+    b.count_asked(a.plan.allocate_on, b.plan.allocate_on, bytes);
+    let (way, on) = (pointer_way(a), Some(queue_state.clone()));
+    let went = Went { way, bytes, chunks: 0, under_way: None, on };
+    went.tell(began, a, b);
+    Ok(went)
 }
 
 /// Copies by the shortest way, and counts it. Work of a single queue is only enqueued; everything else is complete.

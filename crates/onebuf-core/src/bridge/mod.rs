@@ -140,7 +140,7 @@ pub fn copy<'a, 'b, T: Pod>(
     let (from, to) = (from.into(), to.into());
     let (from, bytes) = from.elements(range)?;
     let (to, _) = to.starting(at, bytes / size_of::<T>())?;
-    let (crossing, under_way) = cross::measured(from, to, bytes, cross)?;
+    let (crossing, under_way) = cross::measured(from, to, bytes, cross::cross_now)?;
     let Some(point) = under_way else { return Ok(crossing) };
     let done = point.wait(to.part.core.hub.timeout());
     [from, to].into_iter().try_for_each(|end| end.part.core.watch(done.clone()))?;

@@ -112,13 +112,23 @@ impl<T: Pod> Buffer<T> {
             return Ok(Pending::ready(into, self.core.hub.timeout()));
         };
         let began = queue_state.tracer.begin(What::Copy);
+        let timeout = self.core.hub.timeout();
+        if let Some((landing, event)) =
+            self.part().read_to_chunks(&queue_state, &hold, offset, bytes)?
+        {
+            self.part().count_read(bytes);
+            hold.tell_asked(began, "read", true, bytes);
+            let pending = Pending::landing(into, event, &queue_state, timeout, landing);
+            queue_state.hal.flush()?;
+            return Ok(pending);
+        }
         let pointer = into.as_mut_ptr().cast();
         // SAFETY: the `Pending` owns the vector until the event completes, and leaks it if that cannot be established.
         let event = unsafe { queue_state.hal.read(hold.memory(), offset, pointer, bytes) };
         let (event, into) = started(event, into)?;
         self.part().count_read(bytes);
         hold.tell_asked(began, "read", true, bytes);
-        let pending = Pending::new(into, event, &queue_state, self.core.hub.timeout());
+        let pending = Pending::new(into, event, &queue_state, timeout);
         queue_state.hal.flush()?;
         Ok(pending)
     }
@@ -135,10 +145,17 @@ impl<T: Pod> Buffer<T> {
             return Ok(Pending::ready(from, self.core.hub.timeout()));
         };
         let began = queue_state.tracer.begin(What::Copy);
-        let pointer = from.as_ptr().cast();
-        // SAFETY: as for `read_async`.
-        let event = unsafe { queue_state.hal.write(hold.memory(), offset, pointer, bytes) };
-        let (event, from) = started(event, from)?;
+        let slice = bytemuck::cast_slice(&from);
+        let by_chunks = self.part().write_by_chunks(&queue_state, &hold, offset, slice)?;
+        let (event, from) = match by_chunks {
+            Some(event) => (event, from),
+            None => {
+                let pointer = from.as_ptr().cast();
+                // SAFETY: as for `read_async`.
+                let event = unsafe { queue_state.hal.write(hold.memory(), offset, pointer, bytes) };
+                started(event, from)?
+            }
+        };
         self.part().count_write(bytes);
         hold.tell_asked(began, "write", false, bytes);
         let pending = Pending::new(from, event, &queue_state, self.core.hub.timeout());

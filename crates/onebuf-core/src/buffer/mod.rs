@@ -16,6 +16,7 @@ mod imported;
 mod in_place;
 mod io;
 mod label;
+mod landing;
 mod lease;
 mod lent;
 mod make;
@@ -34,7 +35,7 @@ mod take;
 mod transition;
 mod wait;
 
-pub(crate) use alias::{Alias, Seen};
+pub(crate) use alias::{Alias, HOME, Seen};
 pub use batch::WriteBatch;
 pub use builder::BufferBuilder;
 pub(crate) use builder::stricter;
@@ -133,6 +134,11 @@ impl<T: Pod> Buffer<T> {
         }
         self.core.explain_failures(&mut text);
         text
+    }
+
+    /// What kernels may do with the buffer.
+    pub fn access(&self) -> Access {
+        self.part().access
     }
 
     /// Does the first part of a hand-over to `device` now: the queues that used the buffer release it, behind their work so far.

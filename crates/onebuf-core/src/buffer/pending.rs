@@ -1,5 +1,11 @@
 //! Asynchronous transfers. They own their host memory until the driver no longer uses it.
+//!
+//! # Safety
+//! Vectors of plain data are filled from chunks of the same size.
 
+#![allow(unsafe_code)]
+
+use super::landing::Landing;
 use crate::{fence::Alarm, observe::What, queue_state::QueueState};
 use onebuf_hal::{Error, Event, Result, locks::Arc};
 use std::{
@@ -22,6 +28,8 @@ pub struct Pending<T> {
     queue_state: Option<Arc<QueueState>>,
     timeout: Duration,
     alarm: Alarm,
+    /// The chunks that a read is copied from when it is complete.
+    landing: Option<Landing>,
 }
 
 impl<T> Pending<T> {
@@ -32,11 +40,26 @@ impl<T> Pending<T> {
         timeout: Duration,
     ) -> Self {
         let (event, queue_state) = (Some(event), Some(queue_state.clone()));
-        Self { data: Some(data), event, queue_state, timeout, alarm: Alarm::default() }
+        let alarm = Alarm::default();
+        Self { data: Some(data), event, queue_state, timeout, alarm, landing: None }
+    }
+
+    /// A read to chunks, which are copied to the vector afterwards.
+    pub(super) fn landing(
+        data: Vec<T>,
+        event: Arc<dyn Event>,
+        queue_state: &Arc<QueueState>,
+        timeout: Duration,
+        landing: Landing,
+    ) -> Self {
+        let mut pending = Self::new(data, event, queue_state, timeout);
+        pending.landing = Some(landing);
+        pending
     }
 
     pub(super) fn ready(data: Vec<T>, timeout: Duration) -> Self {
-        Self { data: Some(data), event: None, queue_state: None, timeout, alarm: Alarm::default() }
+        let alarm = Alarm::default();
+        Self { data: Some(data), event: None, queue_state: None, timeout, alarm, landing: None }
     }
 
     /// Whether the transfer is done.
@@ -60,6 +83,11 @@ impl<T> Pending<T> {
                 Err(error @ Error::Timeout { .. }) => return Err(error),
                 outcome => self.event = outcome.map(|()| None)?,
             }
+        }
+        if let (Some(landing), Some(data)) = (&mut self.landing, &mut self.data) {
+            // SAFETY: the read has as many bytes as the vector, whose elements are plain data.
+            unsafe { landing.land(data.as_mut_ptr().cast(), size_of_val(&data[..]), timeout)? };
+            self.landing = None;
         }
         self.data
             .take()
@@ -107,7 +135,7 @@ impl<T> Drop for Pending<T> {
         // No error guarantees that the driver has stopped using the vector.
         let queue_state = self.queue_state.as_deref();
         let in_use = |event: &Arc<dyn Event>| wait(&**event, queue_state, self.timeout).is_err();
-        if self.event.as_ref().is_some_and(in_use) {
+        if self.event.as_ref().is_some_and(in_use) && self.landing.is_none() {
             std::mem::forget(self.data.take());
         }
     }

@@ -93,7 +93,7 @@ impl Core {
     }
 
     /// Whether the device's memory is not the host's.
-    fn has_own_memory(&self, device: DeviceIx) -> bool {
+    pub(crate) fn has_own_memory(&self, device: DeviceIx) -> bool {
         let unified = self.hub.topology().node(device).info.caps.unified_memory;
         let as_discrete = self.hub.copy_pool().tuning.as_discrete;
         !unified || (as_discrete && device != self.hub.host_index())

@@ -5,13 +5,17 @@
 
 #![allow(unsafe_code)]
 
+use super::turn::DiscoveryTurn;
 use crate::{device::HiddenDevices, foreign::Loaded, topology::Node};
 use onebuf_hal::{
     self as hal, Api, Backend, DriverLibrary, Error, Result, Search, Unavailable,
     locks::{Arc, Mutex},
 };
 use onebuf_sys::Probe;
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 /// The environment variable that allows managed memory.
 const MANAGED: &str = "ONEBUF_MANAGED";
@@ -124,13 +128,15 @@ pub(super) struct FoundDevices {
 }
 
 impl FoundDevices {
-    /// Searches all enabled backends.
+    /// Searches all enabled backends. `timeout` limits how long it waits for other threads that search.
     pub fn search(
         &mut self,
         backends: &Backends,
         probe: Option<Arc<Probe>>,
         next_domain: fn() -> hal::Domain,
+        timeout: Duration,
     ) {
+        let start = Instant::now();
         for backend in backends.all() {
             if !backends.is_on(backend) {
                 self.unavailable.push(switched_off(backend.api().0));
@@ -145,7 +151,12 @@ impl FoundDevices {
                 earlier: ids.zip(self.devices.iter().cloned()).collect(),
                 notes: Mutex::default(),
             };
-            let found = backend.discover(&search);
+            let found = {
+                let loads = !backend.libraries().is_empty();
+                let _turn =
+                    loads.then(|| DiscoveryTurn::wait(timeout.saturating_sub(start.elapsed())));
+                backend.discover(&search)
+            };
             self.notes.extend(search.notes.into_inner().unwrap_or_else(|e| e.into_inner()));
             match found {
                 Ok(found) => {

@@ -158,6 +158,8 @@ pub struct Registration {
     raw: usize,
     /// The backend's object that keeps the context alive.
     foreign_device: Option<Arc<dyn Any + Send + Sync>>,
+    /// Objects of the application that live at least as long.
+    kept: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
     /// The keys of wrapped memory, for APIs whose handles are not addresses.
     keys: Mutex<HashMap<(u64, u64), usize>>,
     /// The indices of its devices in the device table, in the context's order.
@@ -174,6 +176,11 @@ impl Registration {
     pub fn foreign_device<G: Any>(&self) -> Result<&G> {
         let device = self.foreign_device.as_ref().and_then(|device| device.downcast_ref());
         device.ok_or_else(|| Error::invalid("the context belongs to another API"))
+    }
+
+    /// Keeps an object of the application until the registration ends, after all of the backend's objects.
+    pub fn keep(&self, object: Box<dyn Any + Send + Sync>) {
+        lock(&self.kept).push(object);
     }
 
     /// Returns the key of wrapped memory, for APIs whose handles are numbers: two devices may use the same number.
@@ -302,8 +309,8 @@ impl Hub {
             return Err(Error::invalid("the context has no devices"));
         }
         let devices = std::mem::take(&mut joining.entries);
-        let (hub, keys) = (self.downgrade(), Mutex::default());
-        Ok(Registration { hub, raw, foreign_device, keys, devices })
+        let (hub, kept, keys) = (self.downgrade(), Mutex::default(), Mutex::default());
+        Ok(Registration { hub, raw, foreign_device, kept, keys, devices })
     }
 
     /// Opens the device in a second context, as another library would.

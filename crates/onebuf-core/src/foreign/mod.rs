@@ -25,6 +25,7 @@
 #![allow(unsafe_code)]
 
 mod context;
+mod native;
 mod owner;
 mod queue;
 mod registry;
@@ -33,6 +34,7 @@ mod wrap;
 pub(crate) use context::Loaded;
 #[doc(hidden)]
 pub use context::{ForeignDevices, Registration, Whose};
+pub use native::NativeMemory;
 pub use owner::Borrowed;
 pub use wrap::WrapBuilder;
 #[doc(hidden)]

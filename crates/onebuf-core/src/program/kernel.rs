@@ -285,6 +285,29 @@ impl Kernel {
         launched
     }
 
+    /// Launches with native arguments, for front ends whose users keep memory and order themselves: an address is passed as its
+    /// bytes where the kernel takes a buffer. Only the device and the number of arguments are checked here.
+    ///
+    /// # Safety
+    /// The arguments are those that the signature declares. Each address is memory that the kernel may use as declared, in order
+    /// with the queue, until the launch has ended.
+    #[doc(hidden)]
+    pub unsafe fn launch_native(
+        &self,
+        queue: &Queue,
+        grid: Grid,
+        args: &[hal::Arg<'_>],
+    ) -> Result<()> {
+        if !self.is_of(queue) {
+            return Err(self.misplaced(queue));
+        }
+        if self.0.signature.params.len() != args.len() {
+            return Err(self.miscounted(args.len()));
+        }
+        grid.check(&self.0.name, self.0.signature.offsets)?;
+        self.start(queue, &grid, args, &[], false).map(drop)
+    }
+
     /// Whether the queue belongs to the kernel's device.
     #[inline]
     fn is_of(&self, queue: &Queue) -> bool {

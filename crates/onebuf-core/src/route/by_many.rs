@@ -15,10 +15,17 @@ use super::{
     ring::Chunks,
 };
 use onebuf_hal::{Result, locks::Arc};
+use std::hint;
 
-fn ring<'a>(division: &Division, means: &Means<'a>) -> Chunks<'a> {
+/// How many chunks of an upload the threads may fill before the first of them is transferred.
+const AHEAD: usize = 4;
+
+/// How often the state of transfers is looked at before the thread waits for one.
+const LOOKS: u32 = if cfg!(onebuf_shuttle) { 0 } else { 2000 };
+
+fn ring<'a>(division: &Division, most: usize, means: &Means<'a>) -> Chunks<'a> {
     let largest = (0..division.chunks()).map(|chunk| division.chunk(chunk).1).max();
-    Chunks::new(largest.unwrap_or(1), division.chunks(), means.copy_pool.tuning.ring, means)
+    Chunks::new(largest.unwrap_or(1), division.chunks(), most, means)
 }
 
 /// Copies bytes to device memory. They may change meanwhile, so no reference to them is created.
@@ -32,21 +39,25 @@ pub(super) unsafe fn upload(
     means: &Means<'_>,
 ) -> Result<()> {
     let division = means.division(bytes);
-    let mut ring = ring(&division, means);
+    let mut ring = ring(&division, means.copy_pool.tuning.ring, means);
     let sides = (CopySide::Whole(from.cast_mut()), CopySide::Ring(ring.addresses()));
+    let tuning = &means.copy_pool.tuning;
+    let streams = bytes < tuning.cache_from_bytes;
     // SAFETY: the caller's bytes, and chunks that are used as the head of this file says.
-    let feed = Arc::new(unsafe { Feed::new(sides.0, sides.1, division.clone(), true) });
+    let feed = Arc::new(unsafe { Feed::new(sides.0, sides.1, division.clone(), streams) });
     let all = division.chunks();
-    let (mut opened, mut sent, mut looks) = (ring.len(), 0, 0);
+    // The threads need a few chunks, not all: the others' transfers are over when they are looked at, instead of again and again.
+    let ahead = ring.len().min(AHEAD);
+    let (mut opened, mut sent, mut looks) = (ahead, 0, 0);
     feed.open(opened);
-    let helped = means.copy_pool.help(&feed);
+    let helped = means.copy_pool.help(&feed, tuning.threads_up(bytes));
     while sent < all {
         if feed.is_copied(sent) {
             let (at, len) = division.chunk(sent);
             ring.of(sent).write(queue, to, offset + at, len)?;
             queue.flush()?;
             sent += 1;
-        } else if opened < all && opened < sent + ring.len() && ring.of(opened).poll()? {
+        } else if opened < all && opened < sent + ahead && ring.of(opened).poll()? {
             opened += 1;
             feed.open(opened);
         } else if feed.copy_one() {
@@ -72,8 +83,9 @@ pub(super) unsafe fn download(
     means: &Means<'_>,
 ) -> Result<()> {
     let division = means.division(bytes);
-    let streams = bytes >= means.copy_pool.tuning.stream_from_bytes;
-    let mut ring = ring(&division, means);
+    let tuning = &means.copy_pool.tuning;
+    let (streams, threads) = (bytes >= tuning.stream_from_bytes, tuning.threads_for(bytes));
+    let mut ring = ring(&division, means.copy_pool.tuning.ring, means);
     let sides = (CopySide::Ring(ring.addresses()), CopySide::Whole(to));
     // SAFETY: as for `upload`.
     let feed = Arc::new(unsafe { Feed::new(sides.0, sides.1, division.clone(), streams) });
@@ -82,7 +94,7 @@ pub(super) unsafe fn download(
     while done < all {
         if asked > 0 && helped.is_none() {
             // After the first transfer has started: waking threads takes time, and so does starting the other transfers.
-            helped = Some(means.copy_pool.help(&feed));
+            helped = Some(means.copy_pool.help(&feed, threads));
         } else if asked < all && asked < done + ring.len() {
             let (at, len) = division.chunk(asked);
             ring.of(asked).read(queue, from, offset + at, len)?;
@@ -105,26 +117,79 @@ pub(super) unsafe fn download(
     ring.finish()
 }
 
-/// Copies from device to device, through chunks of both, and returns the number of chunks. A device transfers to and from its own
-/// pinned memory alone at full speed, so threads copy from one chunk to the other; both directions of the bus are busy meanwhile.
+/// Copies from device to device, and returns the number of chunks; both directions of the bus are busy. If one device can pin the
+/// chunks of the other, there is one ring, which both transfer. Otherwise each has its own, and threads copy between them.
 pub(super) fn relay(
-    Stretch(from_queue, from, from_at): Stretch<'_>,
-    Stretch(to_queue, to, to_at): Stretch<'_>,
+    from: Stretch<'_>,
+    to: Stretch<'_>,
     bytes: usize,
     source: &Means<'_>,
     target: &Means<'_>,
 ) -> Result<usize> {
-    let division = target.division(bytes);
-    let mut reads = ring(&division, source);
-    let mut writes = ring(&division, target);
+    let division = target.relay_division(bytes);
+    // Of large chunks half as many keep both devices busy.
+    let most = target.copy_pool.tuning.ring.div_ceil(2);
+    let mut writes = ring(&division, most, target);
+    if writes.share_with(source) {
+        return pass_on(from, to, &division, writes);
+    }
+    let mut reads = ring(&division, most, source);
+    if reads.share_with(target) {
+        drop(writes);
+        return pass_on(from, to, &division, reads);
+    }
+    from_ring_to_ring(from, to, &division, (reads, writes), target)
+}
+
+/// Copies through chunks that both devices transfer.
+fn pass_on(
+    Stretch(from_queue, from, from_at): Stretch<'_>,
+    Stretch(to_queue, to, to_at): Stretch<'_>,
+    division: &Division,
+    mut ring: Chunks<'_>,
+) -> Result<usize> {
+    let all = division.chunks();
+    let (mut asked, mut sent, mut looks) = (0, 0, 0);
+    while sent < all {
+        // A slot is free, being read to, or being written from: one event at a time.
+        if sent < asked && ring.of(sent).poll()? {
+            let (at, len) = division.chunk(sent);
+            ring.of(sent).write(to_queue, to, to_at + at, len)?;
+            to_queue.flush()?;
+            (sent, looks) = (sent + 1, 0);
+        } else if asked < all && asked < sent + ring.len() && ring.of(asked).poll()? {
+            let (at, len) = division.chunk(asked);
+            ring.of(asked).read(from_queue, from, from_at + at, len)?;
+            from_queue.flush()?;
+            (asked, looks) = (asked + 1, 0);
+        } else if looks < LOOKS {
+            looks += 1;
+            hint::spin_loop();
+        } else {
+            // The oldest read, or the oldest write if no read is under way.
+            ring.settle(sent)?;
+        }
+    }
+    ring.finish().map(|()| all)
+}
+
+/// Copies through chunks of both devices. A device transfers to and from its own pinned memory alone at full speed, so threads copy
+/// from one chunk to the other.
+fn from_ring_to_ring(
+    Stretch(from_queue, from, from_at): Stretch<'_>,
+    Stretch(to_queue, to, to_at): Stretch<'_>,
+    division: &Division,
+    (mut reads, mut writes): (Chunks<'_>, Chunks<'_>),
+    means: &Means<'_>,
+) -> Result<usize> {
     let sides = (CopySide::Ring(reads.addresses()), CopySide::Ring(writes.addresses()));
     // SAFETY: chunks of two rings, used as the head of this file says.
     let feed = Arc::new(unsafe { Feed::new(sides.0, sides.1, division.clone(), false) });
-    let all = division.chunks();
+    let (all, threads) = (division.chunks(), means.copy_pool.tuning.threads_for(feed.bytes()));
     let (mut asked, mut opened, mut sent, mut looks, mut helped) = (0, 0, 0, 0, None);
     while sent < all {
         if asked > 0 && helped.is_none() {
-            helped = Some(target.copy_pool.help(&feed));
+            helped = Some(means.copy_pool.help(&feed, threads));
         } else if feed.is_copied(sent) {
             let (at, len) = division.chunk(sent);
             writes.of(sent).write(to_queue, to, to_at + at, len)?;

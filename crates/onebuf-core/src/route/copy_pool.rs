@@ -12,8 +12,14 @@ use super::{
     feed::{CopySide, Division, Feed, pause},
     tuning::CopyTuning,
 };
-use onebuf_hal::locks::{Arc, AtomicU64, Condvar, Mutex, Ordering, lock, thread};
-use std::time::{Duration, Instant};
+use onebuf_hal::locks::{Arc, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock, thread};
+use std::{
+    hint,
+    time::{Duration, Instant},
+};
+
+/// How often a thread tries to take the lock before it sleeps.
+const LOCK_LOOKS: u32 = if cfg!(onebuf_shuttle) { 0 } else { 200 };
 
 /// The threads, and the copies that want help.
 #[derive(Debug)]
@@ -85,7 +91,7 @@ impl CopyPool {
         // SAFETY: the caller guarantees this until the guard below is dropped.
         let feed = Arc::new(unsafe { Feed::new(from, to, division, streams) });
         feed.open(1);
-        let helped = self.help(&feed);
+        let helped = self.help(&feed, tuning.threads_for(bytes));
         while feed.copy_one() {}
         let mut looks = 0;
         while !feed.is_copied(0) {
@@ -94,12 +100,12 @@ impl CopyPool {
         drop(helped);
     }
 
-    /// Lets threads copy pieces of the feed until the guard is dropped.
-    pub fn help(&self, feed: &Arc<Feed>) -> Helped<'_> {
-        let helpers = self.tuning.threads_for(feed.bytes()).saturating_sub(1);
+    /// Lets threads copy pieces of the feed until the guard is dropped: this many, with the calling one.
+    pub fn help(&self, feed: &Arc<Feed>, threads: usize) -> Helped<'_> {
+        let helpers = threads.saturating_sub(1);
         // A forked child has neither these threads nor the thread that held the lock.
         if helpers > 0 && !onebuf_sys::fork::is_child() {
-            let mut work = lock(&self.shared.work);
+            let mut work = lock_awake(&self.shared.work);
             work.wanted.push(Wanted { feed: feed.clone(), helpers });
             while work.threads < helpers && self.start() {
                 work.threads += 1;
@@ -152,7 +158,7 @@ impl CopyThreads {
         let (until, mut lingered) = (Instant::now() + awake, linger.is_zero());
         loop {
             let seen = self.posted.load(Ordering::Acquire);
-            let mut work = lock(&self.work);
+            let mut work = lock_awake(&self.work);
             if let Some(wanted) = work.wanted.iter_mut().find(|wanted| wanted.helpers > 0) {
                 wanted.helpers -= 1;
                 let feed = wanted.feed.clone();
@@ -203,6 +209,18 @@ impl CopyThreads {
     }
 }
 
+/// Locks, and looks for a while before it sleeps: several threads start with a copy at the same time, each has the lock for less than a
+/// microsecond, and waking one that sleeps takes the time of copying several pieces.
+fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    for _ in 0..LOCK_LOOKS {
+        if let Ok(guard) = mutex.try_lock() {
+            return guard;
+        }
+        hint::spin_loop();
+    }
+    lock(mutex)
+}
+
 /// Threads may copy pieces of a feed. When dropped, it waits until none does.
 pub(crate) struct Helped<'p> {
     pool: &'p CopyPool,
@@ -216,7 +234,9 @@ impl Drop for Helped<'_> {
         if !self.listed || onebuf_sys::fork::is_child() {
             return;
         }
-        lock(&self.pool.shared.work).wanted.retain(|wanted| !Arc::ptr_eq(&wanted.feed, &self.feed));
+        lock_awake(&self.pool.shared.work)
+            .wanted
+            .retain(|wanted| !Arc::ptr_eq(&wanted.feed, &self.feed));
         // A helper is at most inside the copy of one piece.
         let mut looks = 0;
         while self.feed.helpers.load(Ordering::Acquire) > 0 {

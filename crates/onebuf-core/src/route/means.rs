@@ -3,7 +3,7 @@
 use super::{
     copy_pool::CopyPool,
     feed::Division,
-    staging_pool::{CHUNK_BYTES, StagingPool},
+    staging_pool::{CHUNK_BYTES, RELAY_PARTS, StagingPool},
 };
 use onebuf_hal::{Device, Memory, Queue, locks::Arc};
 use std::time::Duration;
@@ -48,12 +48,22 @@ impl Means<'_> {
         self.device.info().caps.unified_memory && !self.copy_pool.tuning.as_discrete
     }
 
-    /// How a copy that several threads make is divided.
+    /// How a copy between a device and the host is divided.
     pub fn division(&self, bytes: usize) -> Division {
-        let (most, tuning) = (self.chunk_bytes(), &self.copy_pool.tuning);
-        let part = bytes.div_ceil(tuning.parts).next_multiple_of(tuning.piece_bytes);
-        let chunk_bytes = part.max(most / SMALLEST).min(most);
-        let piece_bytes = tuning.piece_bytes.min(chunk_bytes);
+        self.divide(bytes, self.chunk_bytes())
+    }
+
+    /// How a copy between two devices is divided: in larger chunks, since no thread has to fill the first one.
+    pub fn relay_division(&self, bytes: usize) -> Division {
+        self.divide(bytes, RELAY_PARTS * self.chunk_bytes())
+    }
+
+    fn divide(&self, bytes: usize, most: usize) -> Division {
+        let (tuning, least) = (&self.copy_pool.tuning, self.chunk_bytes() / SMALLEST);
+        let piece_bytes = tuning.piece_bytes;
+        let part = bytes.div_ceil(tuning.parts).next_multiple_of(piece_bytes);
+        let chunk_bytes = part.max(least).min(most);
+        let piece_bytes = piece_bytes.min(chunk_bytes);
         Division::new(bytes, chunk_bytes / piece_bytes * piece_bytes, piece_bytes)
     }
 }

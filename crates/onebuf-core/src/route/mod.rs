@@ -8,7 +8,7 @@ mod by_many;
 pub(crate) mod copy_pool;
 mod feed;
 pub(crate) mod means;
-mod ring;
+pub(crate) mod ring;
 pub(crate) mod staged;
 pub(crate) mod staging_pool;
 mod streaming;
@@ -247,5 +247,31 @@ impl RouteEnds<'_> {
 
     fn to_host(&self) -> bool {
         is_host(self.b.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_contract_says_of_few_routes_whether_they_copy() {
+        use MemoryKind::{CoarseSvm, Device, FineSvm, Managed};
+        let says = |kind, memory_kind, guaranteed| {
+            let (from, to, memory_kind) = (DeviceIx(0), DeviceIx(1), Some(memory_kind));
+            let (needs, verdict) = Default::default();
+            let route = Route { from, to, kind, memory_kind, needs, guaranteed, cost: 1, verdict };
+            zero_copy_by_contract(&route)
+        };
+        for promised in [false, true] {
+            assert_eq!(says(RouteKind::Same, Device, promised), Some(true));
+            assert_eq!(says(RouteKind::Staged, Device, promised), Some(false));
+            assert_eq!(says(RouteKind::HostPointer, Managed, promised), Some(false));
+            assert_eq!(says(RouteKind::SvmPointer, CoarseSvm, promised), None);
+            let word = promised.then_some(true);
+            assert_eq!(says(RouteKind::SvmPointer, FineSvm, promised), word);
+            assert_eq!(says(RouteKind::OpaqueFd, Device, promised), word);
+            assert_eq!(says(RouteKind::DmaBuf, Device, promised), word);
+        }
     }
 }

@@ -13,7 +13,7 @@ use onebuf_hal::{Error, Event, Memory, Queue, Result, locks::Arc};
 use std::time::Duration;
 
 /// A few chunks, used in rotation.
-pub(super) struct Chunks<'a> {
+pub(crate) struct Chunks<'a> {
     pub slots: Vec<Chunk>,
     turn: usize,
     staging_pool: &'a StagingPool,
@@ -41,6 +41,25 @@ impl<'a> Chunks<'a> {
             slots.push(Chunk { memory, busy: None, is_lost: false });
         }
         Self { slots, turn: 0, staging_pool, kept, timeout: *timeout }
+    }
+
+    /// Lets another device transfer all chunks directly, too; whether it can. A device that uses the host's memory gains nothing by it.
+    pub fn share_with(&mut self, means: &Means<'_>) -> bool {
+        !means.is_unified()
+            && self.slots.iter_mut().all(|chunk| chunk.memory.share(means.device, &*means.queue))
+    }
+
+    /// Takes chunks for all bytes of a copy that runs on after the call. `None` if the copy is small, or needs too many, or others have
+    /// them.
+    pub fn for_all(bytes: usize, means: &Means<'a>) -> Option<Self> {
+        let parts = bytes.div_ceil(means.chunk_bytes());
+        let kept = means.copy_pool.tuning.kept;
+        if !means.takes_many(bytes) || parts > kept / 2 || !means.staging_pool.has_room(parts, kept)
+        {
+            return None;
+        }
+        let chunks = Self::whole(bytes, parts, means);
+        (chunks.len() == parts).then_some(chunks)
     }
 
     /// Takes at most `most` chunks for a copy in whole chunks.
@@ -92,18 +111,14 @@ impl<'a> Chunks<'a> {
 
 impl Drop for Chunks<'_> {
     fn drop(&mut self) {
-        for Chunk { memory, busy, is_lost } in self.slots.drain(..) {
-            match busy {
-                _ if is_lost => self.staging_pool.leak(memory),
-                Some(event) if !is_over(&*event) => self.staging_pool.keep_after(memory, event),
-                _ => self.staging_pool.keep(memory, self.kept),
-            }
+        for chunk in self.slots.drain(..) {
+            chunk.give_back(self.staging_pool, self.kept);
         }
     }
 }
 
 /// A chunk of a copy.
-pub(super) struct Chunk {
+pub(crate) struct Chunk {
     memory: StagingChunk,
     /// The event of the transfer that may be using the chunk.
     busy: Option<Arc<dyn Event>>,
@@ -112,6 +127,21 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
+    /// Returns the chunk to its pool, which waits for a transfer that may be using it.
+    pub fn give_back(self, staging_pool: &StagingPool, kept: usize) {
+        let Self { memory, busy, is_lost } = self;
+        match busy {
+            _ if is_lost => staging_pool.leak(memory),
+            Some(event) if !is_over(&*event) => staging_pool.keep_after(memory, event, kept),
+            _ => staging_pool.keep(memory, kept),
+        }
+    }
+
+    /// The event of the last transfer, if it has not been seen complete.
+    pub fn event(&self) -> Option<Arc<dyn Event>> {
+        self.busy.clone()
+    }
+
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.memory.bytes_mut()
     }

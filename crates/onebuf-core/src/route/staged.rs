@@ -208,6 +208,6 @@ pub(crate) fn ranges(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
     ranges_of(bytes, CHUNK_BYTES)
 }
 
-fn ranges_of(bytes: usize, chunk_bytes: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(crate) fn ranges_of(bytes: usize, chunk_bytes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..bytes).step_by(chunk_bytes).map(move |at| (at, chunk_bytes.min(bytes - at)))
 }

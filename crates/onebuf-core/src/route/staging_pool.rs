@@ -17,11 +17,12 @@
 #![allow(unsafe_code)]
 
 use onebuf_hal::{
-    Access, AccessState, AllocSpec, Device, Event, Hint, HostAccess, Memory, MemoryKind, Queue,
-    Result,
+    Access, AccessState, AllocSpec, Device, Event, Export, Hint, HostAccess, HostRange, Memory,
+    MemoryKind, Queue, Result,
     locks::{Arc, Mutex, lock},
 };
 use std::{
+    any::Any,
     mem,
     ptr::NonNull,
     time::{Duration, Instant},
@@ -32,6 +33,10 @@ pub(crate) const CHUNK_BYTES: usize = 4 << 20;
 
 /// Smaller copies to and from such devices do not use a kept chunk.
 const WORTH_BYTES: usize = 256 << 10;
+
+/// A chunk for copies between two devices is this many times as large as others, and fewer are kept.
+pub(crate) const RELAY_PARTS: usize = 2;
+const FEWER: usize = 4;
 
 /// A small chunk has this part of a chunk's size.
 const SMALL_PART: usize = 16;
@@ -52,7 +57,7 @@ pub(crate) struct StagingPool(Mutex<ChunkStock>);
 #[derive(Debug, Default)]
 struct ChunkStock {
     /// The chunks of each [`ChunkSize`].
-    shelves: [ChunkShelf; 2],
+    shelves: [ChunkShelf; ChunkSize::ALL.len()],
     in_flight: Vec<InFlight>,
 }
 
@@ -69,6 +74,8 @@ struct ChunkShelf {
 struct InFlight {
     chunk: StagingChunk,
     event: Arc<dyn Event>,
+    /// As of [`ChunkSpec::kept`].
+    kept: usize,
 }
 
 /// What a copy asks of the pool.
@@ -85,17 +92,24 @@ pub(crate) struct ChunkSpec<'a> {
 }
 
 impl StagingPool {
-    /// Returns a chunk of at least `bytes` bytes, which are at most those of a large chunk. A chip with its own memory copies
+    /// Returns a chunk of at least `bytes` bytes, which are at most those of a relay's chunk. A chip with its own memory copies
     /// several times faster to and from memory that its driver allocated. If the driver cannot allocate it, ordinary memory is
     /// used. `None` if the copy `has` enough chunks to go on, and other copies have the rest.
     pub fn chunk(&self, spec: &ChunkSpec<'_>, bytes: usize, has: usize) -> Option<StagingChunk> {
         let pins =
             spec.pins && spec.device.info().caps.memory_kinds.contains(&MemoryKind::MappedDevice);
         if !pins && bytes < WORTH_BYTES {
-            return Some(StagingChunk { memory: ChunkMemory::Plain(vec![0; bytes]), size: None });
+            return Some(StagingChunk {
+                guests: Vec::new(),
+                memory: ChunkMemory::Plain(vec![0; bytes]),
+                size: None,
+            });
         }
-        let is_small = pins && bytes <= spec.chunk_bytes / SMALL_PART;
-        let size = if is_small { ChunkSize::Small } else { ChunkSize::Large };
+        let size = match bytes {
+            _ if pins && bytes <= spec.chunk_bytes / SMALL_PART => ChunkSize::Small,
+            _ if bytes <= spec.chunk_bytes => ChunkSize::Large,
+            _ => ChunkSize::Relay,
+        };
         let mut stock = lock(&self.0);
         if !stock.in_flight.is_empty() {
             drop(stock);
@@ -104,7 +118,7 @@ impl StagingPool {
         }
         let shelf = &mut stock.shelves[size as usize];
         let idle = shelf.idle.pop();
-        if idle.is_none() && has >= FEWEST && shelf.lent >= spec.kept {
+        if idle.is_none() && has >= FEWEST && shelf.lent >= size.kept(spec.kept) {
             return None;
         }
         shelf.lent += 1;
@@ -112,21 +126,41 @@ impl StagingPool {
         idle.or_else(|| Some(self.create(spec, pins, size)))
     }
 
+    /// Whether so many large chunks can be lent without more than `kept` in all.
+    pub fn has_room(&self, chunks: usize, kept: usize) -> bool {
+        self.take_back();
+        let stock = lock(&self.0);
+        stock.shelves[ChunkSize::Large as usize].lent + chunks <= ChunkSize::Large.kept(kept)
+    }
+
     /// Creates a chunk. Ordinary memory in place of pinned memory is not kept.
     fn create(&self, spec: &ChunkSpec<'_>, pins: bool, size: ChunkSize) -> StagingChunk {
         let bytes = match size {
             ChunkSize::Small => spec.chunk_bytes / SMALL_PART,
             ChunkSize::Large => spec.chunk_bytes,
+            ChunkSize::Relay => spec.chunk_bytes * RELAY_PARTS,
         };
         if !pins {
-            return StagingChunk { memory: ChunkMemory::Plain(vec![0; bytes]), size: Some(size) };
+            return StagingChunk {
+                guests: Vec::new(),
+                memory: ChunkMemory::Plain(vec![0; bytes]),
+                size: Some(size),
+            };
         }
         match Pinned::new(spec.device, spec.queue, bytes) {
-            Ok(pinned) => StagingChunk { memory: ChunkMemory::Pinned(pinned), size: Some(size) },
+            Ok(pinned) => StagingChunk {
+                guests: Vec::new(),
+                memory: ChunkMemory::Pinned(pinned),
+                size: Some(size),
+            },
             Err(error) => {
                 tracing::debug!(%error, "a copy goes through ordinary memory");
                 lock(&self.0).shelves[size as usize].lent -= 1;
-                StagingChunk { memory: ChunkMemory::Plain(vec![0; bytes]), size: None }
+                StagingChunk {
+                    guests: Vec::new(),
+                    memory: ChunkMemory::Plain(vec![0; bytes]),
+                    size: None,
+                }
             }
         }
     }
@@ -137,14 +171,14 @@ impl StagingPool {
         let mut stock = lock(&self.0);
         let shelf = &mut stock.shelves[size as usize];
         shelf.lent -= 1;
-        if shelf.lent + shelf.idle.len() < kept {
+        if shelf.lent + shelf.idle.len() < size.kept(kept) {
             shelf.idle.push(chunk);
         }
     }
 
     /// Takes a chunk that a driver may use until the event is complete.
-    pub fn keep_after(&self, chunk: StagingChunk, event: Arc<dyn Event>) {
-        lock(&self.0).in_flight.push(InFlight { chunk, event });
+    pub fn keep_after(&self, chunk: StagingChunk, event: Arc<dyn Event>, kept: usize) {
+        lock(&self.0).in_flight.push(InFlight { chunk, event, kept });
     }
 
     /// Leaks a chunk that a driver may use, without an event that reports the end.
@@ -162,21 +196,21 @@ impl StagingPool {
         let (over, rest): (Vec<_>, Vec<_>) =
             in_flight.into_iter().partition(|one| is_over(&*one.event));
         lock(&self.0).in_flight.extend(rest);
-        over.into_iter().for_each(|one| self.keep(one.chunk, usize::MAX));
+        over.into_iter().for_each(|one| self.keep(one.chunk, one.kept));
     }
 
     /// Frees all chunks but those of copies that have not ended.
     pub fn clear(&self) {
         let start = Instant::now();
         let in_flight = mem::take(&mut lock(&self.0).in_flight);
-        for InFlight { chunk, event } in in_flight {
+        for InFlight { chunk, event, .. } in in_flight {
             let left = LAST_WAIT.saturating_sub(start.elapsed());
             match event.wait(left).is_ok() || event.is_over() {
                 true => self.keep(chunk, 0),
                 false => self.leak(chunk),
             }
         }
-        for size in [ChunkSize::Small, ChunkSize::Large] {
+        for size in ChunkSize::ALL {
             let idle = mem::take(&mut lock(&self.0).shelves[size as usize].idle);
             drop(idle);
         }
@@ -194,16 +228,28 @@ pub(super) fn is_over(event: &dyn Event) -> bool {
     event.poll().unwrap_or_else(|_| event.is_over())
 }
 
-/// The two sizes of chunks that are kept.
+/// The sizes of chunks that are kept.
 #[derive(Clone, Copy, Debug)]
 enum ChunkSize {
     Small,
     Large,
+    Relay,
+}
+
+impl ChunkSize {
+    const ALL: [Self; 3] = [Self::Small, Self::Large, Self::Relay];
+
+    /// How many chunks of this size are kept, if `kept` large ones are.
+    fn kept(self, kept: usize) -> usize {
+        if matches!(self, Self::Relay) { (kept / FEWER).max(FEWEST) } else { kept }
+    }
 }
 
 /// Host memory for one copy at a time.
 #[derive(Debug)]
 pub(crate) struct StagingChunk {
+    /// Other devices that were asked to import the memory.
+    guests: Vec<Guest>,
     memory: ChunkMemory,
     /// `None` for memory that is not kept.
     size: Option<ChunkSize>,
@@ -218,7 +264,32 @@ enum ChunkMemory {
     Pinned(Pinned),
 }
 
+/// A device that was asked to import a chunk of another one.
+#[derive(Debug)]
+struct Guest {
+    /// The address of the device, which tells it from others.
+    device: usize,
+    /// `None` if it cannot transfer the memory directly.
+    import: Option<Arc<dyn Memory>>,
+}
+
 impl StagingChunk {
+    /// Lets another device transfer the chunk directly, too; whether it can. The device is asked once. A transfer is right in any case:
+    /// memory that a device has not pinned is only slower.
+    pub fn share(&mut self, device: &dyn Device, queue: &dyn Queue) -> bool {
+        let address = std::ptr::from_ref(device).addr();
+        let asked = self.guests.iter().find(|guest| guest.device == address);
+        if let Some(guest) = asked {
+            return guest.import.is_some();
+        }
+        let ChunkMemory::Pinned(pinned) = &self.memory else { return false };
+        let import = pinned.import(device, queue);
+        let import = import.inspect_err(|error| tracing::debug!(%error, "a chunk is not shared"));
+        let import = import.ok().filter(|import| import.pins_pages());
+        self.guests.push(Guest { device: address, import });
+        self.guests.last().is_some_and(|guest| guest.import.is_some())
+    }
+
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             ChunkMemory::Plain(bytes) => bytes,
@@ -235,13 +306,24 @@ impl StagingChunk {
 struct Pinned {
     pointer: NonNull<u8>,
     bytes: usize,
-    _memory: Arc<dyn Memory>,
+    memory: Arc<dyn Memory>,
 }
 
 // SAFETY: the pointer is to memory that this struct owns and that has no other user.
 unsafe impl Send for Pinned {}
+// SAFETY: only exclusive access reaches the memory.
+unsafe impl Sync for Pinned {}
 
 impl Pinned {
+    /// Makes the memory known to another device, which keeps it while the import lives.
+    fn import(&self, device: &dyn Device, queue: &dyn Queue) -> Result<Arc<dyn Memory>> {
+        let owner: Arc<dyn Any + Send + Sync> = Arc::new(self.memory.clone());
+        let range = HostRange { pointer: self.pointer, bytes: self.bytes, owner };
+        let import = device.import(&Export::Host(range), Access::ReadWrite)?;
+        release(device, queue, &*import)?;
+        Ok(import)
+    }
+
     fn new(device: &dyn Device, queue: &dyn Queue, bytes: usize) -> Result<Self> {
         let spec = AllocSpec {
             bytes,
@@ -253,9 +335,7 @@ impl Pinned {
             hint: Some(Hint::CpuPreferred),
         };
         let memory = device.allocate(&spec, None)?;
-        queue.reside(&*memory, AccessState::Released)?;
-        let limit = device.post().map_or(MAP_WAIT, |post| post.limit().min(MAP_WAIT));
-        queue.mark()?.wait(limit)?;
+        release(device, queue, &*memory)?;
         let pointer = memory.host_pointer().ok_or_else(|| {
             onebuf_hal::Error::unsupported(
                 "a pinned staging chunk",
@@ -265,8 +345,15 @@ impl Pinned {
         // Initializes every byte before it is read as a slice.
         // SAFETY: mapped for writing, `bytes` long, and without another user.
         unsafe { pointer.write_bytes(0, bytes) };
-        Ok(Self { pointer, bytes, _memory: memory })
+        Ok(Self { pointer, bytes, memory })
     }
+}
+
+/// Gives memory to the host, and waits for that.
+fn release(device: &dyn Device, queue: &dyn Queue, memory: &dyn Memory) -> Result<()> {
+    queue.reside(memory, AccessState::Released)?;
+    let limit = device.post().map_or(MAP_WAIT, |post| post.limit().min(MAP_WAIT));
+    queue.mark()?.wait(limit)
 }
 
 #[cfg(test)]

@@ -26,9 +26,11 @@ pub struct CopyTuning {
     pub many_from_bytes: usize,
     /// Copies inside host memory of at least this size are divided among threads.
     pub host_from_bytes: usize,
-    /// From this size on, stores to the caller's memory bypass the caches, which such a copy would empty. Stores to pinned chunks
-    /// always do: only the device reads them.
+    /// From this size on, stores to the caller's memory bypass the caches, which such a copy would empty.
     pub stream_from_bytes: usize,
+    /// Uploads below this size store to pinned chunks past the caches. From this size on the chunks are used several times, stay in
+    /// the cache, and the device reads them there: main memory is left to the caller's bytes.
+    pub cache_from_bytes: usize,
     /// Whether devices that use the host's memory are treated like those with their own.
     pub as_discrete: bool,
 }
@@ -49,6 +51,7 @@ impl Default for CopyTuning {
             many_from_bytes: 1 << 20,
             host_from_bytes: 4 << 20,
             stream_from_bytes: 128 << 20,
+            cache_from_bytes: 48 << 20,
             as_discrete: false,
         }
     }
@@ -56,8 +59,8 @@ impl Default for CopyTuning {
 
 impl CopyTuning {
     /// The number of threads for a copy of this size, with the calling one. At 16 MiB each thread beyond six makes a copy slower, because
-    /// it has to be woken. From 128 MiB on the caller's memory is no longer in the processor's caches, and it takes ten to read it fast
-    /// enough (an upload of 256 MiB: 0.53 of the bus by six, 0.63 by eight, 0.70 by ten and by twelve).
+    /// it has to be woken. From 128 MiB on the caller's memory is no longer in the processor's caches, and it takes ten to write it
+    /// fast enough.
     pub fn threads_for(&self, bytes: usize) -> usize {
         let most = match bytes {
             _ if bytes <= 32 << 20 => 6,
@@ -65,5 +68,10 @@ impl CopyTuning {
             _ => usize::MAX,
         };
         self.threads.min(most)
+    }
+
+    /// The number of threads for an upload. Beyond eight none makes it faster (256 MiB: 51.5 GB/s by eight, 50.9 by twelve).
+    pub fn threads_up(&self, bytes: usize) -> usize {
+        self.threads_for(bytes).min(8)
     }
 }

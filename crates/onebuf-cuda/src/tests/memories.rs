@@ -112,6 +112,24 @@ fn pinned_memory_is_aligned_whatever_the_driver_does() {
     });
 }
 
+/// Device memory begins at the alignment that a buffer needs, too; its parts and the whole are where the address says.
+#[test]
+fn device_memory_is_aligned_whatever_the_driver_does() {
+    each(|rig| {
+        let (queue, align) = (rig.queue(), 16 << 20);
+        let wish = AllocSpec { align, ..spec(MemoryKind::Device, 4099) };
+        let memory = rig.device.allocate(&wish, Some(&numbers(4099))).unwrap();
+        let RawHandle::Address(address) = memory.raw() else { panic!("{memory:?}") };
+        assert!(address.is_multiple_of(align), "{address:#x}");
+        assert_eq!(get(&*queue, &*memory, 0, 4099), numbers(4099));
+        let part = memory.region(4096, 3, Access::ReadWrite).unwrap();
+        assert_eq!(part.raw(), RawHandle::Address(address + 4096));
+        assert_eq!(rig.probe.live()["mem"], 1, "what was not aligned is given back");
+        drop((memory, part));
+        assert!(!rig.probe.live().contains_key("mem"), "{:?}", rig.probe.live());
+    });
+}
+
 #[test]
 fn pinned_memory_of_one_device_is_seen_by_the_other() {
     each(|rig| {

@@ -271,6 +271,23 @@ fn nothing_is_freed_while_a_stream_waits_for_the_host() {
     });
 }
 
+/// Nor may an allocation free what it found not aligned.
+#[test]
+fn an_aligned_allocation_frees_nothing_while_a_stream_waits_for_the_host() {
+    each(|rig| {
+        let queue = rig.queue();
+        let host_signal = queue.host_signal().unwrap();
+        let wish = AllocSpec { align: 16 << 20, ..spec(MemoryKind::Device, 4096) };
+        let memories = [(); 3].map(|()| rig.device.allocate(&wish, None).unwrap());
+        assert!(rig.probe.live()["mem"] > 3, "it was freed under a host signal");
+        host_signal.open(Ok(()));
+        queue.mark().unwrap().wait(SECONDS).unwrap();
+        drop(rig.memory(MemoryKind::Device, 64).unwrap());
+        assert_eq!(rig.probe.live()["mem"], 3);
+        drop(memories);
+    });
+}
+
 /// A thread that waits for a short kernel needs no event. Work that is running, or behind a host signal, does.
 #[test]
 fn an_idle_queue_needs_no_event() {

@@ -49,6 +49,14 @@ unsafe impl<M: TypedMemory> hal::Memory for M {
         TypedMemory::flush_stores(self, offset, bytes)
     }
 
+    fn is_read_from_map(&self) -> bool {
+        TypedMemory::is_read_from_map(self)
+    }
+
+    fn pins_pages(&self) -> bool {
+        TypedMemory::pins_pages(self)
+    }
+
     fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize {
         TypedMemory::misplaced(self, offset, bytes, wanted)
     }

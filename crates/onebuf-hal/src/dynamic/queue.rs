@@ -71,8 +71,7 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
     }
 
     fn note_use(&self, memory: &dyn hal::Memory) -> Result<()> {
-        TypedQueue::note_use(self, own_memory(self, memory)?);
-        Ok(())
+        TypedQueue::note_use(self, own_memory(self, memory)?)
     }
 
     fn wait_value(&self, memory: &dyn hal::Memory, offset: usize, value: u32) -> Result<()> {
@@ -236,7 +235,7 @@ unsafe impl<Q: TypedQueue> hal::Queue for Q {
         call: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<()> {
         for memory in uses {
-            TypedQueue::note_use(self, own_memory(self, *memory)?);
+            TypedQueue::note_use(self, own_memory(self, *memory)?)?;
         }
         TypedQueue::call_native(self, call)
     }

@@ -246,6 +246,14 @@ unsafe impl TypedMemory for FakeMemory {
         Some(unsafe { host.pointer.add(self.range.start) })
     }
 
+    fn pins_pages(&self) -> bool {
+        self.memory_kind() == MemoryKind::HostPages
+    }
+
+    fn is_read_from_map(&self) -> bool {
+        self.memory_kind() == MemoryKind::MappedDevice
+    }
+
     fn needs_access_state(&self) -> bool {
         self.block.has_two_sides()
     }

@@ -103,6 +103,16 @@ pub unsafe trait TypedMemory: Any + Send + Sync + fmt::Debug + Sized {
         Ok(false)
     }
 
+    /// Whether copies should read its map: see [`Memory::is_read_from_map`](crate::Memory::is_read_from_map).
+    fn is_read_from_map(&self) -> bool {
+        false
+    }
+
+    /// Whether transfers access these imported pages directly: see [`Memory::pins_pages`](crate::Memory::pins_pages).
+    fn pins_pages(&self) -> bool {
+        false
+    }
+
     /// How many of these bytes are in pages on the wrong side: see [`Memory::misplaced`](crate::Memory::misplaced).
     fn misplaced(&self, offset: usize, bytes: usize, wanted: AccessState) -> usize {
         let _ = (offset, bytes, wanted);

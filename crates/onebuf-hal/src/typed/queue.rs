@@ -152,8 +152,9 @@ pub unsafe trait TypedQueue: Any + Send + Sync + fmt::Debug + Sized {
     }
 
     /// Records that other code is about to enqueue work that uses the memory, so that it is not freed before that work ends.
-    fn note_use(&self, memory: &MemoryOf<Self>) {
+    fn note_use(&self, memory: &MemoryOf<Self>) -> Result<()> {
         let _ = memory;
+        Ok(())
     }
 
     /// Makes later work wait until a 32-bit word in memory has reached a value. Only a write to the word ends the wait.

@@ -130,3 +130,18 @@ fn host_access_arrives_as_asked(table: &OpenCl, rig: &Rig) {
         assert_eq!(flags, flag | cl::CL_MEM_READ_ONLY | cl::CL_MEM_COPY_HOST_PTR);
     }
 }
+
+/// A compiler that fails because of the option that onebuf adds gets the text without it.
+#[test]
+fn a_program_is_built_without_the_added_option_if_need_be() {
+    let _alone = alone();
+    let Some((_, path)) = library() else { return };
+    let [ordinary, _] = platforms(&path);
+    let text = "/* ptxas_no_arg_info */ kernel void onebuf_step(global uint *p, uint first, uint n, uint mul, uint add) {}";
+    let program = ordinary.program(text).unwrap();
+    assert!(program.kernel("onebuf_step", 5).unwrap().parameter(0).is_none());
+    let reported = ordinary.program(text.trim_start_matches("/* ptxas_no_arg_info */")).unwrap();
+    assert!(reported.kernel("onebuf_step", 5).unwrap().parameter(0).is_some(), "the control");
+    let wrong = ordinary.program("#error").unwrap_err();
+    assert!(matches!(wrong, Error::Build { .. }), "{wrong}");
+}

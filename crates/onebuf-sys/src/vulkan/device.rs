@@ -58,6 +58,7 @@ calls! {
     "vkAllocateDescriptorSets" allocate_descriptor_sets(info: &vk::DescriptorSetAllocateInfo<'_>) -> Vec<vk::DescriptorSet>;
     "vkResetDescriptorPool" reset_descriptor_pool(pool: vk::DescriptorPool, flags: vk::DescriptorPoolResetFlags) -> ();
     "vkQueueSubmit" queue_submit(queue: vk::Queue, work: &[vk::SubmitInfo<'_>], fence: vk::Fence) -> ();
+    "vkQueueWaitIdle" queue_wait_idle(queue: vk::Queue) -> ();
     "vkGetSemaphoreCounterValue" get_semaphore_counter_value(semaphore: vk::Semaphore) -> u64;
     "vkWaitSemaphores" wait_semaphores(info: &vk::SemaphoreWaitInfo<'_>, timeout_ns: u64) -> ();
 }

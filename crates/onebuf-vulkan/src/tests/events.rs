@@ -236,3 +236,28 @@ impl hal::Semaphore for Other {
         Domain(999)
     }
 }
+
+/// Queues that come and go, each after the last: the driver may still touch a semaphore when the work that waited for it is done.
+#[test]
+fn queues_take_over_the_timelines_of_earlier_ones() {
+    each(|rig| {
+        let (kernel, memory) = (rig.step(), rig.memory(MemoryKind::Device, &numbers(4096)));
+        let mut model = words(&numbers(4096));
+        let semaphores = || rig.probe.live().get("semaphore").copied().unwrap_or(0);
+        let before = semaphores();
+        for round in 0..100 {
+            let (queue, other) = (rig.queue(), rig.queue());
+            // Held back, so that the other one has something to wait for.
+            let host_signal = queue.host_signal().unwrap();
+            step(&*queue, &*kernel, &*memory, 1024, 2 * round + 1).unwrap();
+            other.wait_for(&[queue.mark().unwrap()]).unwrap();
+            step(&*other, &*kernel, &*memory, 1024, 2 * round + 3).unwrap();
+            host_signal.open(Ok(()));
+            step_model(&mut model, 2 * round + 1);
+            step_model(&mut model, 2 * round + 3);
+            other.mark().unwrap().wait(SECONDS).unwrap();
+        }
+        assert!(semaphores() <= before + 2, "{} semaphores", semaphores());
+        assert_eq!(words(&look(&*rig.queue(), &*memory)), model);
+    });
+}

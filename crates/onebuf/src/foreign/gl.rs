@@ -11,7 +11,7 @@ use onebuf_gl::{
     foreign::{Facts, ForeignDevice},
 };
 use onebuf_hal::{AllocSpec, Error, MemoryKind, Result, locks::Arc};
-use std::{fmt, marker::PhantomData, ops::Deref};
+use std::{any::Any, fmt, marker::PhantomData, ops::Deref};
 
 /// A foreign OpenGL context, registered with a hub while this, or anything created in it, lives. Cheap to clone and usable
 /// from any thread.
@@ -99,6 +99,11 @@ impl ForeignGl {
     /// The hub that it is registered with.
     pub fn hub(&self) -> &Hub {
         &self.hub
+    }
+
+    /// Keeps an object of the application alive while the context is registered.
+    pub fn keep(&self, object: impl Any + Send + Sync) {
+        self.registration.keep(Box::new(object));
     }
 
     /// The context itself as a queue: calls are made on this thread, immediately, between those of its owner. They change the

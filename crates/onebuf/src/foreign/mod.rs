@@ -22,4 +22,7 @@ pub use event::{ClEventHandle, OpenClFenceExt, UserEvent};
 pub use gl::{ForeignGl, ForeignGlBufferInfo, GlHubExt, GlQueue, Here};
 pub use info::{ForeignBufferInfo, ForeignContextInfo, ForeignQueueInfo, Placement};
 pub use opencl::OpenClHubExt;
-pub use vulkan::{ForeignVulkan, VulkanBuffer, VulkanHandles, VulkanHubExt, VulkanMemory};
+pub use vulkan::{
+    ForeignVulkan, VulkanBuffer, VulkanFenceExt, VulkanHandles, VulkanHubExt, VulkanMemory,
+    VulkanPoint, VulkanPointHandle, VulkanSharedQueue, VulkanSubmission,
+};

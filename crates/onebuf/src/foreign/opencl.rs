@@ -28,6 +28,13 @@ pub trait OpenClHubExt {
     /// Null, or a live `cl_context` of the OpenCL library that this hub has loaded.
     unsafe fn foreign_context(&self, context: *mut c_void) -> Result<ForeignContext>;
 
+    /// Whether the hub has found devices of this `cl_platform_id`. Handles of such a platform come from the OpenCL library that
+    /// the hub has loaded, or from one that shares its drivers. The handle is compared, and not used.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the hub has no OpenCL.
+    fn knows_cl_platform(&self, platform: *mut c_void) -> Result<bool>;
+
     /// Wraps a foreign queue, in its own context, to be used like one of the hub's. Commands that its owner enqueues are
     /// ordered with those of this library. [`Queue::fence`] covers both.
     ///
@@ -108,6 +115,10 @@ impl OpenClHubExt for Hub {
         // SAFETY: the caller's contract.
         let whose = unsafe { whose(self, raw) }?;
         Ok(ForeignContext { hub: self.clone(), raw, whose })
+    }
+
+    fn knows_cl_platform(&self, platform: *mut c_void) -> Result<bool> {
+        Ok(Known::of(self)?.library.has_platform(platform.addr()))
     }
 
     unsafe fn wrap_queue(&self, queue: *mut c_void) -> Result<Queue> {

@@ -2,17 +2,21 @@
 
 use bytemuck::Pod;
 use onebuf_core::{
-    Device, Hub, WrapBuilder,
+    Device, Fence, Hub, Queue, WrapBuilder,
     foreign::WrappedMemory,
-    internals::{Asked, Core, ForeignMemory, Registration, Whose, Window},
+    internals::{self, Asked, Core, ForeignMemory, Registration, Whose, Window},
 };
-use onebuf_hal::{AllocSpec, Error, Result, locks::Arc};
+use onebuf_hal::{AllocSpec, Error, QueueSpec, Result, locks::Arc};
 use onebuf_sys::vulkan::{vk, vk::Handle};
 use onebuf_vulkan::{
     self as vulkan,
     foreign::{ForeignDevice, Handles, Object, Under},
 };
-use std::{ffi::c_void, fmt, ptr::NonNull};
+use std::{any::Any, ffi::c_void, fmt, ptr::NonNull};
+
+pub use vulkan::foreign::{
+    SemaphorePoint as VulkanPoint, SharedQueue as VulkanSharedQueue, Submission as VulkanSubmission,
+};
 
 /// The handles of a `VkDevice`, and which of its queues onebuf may use.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +29,8 @@ pub struct VulkanHandles<'a> {
     pub device: *mut c_void,
     /// A queue family that supports compute shaders.
     pub queue_family: u32,
-    /// The indices of queues of that family that only onebuf uses while the device is registered.
+    /// The indices of queues of that family that only onebuf uses while the device is registered. May be empty if a queue is
+    /// shared: [`VulkanHubExt::foreign_vulkan_shared`].
     pub queues: &'a [u32],
     /// The extensions that the device was created with. Others are not used: without `VK_EXT_external_memory_host` there are
     /// no host pages, without `VK_KHR_external_memory_fd` no descriptors.
@@ -91,6 +96,46 @@ pub trait VulkanHubExt {
     /// [`VulkanHandles`] documents. They stay alive until this, and everything created in it, is gone.
     unsafe fn foreign_vulkan(&self, handles: &VulkanHandles<'_>) -> Result<ForeignVulkan>;
 
+    /// Whether this is the address of `vkGetInstanceProcAddr` of the loader that the hub has loaded, so that objects made with it
+    /// may be passed to the hub.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the hub has no Vulkan.
+    fn is_vk_loader(&self, get_instance_proc_addr: *const c_void) -> Result<bool>;
+
+    /// Registers a foreign `VkDevice` together with a queue of its family that the application uses, too. onebuf passes
+    /// work for that queue to `queue`, which excludes the application's use of it meanwhile. [`ForeignVulkan::queue`] is that
+    /// queue. Queues that onebuf opens use those of [`VulkanHandles::queues`], or this one if there are none.
+    ///
+    /// # Errors
+    /// As for [`VulkanHubExt::foreign_vulkan`].
+    ///
+    /// # Safety
+    /// As for [`VulkanHubExt::foreign_vulkan`], except that `queue` may also be used by the application.
+    unsafe fn foreign_vulkan_shared(
+        &self,
+        handles: &VulkanHandles<'_>,
+        queue: Arc<dyn VulkanSharedQueue>,
+    ) -> Result<ForeignVulkan>;
+
+    /// Wraps a point of a timeline semaphore as a fence, which is reached when the semaphore has this value: a queue can wait
+    /// for it, and a buffer can be ordered after it ([`WrapBuilder::after`],
+    /// [`Buffer::written_until`](onebuf_core::Buffer::written_until)). Queues of the same `VkDevice` wait on the device.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for null, and for a device of another hub.
+    ///
+    /// # Safety
+    /// A live timeline semaphore of that device, which outlives the fence and everything ordered after it. Its signal has been
+    /// submitted, or comes from the host or from a queue that onebuf does not use: a queue executes its work in order, so a
+    /// wait before the signal in the same queue never ends.
+    unsafe fn wrap_vk_semaphore(
+        &self,
+        context: &ForeignVulkan,
+        semaphore: u64,
+        value: u64,
+    ) -> Result<Fence>;
+
     /// Wraps memory of a foreign `VkDevice` as a buffer, without a copy. Its device uses it; the host does if it is mapped;
     /// other devices named with [`WrapBuilder::shared_with`] use it by the routes that the planner finds: by a descriptor, if
     /// the memory was allocated for export.
@@ -115,13 +160,37 @@ pub trait VulkanHubExt {
 
 impl VulkanHubExt for Hub {
     unsafe fn foreign_vulkan(&self, handles: &VulkanHandles<'_>) -> Result<ForeignVulkan> {
-        let registration = self.registered(handles.device.addr(), |entries| {
-            let (loader, _) =
-                self.foreign_devices().library::<vulkan::Loader>("vulkan", "Vulkan")?;
-            // SAFETY: the caller's contract.
-            unsafe { loader.enter_device(&given(handles), entries) }
-        })?;
-        Ok(ForeignVulkan { hub: self.clone(), registration })
+        // SAFETY: the caller's contract.
+        unsafe { register(self, &given(handles, None)) }
+    }
+
+    fn is_vk_loader(&self, get_instance_proc_addr: *const c_void) -> Result<bool> {
+        let (loader, _) = self.foreign_devices().library::<vulkan::Loader>("vulkan", "Vulkan")?;
+        Ok(loader.is_entry(get_instance_proc_addr.addr()))
+    }
+
+    unsafe fn foreign_vulkan_shared(
+        &self,
+        handles: &VulkanHandles<'_>,
+        queue: Arc<dyn VulkanSharedQueue>,
+    ) -> Result<ForeignVulkan> {
+        // SAFETY: the caller's contract.
+        unsafe { register(self, &given(handles, Some(queue))) }
+    }
+
+    unsafe fn wrap_vk_semaphore(
+        &self,
+        context: &ForeignVulkan,
+        semaphore: u64,
+        value: u64,
+    ) -> Result<Fence> {
+        if !context.hub().is(self) {
+            return Err(other_hub());
+        }
+        let queue = self.queue_beside(&Whose::ForeignDevice(context.registration.clone()))?;
+        // SAFETY: the caller's contract.
+        let event = unsafe { context.native()?.semaphore_point(semaphore, value) }?;
+        Ok(queue.fence_at(event))
     }
 
     unsafe fn wrap_vk_buffer<T: Pod>(
@@ -134,8 +203,24 @@ impl VulkanHubExt for Hub {
     }
 }
 
-fn given(handles: &VulkanHandles<'_>) -> Handles {
+/// # Safety
+/// As for [`Handles`].
+unsafe fn register(hub: &Hub, handles: &Handles) -> Result<ForeignVulkan> {
+    let registration = hub.registered(handles.device, |entries| {
+        let (loader, _) = hub.foreign_devices().library::<vulkan::Loader>("vulkan", "Vulkan")?;
+        // SAFETY: the caller's contract.
+        unsafe { loader.enter_device(handles, entries) }
+    })?;
+    Ok(ForeignVulkan { hub: hub.clone(), registration })
+}
+
+fn other_hub() -> Error {
+    Error::invalid("the foreign VkDevice belongs to another hub")
+}
+
+fn given(handles: &VulkanHandles<'_>, shared: Option<Arc<dyn VulkanSharedQueue>>) -> Handles {
     Handles {
+        shared,
         instance: handles.instance.addr(),
         physical: handles.physical_device.addr(),
         device: handles.device.addr(),
@@ -154,6 +239,74 @@ impl ForeignVulkan {
     /// The hub that it is registered with.
     pub fn hub(&self) -> &Hub {
         &self.hub
+    }
+
+    /// The application's own queue, as a queue of the hub. [`Queue::fence`] covers what the application has submitted there.
+    /// What it submits later comes after a view taken on this queue, and after [`Buffer::hand_to`](onebuf_core::Buffer::hand_to).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the device was registered without such a queue.
+    pub fn queue(&self) -> Result<Queue> {
+        let native = self.native()?.shared_queue()?;
+        let registration = self.registration.clone();
+        let (device, spec) = (registration.first(), QueueSpec::default());
+        Ok(self.hub.foreign_queue(device, native, spec, Some(registration)))
+    }
+
+    /// Keeps an object of the application alive while the device is registered.
+    pub fn keep(&self, object: impl Any + Send + Sync) {
+        self.registration.keep(Box::new(object));
+    }
+
+    fn native(&self) -> Result<&ForeignDevice> {
+        self.registration.foreign_device::<ForeignDevice>()
+    }
+}
+
+/// A timeline semaphore and its value, for the application's own submissions. The semaphore is alive while this is.
+pub struct VulkanPointHandle {
+    point: VulkanPoint,
+    _keeper: Arc<dyn Any + Send + Sync>,
+}
+
+impl VulkanPointHandle {
+    /// The semaphore and the value to wait for.
+    pub fn get(&self) -> VulkanPoint {
+        self.point
+    }
+}
+
+impl fmt::Debug for VulkanPointHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VulkanPointHandle").field("point", &self.point).finish_non_exhaustive()
+    }
+}
+
+/// Timeline semaphores of a [`Fence`].
+pub trait VulkanFenceExt {
+    /// The points that must be reached before this fence is, for submissions of the application to queues of that device. Empty
+    /// if the fence has been reached. Keep each handle until the queue that waits for its semaphore is idle: some drivers touch the
+    /// semaphore for a moment after the work that waited for it has ended.
+    ///
+    /// # Errors
+    /// The error of the work, if it failed; [`Error::Unsupported`] if the work runs on another device, or waits for the host and was not submitted yet.
+    fn vk_points(&self, context: &ForeignVulkan) -> Result<Vec<VulkanPointHandle>>;
+}
+
+impl VulkanFenceExt for Fence {
+    fn vk_points(&self, context: &ForeignVulkan) -> Result<Vec<VulkanPointHandle>> {
+        let events = {
+            // SAFETY: their handles are given away, and nothing is enqueued.
+            unsafe { internals::events(self) }
+        }?;
+        let (native, mut points) = (context.native()?, Vec::new());
+        for event in events {
+            if !event.poll()? {
+                let (point, _keeper) = native.point_of(&*event)?;
+                points.push(VulkanPointHandle { point, _keeper });
+            }
+        }
+        Ok(points)
     }
 }
 
@@ -195,15 +348,14 @@ unsafe impl ForeignMemory for Bound {
     fn wrap(&self, asked: Asked<'_>) -> Result<(Arc<Core>, Option<Window>)> {
         let Self { context, buffer } = self;
         if !context.hub().is(asked.hub) {
-            return Err(Error::invalid("the foreign VkDevice belongs to another hub"));
+            return Err(other_hub());
         }
         let (bytes, have) = (buffer.bytes, asked.element.count(buffer.bytes)?);
         if bytes == 0 || asked.len.is_some_and(|len| len != have) {
             let wanted = asked.len.map_or(String::new(), |len| format!(", not {len}"));
             return Err(Error::invalid(format!("the VkBuffer has {have} elements{wanted}")));
         }
-        let registration = &context.registration;
-        let foreign_device = registration.foreign_device::<ForeignDevice>()?;
+        let (registration, foreign_device) = (&context.registration, context.native()?);
         let place = buffer.offset.wrapping_add(buffer.memory.map_or(0, |memory| memory.offset));
         let key = registration.key(handle(buffer), place);
         let core = asked.core(key, bytes, |shape| {

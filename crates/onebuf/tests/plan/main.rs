@@ -5,6 +5,7 @@ mod descriptors;
 mod machines;
 mod peers;
 mod properties;
+mod scores;
 
 use machines::{
     A, B, C, HOST, MIB, allow, cpu, debian, edge, forbid, gpu, host, machine, proven, verdict,

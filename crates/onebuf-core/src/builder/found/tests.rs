@@ -1,6 +1,14 @@
 //! Tests of `found.rs`.
 
-use onebuf_hal::Error;
+use onebuf_hal::{Api, Backend, Discovered, DriverLibrary, Error, Search, Unavailable};
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
 #[test]
 fn helpers_are_told_what_was_asked_for() {
@@ -52,4 +60,76 @@ fn unknown_names_are_told() {
     // SAFETY: an empty list has no contract to fulfil.
     let none = unsafe { crate::HubBuilder::new(Vec::new()) };
     assert!(matches!(none.build(), Err(Error::Unavailable { .. })));
+}
+
+/// A driver that takes its time, and knows how many threads are in it.
+#[derive(Debug)]
+struct Driver(&'static Visits);
+
+#[derive(Debug, Default)]
+struct Visits {
+    inside: AtomicUsize,
+    most: AtomicUsize,
+    hangs: AtomicBool,
+}
+
+// SAFETY: it has no devices.
+unsafe impl Backend for Driver {
+    fn api(&self) -> Api {
+        Api("slow")
+    }
+
+    fn libraries(&self) -> &'static [DriverLibrary] {
+        &[DriverLibrary { name: "slow", variable: "ONEBUF_SLOW_LIB" }]
+    }
+
+    fn discover(&self, _: &Search<'_>) -> Result<Discovered, Unavailable> {
+        self.0.most.fetch_max(self.0.inside.fetch_add(1, SeqCst) + 1, SeqCst);
+        thread::sleep(Duration::from_millis(20));
+        until(|| !self.0.hangs.load(SeqCst) || self.0.most.load(SeqCst) == 2);
+        self.0.inside.fetch_sub(1, SeqCst);
+        Ok(Discovered::default())
+    }
+}
+
+fn until(is_true: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_true() {
+        assert!(start.elapsed() < Duration::from_secs(60));
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn discover(visits: &'static Visits, timeout: Duration) {
+    let builder = crate::builder().only(["host"]).verdicts(Default::default()).timeout(timeout);
+    // SAFETY: it has no devices.
+    unsafe { builder.backend(Box::new(Driver(visits))) }.build().unwrap();
+}
+
+#[test]
+fn drivers_are_called_for_the_first_time_by_one_thread() {
+    let (visits, start) = (Box::leak(Box::<Visits>::default()), Barrier::new(4));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                start.wait();
+                discover(visits, Duration::from_secs(60));
+            });
+        }
+    });
+    assert_eq!(visits.most.load(SeqCst), 1);
+}
+
+/// The first one is in its driver until another one is, too.
+#[test]
+fn a_driver_that_hangs_holds_up_no_other_hub() {
+    let visits: &'static Visits = Box::leak(Box::<Visits>::default());
+    visits.hangs.store(true, SeqCst);
+    thread::scope(|scope| {
+        scope.spawn(|| discover(visits, Duration::from_secs(60)));
+        until(|| visits.inside.load(SeqCst) == 1);
+        discover(visits, Duration::from_millis(50));
+        visits.hangs.store(false, SeqCst);
+    });
+    assert_eq!(visits.most.load(SeqCst), 2);
 }

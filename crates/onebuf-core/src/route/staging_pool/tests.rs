@@ -1,7 +1,7 @@
 //! Tests which chunks copies get, and that none is reused while a driver may use it.
 
 use super::*;
-use onebuf_hal::fake::FakeConfig;
+use onebuf_hal::fake::{FakeConfig, Sharing};
 use onebuf_sys::Probe;
 
 const CHUNK: usize = 64 << 10;
@@ -58,7 +58,7 @@ fn a_chunk_in_flight_is_not_reused_before_its_event_is_complete() {
         let event = queue.mark().unwrap();
         let mut chunk = pool.chunk(spec, CHUNK, 0).unwrap();
         let in_flight = address(&mut chunk);
-        pool.keep_after(chunk, event.clone());
+        pool.keep_after(chunk, event.clone(), KEPT);
         let mut other = pool.chunk(spec, CHUNK, 0).unwrap();
         assert_ne!(address(&mut other), in_flight);
         signal.open(Ok(()));
@@ -74,7 +74,7 @@ fn emptying_the_pool_waits_for_a_chunk_in_flight() {
     with(|pool, spec, probe, queue| {
         let signal = queue.host_signal().unwrap();
         let event = queue.mark().unwrap();
-        pool.keep_after(pool.chunk(spec, CHUNK, 0).unwrap(), event);
+        pool.keep_after(pool.chunk(spec, CHUNK, 0).unwrap(), event, KEPT);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(20));
@@ -96,4 +96,43 @@ fn without_pinned_memory_a_copy_uses_ordinary_memory_which_is_not_kept() {
         pool.keep(pool.chunk(spec, CHUNK, 0).unwrap(), KEPT);
         assert_eq!(memories(probe), 1);
     });
+}
+
+/// Another device imports a chunk once, keeps it with the chunk, and one that refuses is not asked again.
+#[test]
+fn a_chunk_is_shared_with_devices_that_pin_it() {
+    let probe = Probe::new();
+    let fake = |shares_host_pages| FakeConfig {
+        probe: Some(probe.clone()),
+        shares_host_pages,
+        ..FakeConfig::default()
+    };
+    let builder = crate::builder().only(["host"]).verdicts(Default::default());
+    let builder = [Sharing::Shadow, Sharing::Shadow, Sharing::No]
+        .into_iter()
+        .fold(builder, |builder, sharing| builder.fake(fake(sharing)));
+    let hub = builder.build().unwrap();
+    let queues = [0, 1, 2].map(|n| hub.device(&format!("fake:{n}")).unwrap().queue().unwrap());
+    let device = |n: usize| hub.hal(queues[n].queue_state.device);
+    let hal = |n: usize| queues[n].queue_state.hal.clone();
+    let (pool, queue) = (StagingPool::default(), hal(0));
+    let spec =
+        ChunkSpec { device: device(0), queue: &*queue, pins: true, chunk_bytes: CHUNK, kept: KEPT };
+    let mut chunk = pool.chunk(&spec, CHUNK, 0).unwrap();
+    let own = memories(&probe);
+    assert!(!chunk.share(device(2), &*hal(2)), "a device that imports nothing");
+    assert_eq!(memories(&probe), own);
+    for _ in 0..3 {
+        assert!(chunk.share(device(1), &*hal(1)));
+    }
+    let shared = memories(&probe);
+    pool.keep(chunk, KEPT);
+    // The same chunk, which the other device has imported already.
+    let mut chunk = pool.chunk(&spec, CHUNK, 0).unwrap();
+    assert!(chunk.share(device(1), &*hal(1)));
+    assert_eq!(memories(&probe), shared);
+    pool.keep(chunk, KEPT);
+    pool.clear();
+    drop((pool, queue, queues, hub));
+    assert!(probe.live().is_empty(), "{:?}", probe.live());
 }

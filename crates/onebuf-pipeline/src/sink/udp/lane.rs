@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const LONGEST: usize = 65_507;
 
 /// How many bytes go to the kernel by one call, if packets are short.
-const BURST: usize = 1 << 19;
+const BURST: usize = 1 << 20;
 
 /// How many ranges of ports are tried.
 const ATTEMPTS: usize = 64;
@@ -85,6 +85,7 @@ impl Lane {
         let mut order = std::mem::take(&mut self.order);
         let packets = order.of_range(range, faults, sent);
         let at_once = self.pace.packets(cut.stride()).min((BURST / cut.stride()).max(BATCH));
+        let at_once = whole_messages(at_once, self.together);
         let went = packets.chunks(at_once).try_for_each(|some| {
             self.pace.wait(some.iter().map(|&packet| cut.len(packet)).sum());
             self.send_some(some, sending)
@@ -178,6 +179,11 @@ fn bind_several(to: SocketAddr, many: usize) -> io::Result<Vec<UdpSocket>> {
     Ok(sockets)
 }
 
+/// As many packets as fill whole messages: a short message takes the kernel nearly as long as a full one.
+fn whole_messages(packets: usize, together: usize) -> usize {
+    if packets > together { packets / together * together } else { packets }
+}
+
 /// Reports once that the kernel gets packets one by one.
 fn one_by_one(why: &str) {
     static SAID: Once = Once::new();
@@ -222,6 +228,12 @@ fn messages<'p>(
 #[cfg(all(test, not(onebuf_shuttle)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bursts_are_whole_messages() {
+        assert_eq!([1, 6, 7, 8, 128].map(|packets| whole_messages(packets, 7)), [1, 6, 7, 7, 126]);
+        assert_eq!(whole_messages(128, 1), 128);
+    }
 
     #[test]
     fn lanes_have_consecutive_ports() {
