@@ -11,7 +11,10 @@ use crate::{
 use indicatif::{ProgressBar, ProgressStyle};
 use onebuf::{
     Device, Error, Hub, RouteKind,
-    doctor::{Cached, Diagnosis, Doctor, ExperimentProgress, GraftVerdict, Grafts},
+    doctor::{
+        Cached, DEFAULT_REACH, Diagnosis, Doctor, ExperimentProgress, GraftVerdict, Grafts,
+        LargeVerdict,
+    },
     topology::{DeviceIx, Route, VerdictState},
 };
 use serde_json::{Value, json};
@@ -33,8 +36,8 @@ Examples:
   onebuf doctor --html report.html        also writes an HTML page, for bug reports
   onebuf doctor --json | jq '.routes[] | select(.zero_copy)'
 
-Every route is tested in its own process: a driver that crashes or hangs refutes its route and
-affects nothing else. Refuted routes are a result, not a failure: the exit status is 0. A cache folder
+Routes are tested in helper processes: a driver that crashes or hangs refutes its route and affects
+nothing else. What fails is repeated in a fresh helper before it counts. Refuted routes are a result, not a failure: the exit status is 0. A cache folder
 that cannot be read or written is only a warning; \"saved\" in the JSON reports it.")]
 pub struct DoctorArgs {
     /// Repeat experiments that have a verdict
@@ -44,7 +47,7 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     devices: Vec<String>,
     /// Size up to which every page is tested; the verdicts do not apply to larger buffers
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::parse_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::parse_bytes)]
     reach: u64,
     /// Also write an HTML page as a single file
     #[arg(long, value_name = "FILE")]
@@ -63,6 +66,10 @@ pub fn run(args: &DoctorArgs, screen: Screen) -> Result<Answer> {
     let both =
         |from: &Device, to: &Device| chosen.contains(&from.index()) && chosen.contains(&to.index());
     let Grafts { found: grafts, cached } = examine_grafts(&hub, args.fresh, both)?;
+    let large = match args.reach > DEFAULT_REACH {
+        true => examine_large(&hub, args.reach, |device| chosen.contains(&device.index()))?,
+        false => Vec::new(),
+    };
     let seconds = start.elapsed().as_secs_f64();
     warn_of(&hub, [&report.cached, &cached]);
     if let Some(path) = &args.html {
@@ -72,6 +79,7 @@ pub fn run(args: &DoctorArgs, screen: Screen) -> Result<Answer> {
     let mut json = devices::json(&hub);
     json["routes"] = report.to_json();
     json["grafts"] = grafts.iter().map(|graft| graft_row(&hub, graft)).collect();
+    json["large"] = large.iter().map(|one| large_row(&hub, one)).collect();
     json["experiments"] = json!(report.experiments);
     json["saved"] = json!(report.cached.not_saved.is_none() && cached.not_saved.is_none());
     json["seconds"] = json!(seconds);
@@ -79,6 +87,7 @@ pub fn run(args: &DoctorArgs, screen: Screen) -> Result<Answer> {
         true => "only one device: there is no route to test\n".into(),
         false => table(&report, screen) + &grafts_text(&hub, &grafts) + &summary(&report, seconds),
     };
+    let text = text + &large.iter().map(|one| large_text(&hub, one)).collect::<String>();
     Ok(Answer { json, text: text + &devices::missing_text(&hub) })
 }
 
@@ -105,14 +114,48 @@ pub fn examine(
 ) -> Result<Diagnosis> {
     let helper = helper()?;
     let bar = progress_bar()?;
-    let mut show = |progress: &ExperimentProgress| {
-        bar.set_length(progress.total as u64);
-        bar.set_position(progress.done as u64);
-        bar.set_message(progress.route.clone());
-    };
+    let mut show = |progress: &ExperimentProgress| show(&bar, progress);
     let report = Doctor::new(helper)?.fresh(fresh).reach(reach).run_where(hub, wanted, &mut show);
     bar.finish_and_clear();
     Ok(report?)
+}
+
+fn show(bar: &ProgressBar, progress: &ExperimentProgress) {
+    bar.set_length(progress.total as u64);
+    bar.set_position(progress.done as u64);
+    let left = progress.left.filter(|left| !left.is_zero());
+    let left = left.map(|left| format!("about {} s left, ", left.as_secs() + 1));
+    bar.set_message(left.unwrap_or_default() + &progress.route);
+}
+
+/// Tests large buffers on one device each, with a progress display on a terminal.
+fn examine_large(
+    hub: &Hub,
+    reach: u64,
+    wanted: impl Fn(&Device) -> bool,
+) -> Result<Vec<LargeVerdict>> {
+    let (helper, bar) = (helper()?, progress_bar()?);
+    let mut show = |progress: &ExperimentProgress| show(&bar, progress);
+    let found = Doctor::new(helper)?.reach(reach).large(hub, wanted, &mut show);
+    bar.finish_and_clear();
+    Ok(found?)
+}
+
+fn large_row(hub: &Hub, one: &LargeVerdict) -> Value {
+    let LargeVerdict { device, bytes, verdict } = one;
+    let id = hub.topology().node(*device).id.as_str();
+    json!({ "device": id, "bytes": bytes, "state": verdict.state, "why": verdict.why })
+}
+
+fn large_text(hub: &Hub, one: &LargeVerdict) -> String {
+    let LargeVerdict { device, bytes, verdict } = one;
+    let (id, why) = (hub.topology().node(*device).id.as_str(), &verdict.why);
+    let state = match verdict.state {
+        VerdictState::Proven => "computed",
+        VerdictState::Declared => "not tried",
+        VerdictState::Refuted => "WRONG",
+    };
+    format!("a buffer of {bytes} bytes on {id}: {state} ({why})\n")
 }
 
 /// Prints each problem with the cache once; problems that the hub noted were printed at discovery.

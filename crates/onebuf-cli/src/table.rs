@@ -150,6 +150,24 @@ mod tests {
     }
 
     #[test]
+    fn a_remark_fits_up_to_the_last_column() {
+        let lines = |width| {
+            let screen = Screen { colour: false, width: Some(width), ..Screen::default() };
+            table().render(screen).lines().count()
+        };
+        assert_eq!(["opencl:0  12.0  every page".len(), 25].map(lines), [3, 4]);
+    }
+
+    #[test]
+    fn the_widest_of_three_columns_gives_way() {
+        let mut table = Table::new(["id", "n", "name"]);
+        let name = "a processor with a long name";
+        table.row(["host", "3", name].map(Cell::from), "");
+        let text = table.render(Screen { colour: false, width: Some(30), ..Screen::default() });
+        assert_eq!(text, "id    n  name\nhost  3  a processor with a l…\n");
+    }
+
+    #[test]
     fn the_widest_column_gives_way() {
         let mut table = Table::new(["id", "name"]);
         table.row([Cell::from("host"), Cell::from("a processor with a long name")], "");

@@ -54,7 +54,7 @@ pub fn known(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, parse_bytes, time};
+    use super::{bytes, known, parse_bytes, time};
 
     #[test]
     fn sizes_are_read() {
@@ -65,7 +65,18 @@ mod tests {
         assert_eq!(read("64k"), Some(64 << 10));
         assert_eq!(read("1.5GiB"), Some(3 << 29));
         assert_eq!(read("7b"), Some(7));
-        for wrong in ["", "0", "MiB", "3 apples", "-1", "1e9", "99999999TiB", "1.2.3k", "0.1"] {
+        for wrong in [
+            "",
+            "0",
+            "MiB",
+            "3 apples",
+            "-1",
+            "1e9",
+            "99999999TiB",
+            "1.2.3k",
+            "0.1",
+            "16777216.0TiB",
+        ] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
     }
@@ -78,5 +89,7 @@ mod tests {
         assert_eq!(bytes((32 << 20) + (1 << 19)), "32.5 MiB");
         assert_eq!(time(3.25), "3.2 µs");
         assert_eq!(time(12_345.0), "12.35 ms");
+        assert_eq!([1e3, 1e6].map(time), ["1.00 ms", "1.00 s"]);
+        assert_eq!([Some(2.25), None].map(known), ["2.2", "-"]);
     }
 }

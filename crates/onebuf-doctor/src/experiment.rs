@@ -3,7 +3,7 @@
 //!
 //! Changing the experiment requires a higher [`EXPERIMENT_VERSION`](onebuf_core::identity::EXPERIMENT_VERSION).
 
-use super::subject::{Page, Side, Step, Unit, step_model};
+use super::subject::{Side, Sides, Step, Unit, step_model};
 use bytemuck::Pod;
 use onebuf_core::{
     Buffer, BufferBuilder, Hub,
@@ -13,7 +13,7 @@ use onebuf_core::{
 use onebuf_graft::NEVER_RUN;
 use onebuf_hal::{AddressSpace, Error, MemoryKind, Result, RouteKind, SyncMethod};
 
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 pub(super) const MIB: usize = 1 << 20;
 /// The largest size at which every byte is checked.
 const LARGE: usize = 64 * MIB;
@@ -22,11 +22,8 @@ const LARGE: usize = 64 * MIB;
 pub const SIZES: [usize; 8] =
     [1, PAGE, 10_007, 5 * PAGE + 4, 2 * MIB - PAGE, 2 * MIB, 2 * MIB + PAGE, 64 * MIB];
 
-/// The size up to which every page is touched by default.
-pub const DEFAULT_REACH: u64 = 256 << 20;
-
-/// Bytes that a check of a large buffer reads at a time.
-const CHECK_BYTES: usize = 16 * MIB;
+/// Bytes that a check reads at a time: whole pages.
+const CHECK_BYTES: usize = 2 * MIB;
 
 /// Consecutive hand-overs without a wait. An order that only usually holds fails here.
 const ROUNDS: usize = 100;
@@ -62,7 +59,7 @@ impl From<Error> for Trouble {
 
 impl Trouble {
     /// Adds where it happened.
-    fn at(self, place: &str) -> Self {
+    pub(super) fn at(self, place: &str) -> Self {
         self.map(|why| format!("{place}: {why}"))
     }
 
@@ -88,7 +85,7 @@ impl Trouble {
         }
     }
 
-    fn verdict(self, tell: &mut dyn FnMut(&str)) -> Verdict {
+    pub(super) fn verdict(self, tell: &mut dyn FnMut(&str)) -> Verdict {
         let (state, why) = match self {
             Trouble::NotTried(why) => (VerdictState::Declared, why),
             Trouble::Failed(why) => (VerdictState::Refuted, why),
@@ -101,21 +98,46 @@ impl Trouble {
     }
 }
 
-/// Runs the experiment for one route. Any failure refutes it, with the reason.
-pub(super) fn run(
+/// Tries whether a route shares memory. Any failure refutes it, with the reason. A proof says nothing about costs.
+pub(super) fn share(
     hub: &Hub,
-    [from, to]: [&str; 2],
+    sides: &mut Sides,
+    ids: [&str; 2],
     kind: RouteKind,
     reach: u64,
     tell: &mut dyn FnMut(&str),
 ) -> Verdict {
-    let opened = Experiment::open(hub, [from, to], kind, reach, tell);
-    let made = opened.and_then(|mut experiment| experiment.verdict());
-    let mut verdict = made.unwrap_or_else(|trouble| trouble.verdict(tell));
-    if is_experimental(hub, [from, to]) {
+    let opened = Experiment::open(hub, sides, ids, kind, tell);
+    let made = opened.and_then(|mut experiment| experiment.shares(reach));
+    let verdict = made.unwrap_or_else(|trouble| trouble.verdict(tell));
+    // The end of a proof comes with its costs.
+    if verdict.state == VerdictState::Proven { verdict } else { remarked(hub, ids, verdict) }
+}
+
+/// Ends the reason with a remark if onebuf has never run such a pair.
+fn remarked(hub: &Hub, ids: [&str; 2], mut verdict: Verdict) -> Verdict {
+    if is_experimental(hub, ids) {
         verdict.why.push_str(&format!("; {NEVER_RUN}"));
     }
     verdict
+}
+
+/// Measures what a route costs, by the given sync method and those below it. The rest of the verdict is that of [`share`].
+pub(super) fn time(
+    hub: &Hub,
+    sides: &mut Sides,
+    ids: [&str; 2],
+    kind: RouteKind,
+    sync: SyncMethod,
+    tell: &mut dyn FnMut(&str),
+) -> Verdict {
+    let opened = Experiment::open(hub, sides, ids, kind, tell);
+    let made = opened.and_then(|mut experiment| {
+        experiment.sync = Some(sync);
+        experiment.costs()
+    });
+    let verdict = made.unwrap_or_else(|trouble| trouble.verdict(tell));
+    remarked(hub, ids, verdict)
 }
 
 /// Whether two devices share the address space of a vendor's runtime. onebuf has never run such a pair on hardware.
@@ -131,9 +153,8 @@ pub(super) struct Experiment<'e> {
     pub(super) from: Side,
     pub(super) to: Side,
     pub(super) kind: RouteKind,
-    /// The largest buffer that both devices can allocate, and the largest size to test.
+    /// The largest buffer that both devices can allocate.
     pub(super) limit: usize,
-    reach: usize,
     /// A lower sync method, after a better one failed.
     pub(super) sync: Option<SyncMethod>,
     /// A memory kind other than the planner's choice.
@@ -145,41 +166,35 @@ pub(super) struct Experiment<'e> {
 impl<'e> Experiment<'e> {
     fn open(
         hub: &'e Hub,
+        sides: &mut Sides,
         [from, to]: [&str; 2],
         kind: RouteKind,
-        reach: u64,
         tell: &'e mut dyn FnMut(&str),
     ) -> Result<Self, Trouble> {
         tell("building the kernels");
         let near = hub.device(from)?;
-        let far = match from == to {
+        let (far, to) = match from == to {
             // A second context of the same device, as another library would create it.
-            true => hub.second_device(&near)?,
-            false => hub.device(to)?,
+            true => {
+                let far = hub.second_device(&near)?;
+                (far.clone(), Side::open(&far)?)
+            }
+            false => {
+                let far = hub.device(to)?;
+                (far.clone(), sides.open(&far)?)
+            }
         };
         // A memory kind that plans do not choose by themselves must be requested.
         let mut routes = hub.topology().between(near.index(), far.index()).iter();
         let memory_kind =
             routes.find(|route| route.kind == kind).and_then(|route| route.memory_kind);
         let memory_kind = memory_kind.filter(|memory_kind| memory_kind.is_asked_for());
-        let (from, to) = (Side::open(&near)?, Side::open(&far)?);
+        let from = sides.open(&near)?;
         let limit = limit(&from).min(limit(&to)) as usize;
-        let reach = limit.min(reach as usize);
-        Ok(Self {
-            hub,
-            from,
-            to,
-            kind,
-            limit,
-            reach,
-            sync: None,
-            memory_kind,
-            seed: fresh_seed(),
-            tell,
-        })
+        Ok(Self { hub, from, to, kind, limit, sync: None, memory_kind, seed: fresh_seed(), tell })
     }
 
-    fn verdict(&mut self) -> Result<Verdict, Trouble> {
+    fn shares(&mut self, reach: u64) -> Result<Verdict, Trouble> {
         self.control()?;
         let mut not_by = String::new();
         while let Err(trouble) = self.sharing() {
@@ -195,21 +210,30 @@ impl<'e> Experiment<'e> {
             not_by = format!("{not_by}; not by {sync_method}: {reason}");
         }
         self.other_memory_kinds()?;
-        let max_bytes = self.reach()?;
-        let cost = self.cost_by_best_sync_method()?;
-        let sync = Some(self.planned()?);
+        let max_bytes = self.reach(reach)?;
         Ok(Verdict {
             state: VerdictState::Proven,
-            zero_copy: cost.zero_copy,
-            why: format!("every page, both directions, interleaved{not_by}; {}", cost.why),
-            sync,
-            handoff_us: Some(cost.handoff_us),
-            gb_per_s: Some(cost.gb_per_s),
+            why: format!("every page, both directions, interleaved{not_by}"),
+            sync: Some(self.planned()?),
             envelope: Some(Envelope {
                 min_bytes: SIZES[0] as u64,
                 max_bytes,
                 sizes: self.sizes().map(|size| size as u64).collect(),
             }),
+            ..Verdict::default()
+        })
+    }
+
+    fn costs(&mut self) -> Result<Verdict, Trouble> {
+        let cost = self.cost_by_best_sync_method()?;
+        Ok(Verdict {
+            state: VerdictState::Proven,
+            zero_copy: cost.zero_copy,
+            why: cost.why,
+            sync: Some(self.planned()?),
+            handoff_us: Some(cost.handoff_us),
+            gb_per_s: Some(cost.gb_per_s),
+            ..Verdict::default()
         })
     }
 
@@ -242,7 +266,7 @@ impl<'e> Experiment<'e> {
         Ok(self.builder(elements).build()?)
     }
 
-    fn builder<T: Pod>(&self, elements: usize) -> BufferBuilder<'_, T> {
+    pub(super) fn builder<T: Pod>(&self, elements: usize) -> BufferBuilder<'_, T> {
         let builder =
             self.hub.buffer::<T>(elements).shared_with([&self.from.device, &self.to.device]);
         let builder = builder.allocate_on(&self.from.device).route(self.kind).trust_declared(true);
@@ -290,6 +314,12 @@ impl<'e> Experiment<'e> {
         let mut model = self.random::<T>(elements);
         write_from(&self.from, &buffer, &model)?;
         self.look(&buffer, &mut model, "written by the first, read by the second")?;
+        if bytes == LARGE {
+            // The small sizes have shown the rest.
+            self.stage(bytes, "kernels in turn");
+            self.step_both(&buffer, &mut model, 0, elements)?;
+            return check_from(&self.from, &buffer, &model, "after kernels, read by the first");
+        }
         self.stage(bytes, "the second writes");
         self.write_from_second(&buffer, &mut model)?;
         check_from(&self.from, &buffer, &model, "written by the second, read by the first")?;
@@ -389,35 +419,6 @@ impl<'e> Experiment<'e> {
         self.look(&buffer, &mut model, "read by the second")
     }
 
-    /// Runs alternating kernels on one word of every page of a buffer of the requested size. Returns the size reached:
-    /// `large` if there is no memory for more.
-    fn reach(&mut self) -> Result<u64, Trouble> {
-        let (pages, large) = (self.reach / PAGE, self.large());
-        if pages * PAGE <= large {
-            return Ok(large as u64);
-        }
-        (self.tell)(&format!("reaching {} bytes", pages * PAGE));
-        let buffer = match self.builder::<Page>(pages).build() {
-            Err(Error::OutOfMemory { .. }) => return Ok(large as u64),
-            built => built?,
-        };
-        let mut model = vec![0u32; pages];
-        for _ in 0..2 {
-            for step in [self.step(), self.step()].into_iter().zip([&self.from, &self.to]) {
-                let (step, side) = step;
-                side.step_pages(&buffer, step)?;
-                step_model(&mut model, step);
-            }
-            (self.tell)("reaching every page");
-        }
-        let knows = |side: &&Side| buffer.transfers_on(&side.queue);
-        for side in [&self.from, &self.to].into_iter().filter(knows) {
-            check_pages(side, &buffer, &model, self.tell)
-                .map_err(|trouble| trouble.at(&format!("at {} bytes", pages * PAGE)))?;
-        }
-        Ok((pages * PAGE) as u64)
-    }
-
     /// Runs the same work on two separate buffers. The check must find differences on every page.
     fn control(&mut self) -> Result<(), Trouble> {
         (self.tell)("making sure that the check can fail");
@@ -473,7 +474,11 @@ fn limit(side: &Side) -> u64 {
     side.device.info().caps.max_alloc_bytes
 }
 
-fn write_from<T: Unit>(side: &Side, buffer: &Buffer<T>, model: &[T]) -> Result<(), Trouble> {
+pub(super) fn write_from<T: Unit>(
+    side: &Side,
+    buffer: &Buffer<T>,
+    model: &[T],
+) -> Result<(), Trouble> {
     Ok(buffer.write_through(&side.queue, model)?)
 }
 
@@ -482,54 +487,42 @@ fn read_from<T: Unit>(side: &Side, buffer: &Buffer<T>) -> Result<Vec<T>, Trouble
 }
 
 /// Reads everything through one side's own API and compares every element.
-fn check_from<T: Unit>(
+pub(super) fn check_from<T: Unit>(
     side: &Side,
     buffer: &Buffer<T>,
     model: &[T],
     when: &str,
 ) -> Result<(), Trouble> {
-    let seen = read_from(side, buffer)?;
-    match differing_pages(&seen, model) {
-        None => Ok(()),
-        Some(text) => Err(Trouble::Failed(format!("{when}: {text}"))),
-    }
-}
-
-/// Checks through one side's API that the first word of every page matches the model and all others are zero.
-fn check_pages(
-    side: &Side,
-    buffer: &Buffer<Page>,
-    model: &[u32],
-    tell: &mut dyn FnMut(&str),
-) -> Result<(), Trouble> {
-    let mut chunk = vec![[0; 1024]; (CHECK_BYTES / PAGE).min(model.len())];
-    for (at, words) in model.chunks(chunk.len()).enumerate() {
-        tell("checking every page");
-        let (first, seen) = (at * (CHECK_BYTES / PAGE), &mut chunk[..words.len()]);
-        buffer.read_through_at(&side.queue, first, seen)?;
-        let good =
-            |(page, word): (&Page, &u32)| page[0] == *word && page[1..].iter().all(|&x| x == 0);
-        if let Some(bad) = seen.iter().zip(words).position(|both| !good(both)) {
-            let text = format!("page {} of {} differs", first + bad, model.len());
-            return Err(Trouble::Failed(text));
+    // In pieces that stay in the processor's cache.
+    let piece = CHECK_BYTES / size_of::<T>();
+    let mut seen = vec![T::from_bits(0); piece.min(model.len())];
+    for (at, model) in model.chunks(piece).enumerate() {
+        let seen = &mut seen[..model.len()];
+        buffer.read_through_at(&side.queue, at * piece, seen)?;
+        if let Some(text) = differing_pages(seen, model, at * CHECK_BYTES / PAGE) {
+            return Err(Trouble::Failed(format!("{when}: {text}")));
         }
     }
     Ok(())
 }
 
-/// Describes which pages differ.
-fn differing_pages<T: Unit>(seen: &[T], model: &[T]) -> Option<String> {
+/// Describes which pages of a piece differ. The piece begins with page `before` of the buffer.
+fn differing_pages<T: Unit>(seen: &[T], model: &[T], before: usize) -> Option<String> {
+    if seen == model {
+        return None;
+    }
     let per_page = PAGE / size_of::<T>();
     let pages = seen.chunks(per_page).zip(model.chunks(per_page));
     let bad: Vec<usize> =
         pages.enumerate().filter(|(_, (a, b))| a != b).map(|(page, _)| page).collect();
     let first = *bad.first()?;
     let at = (first * per_page..seen.len()).find(|&i| seen[i] != model[i])?;
-    let total = seen.len().div_ceil(per_page);
+    let total = before + seen.len().div_ceil(per_page);
     Some(format!(
-        "page {first} of {total} differs ({} in all): byte {} is {:#x} instead of {:#x}",
+        "page {} of {total} differs ({} in all): byte {} is {:#x} instead of {:#x}",
+        before + first,
         bad.len(),
-        at * size_of::<T>(),
+        before * PAGE + at * size_of::<T>(),
         seen[at],
         model[at]
     ))

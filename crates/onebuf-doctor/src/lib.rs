@@ -1,6 +1,6 @@
 //! The doctor proves each route by experiment and caches the verdict.
 //!
-//! Drivers declare what they support; the doctor tests it. Each route is tried in its own process, so that a driver which
+//! Drivers declare what they support; the doctor tests it. Routes are tried in helper processes, so that a driver which
 //! crashes, hangs or corrupts memory refutes that route and harms nothing else. See [`Doctor::run`]. A program that acts as
 //! its own helper calls [`helper_main`] at the start of `main`.
 
@@ -15,24 +15,36 @@ mod cost;
 mod experiment;
 mod graft;
 mod helper;
+mod large;
+mod life;
 mod patience;
+mod progress;
+mod reach;
 mod remembered;
+mod request;
+mod schedule;
+mod session;
 mod subject;
 
-pub use experiment::{DEFAULT_REACH, SIZES};
+pub use experiment::SIZES;
 pub use graft::GraftVerdict;
 pub use helper::{HELPER_COMMAND, helper_main};
+pub use large::{LARGE_SIZES, LargeVerdict, check_large};
 pub use onebuf_core::{Verdicts, identity::EXPERIMENT_VERSION};
+pub use progress::ExperimentProgress;
+pub use reach::DEFAULT_REACH;
 
 use onebuf_core::{
-    Device, Hub,
-    internals::GRAFT,
-    route,
-    topology::{Node, Route, Verdict},
+    Device, Hub, route,
+    topology::{Node, Route, Verdict, VerdictState},
 };
 use onebuf_hal::{Error, Result, RouteKind};
+use progress::Meter;
 use remembered::Remembered;
+use request::What;
+use schedule::{Schedule, Stage, Task};
 use serde_json::{Value, json};
+use session::Helper;
 use std::{path::PathBuf, time::Duration};
 
 /// Runs experiments through a helper program and caches their verdicts.
@@ -44,17 +56,6 @@ pub struct Doctor {
     fresh: bool,
     silence: Duration,
     reach: u64,
-}
-
-/// The progress of a run.
-#[derive(Clone, Debug)]
-pub struct ExperimentProgress {
-    /// Experiments completed.
-    pub done: usize,
-    /// Experiments in total.
-    pub total: usize,
-    /// The route in progress, as `from -> to kind`.
-    pub route: String,
 }
 
 /// The results of a run: one row per ordered pair of devices and kind of route.
@@ -161,25 +162,43 @@ impl Doctor {
         let of_hub = |r: &&Route| r.from != r.to && r.from.get().max(r.to.get()) < found;
         let apart = topology.routes().iter().filter(of_hub).cloned();
         let mut routes: Vec<Route> = apart.chain(between_contexts(hub)).filter(wanted).collect();
-        let total = routes.len();
-        let mut experiments = 0;
-        for (done, route) in routes.iter_mut().enumerate() {
-            let (from, to) = (topology.node(route.from), topology.node(route.to));
-            let name = format!("{} -> {} {}", from.id, to.id, route.kind);
-            progress(&ExperimentProgress { done, total, route: name });
-            route.verdict = match remembered.verdicts.find(from, to, route.kind) {
-                Some(known) if self.reaches(from, to, &known) => known,
-
-                _ => {
-                    experiments += 1;
-                    let helper = self.helper(hub.libraries());
-                    let verdict = helper.run(from, to, route.kind)?;
-                    remembered.note(from, to, route.kind, &verdict);
-                    verdict
+        let nodes = |route: &Route| [topology.node(route.from), topology.node(route.to)];
+        let mut meter = Meter::new(routes.len(), progress);
+        let mut unknown = Vec::new();
+        for (index, route) in routes.iter_mut().enumerate() {
+            let [from, to] = nodes(route);
+            meter.begins(from, to, route.kind);
+            match remembered.verdicts.find(from, to, route.kind) {
+                Some(known) if self.reaches(from, to, &known) => {
+                    route.verdict = known;
+                    meter.knows();
                 }
-            };
+                _ => unknown.push(index),
+            }
         }
-        progress(&ExperimentProgress { done: total, total, route: String::new() });
+        let task = |index: &usize| {
+            let (route, [from, to]) = (&routes[*index], nodes(&routes[*index]));
+            Task { from, to, kind: route.kind }
+        };
+        let tasks: Vec<Task<'_>> = unknown.iter().map(task).collect();
+        let schedule = Schedule::new(self.helper(hub.libraries()), self.reach, hub.topology());
+        meter.tries(tasks.len());
+        let mut verdicts = Vec::new();
+        schedule.run(&tasks, &mut |step| match step {
+            Stage::Begins(task) => meter.begins(tasks[task].from, tasks[task].to, tasks[task].kind),
+            Stage::Shares => meter.shares(),
+            Stage::Ends(task, verdict) => {
+                let Task { from, to, kind } = tasks[task];
+                remembered.note(from, to, kind, &verdict);
+                verdicts.push((unknown[task], verdict));
+                meter.ends();
+            }
+        })?;
+        meter.close();
+        let experiments = tasks.len();
+        for (index, verdict) in verdicts {
+            routes[index].verdict = verdict;
+        }
         let devices = topology.nodes().iter().map(|n| n.id.clone()).collect();
         Ok(Diagnosis { devices, routes, experiments, cached: remembered.close() })
     }
@@ -200,12 +219,13 @@ impl Doctor {
         pairs.retain(|[from, to]| wanted(from, to));
         let (total, mut found) = (pairs.len(), Vec::new());
         for (done, [from, to]) in pairs.into_iter().enumerate() {
-            progress(&ExperimentProgress { done, total, route: format!("{from} -> {to} graft") });
+            let route = format!("{from} -> {to} graft");
+            progress(&ExperimentProgress { done, total, route, left: None });
             let [near, far] = [&from, &to].map(|device| hub.topology().node(device.index()));
             let verdict = match remembered.verdicts.find_graft(near, far) {
                 Some(known) => known,
                 None => {
-                    let verdict = self.helper(hub.libraries()).run(near, far, GRAFT)?;
+                    let verdict = self.graft(hub, near, far)?;
                     remembered.note_graft(near, far, &verdict);
                     verdict
                 }
@@ -223,9 +243,56 @@ impl Doctor {
         self.reach <= DEFAULT_REACH || known.envelope.as_ref().is_none_or(|e| far(e.max_bytes))
     }
 
-    fn helper<'d>(&'d self, libraries: &'d [(&'static str, String)]) -> helper::Helper<'d> {
-        let Self { program, silence, reach, .. } = self;
-        helper::Helper { program, silence: *silence, reach: *reach, libraries }
+    /// Computes and checks every element of large buffers, each on one device that `wanted` accepts: of those of
+    /// [`LARGE_SIZES`] that the doctor [reaches](Self::reach). Nothing of it is cached. A size for which there is not enough
+    /// memory stays declared.
+    ///
+    /// # Errors
+    /// If the helper cannot be started or sees other devices.
+    pub fn large(
+        &self,
+        hub: &Hub,
+        wanted: impl Fn(&Device) -> bool,
+        progress: &mut dyn FnMut(&ExperimentProgress),
+    ) -> Result<Vec<LargeVerdict>> {
+        let devices = hub.devices().into_iter().filter(wanted);
+        let sizes = large::sizes_within(self.reach);
+        let all: Vec<(Device, u64)> = devices
+            .flat_map(|device| sizes.iter().map(move |bytes| (device.clone(), *bytes)))
+            .collect();
+        // One kernel computes all elements, which on a processor takes seconds.
+        let helper = self.helper(hub.libraries());
+        let helper = Helper { silence: helper.silence * large::PATIENCE, ..helper };
+        let (mut kept, mut found) = (None, Vec::new());
+        for (done, (device, bytes)) in all.iter().enumerate() {
+            let route = format!("{device} with {bytes} bytes");
+            progress(&ExperimentProgress { done, total: all.len(), route, left: None });
+            let node = hub.topology().node(device.index());
+            let verdict = match large::too_large(device, *bytes, schedule::available()) {
+                Some(why) => Verdict { why, ..Verdict::default() },
+                None => helper.tried(&mut kept, node, node, What::Large(*bytes))?,
+            };
+            found.push(LargeVerdict { device: device.index(), bytes: *bytes, verdict });
+        }
+        Ok(found)
+    }
+
+    /// Tries one pair in a fresh helper. A failure must happen twice. A device that fails by itself runs no other API's kernels.
+    fn graft(&self, hub: &Hub, from: &Node, to: &Node) -> Result<Verdict> {
+        let helper = self.helper(hub.libraries());
+        if let Some(broken) = helper.broken(to)? {
+            return Ok(broken);
+        }
+        let first = helper.run(from, to, What::Graft)?;
+        match first.state {
+            VerdictState::Proven => Ok(first),
+            _ => helper.run(from, to, What::Graft),
+        }
+    }
+
+    fn helper<'d>(&'d self, libraries: &'d [(&'static str, String)]) -> Helper<'d> {
+        let Self { program, silence, .. } = self;
+        Helper { program, silence: *silence, libraries, apis: Vec::new() }
     }
 }
 

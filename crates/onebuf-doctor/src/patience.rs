@@ -1,8 +1,9 @@
 //! How long to wait for a silent helper.
 //!
 //! A helper is silent because its driver hangs, or because the machine does not let it run. Only the first says anything
-//! about the route, so the silence is counted in slices, and each slice gets one cause. A slice counts with its nominal
-//! length: one in which this process itself was stopped is no longer than the others.
+//! about the route, so the silence is counted in slices, and each slice is divided by its causes: a helper that gets a quarter of
+//! a processor has four times as long. A slice counts with its nominal length: one in which this process itself was stopped is
+//! no longer than the others.
 
 use std::{collections::BTreeMap, ffi::OsString, fs, path::Path, time::Duration};
 
@@ -83,35 +84,35 @@ impl Patience {
     pub fn count(&mut self) -> Option<Silence> {
         let (slice, now) = (self.slice(), threads(self.pid));
         let before = std::mem::replace(&mut self.threads, now);
-        let silence = match () {
-            () if is_stopped(self.pid) => Silence::Stopped,
-            () if is_starved(&before, &self.threads, slice) => Silence::Starved,
-            () => Silence::Hung,
-        };
-        let (count, limit) = match silence {
-            Silence::Hung => (&mut self.hung, self.limit),
-            Silence::Stopped => (&mut self.held_up.stopped, self.limit),
-            Silence::Starved => (&mut self.held_up.starved, self.limit * STARVED_TIMES),
-        };
-        *count += slice;
-        (*count >= limit).then_some(silence)
+        let Self { limit, hung, held_up, .. } = self;
+        if is_stopped(self.pid) {
+            held_up.stopped += slice;
+        } else {
+            let starved = starved(&before, &self.threads, slice);
+            held_up.starved += starved;
+            *hung += slice - starved;
+        }
+        match () {
+            () if *hung >= *limit => Some(Silence::Hung),
+            () if held_up.stopped >= *limit => Some(Silence::Stopped),
+            () if held_up.starved >= *limit * STARVED_TIMES => Some(Silence::Starved),
+            () => None,
+        }
     }
 }
 
-/// Whether a thread waited for a processor for most of a slice while all threads together ran for next to nothing. A thread
-/// that polls for completed work is not starved, even if it waits briefly each time.
-fn is_starved(before: &Threads, now: &Threads, slice: Duration) -> bool {
-    let (mut ran, mut waits) = (Duration::ZERO, false);
-    for (thread, now) in now {
+/// The part of a slice in which a thread waited for a processor: the longest of all threads. Short waits are none, because any
+/// machine has them.
+fn starved(before: &Threads, now: &Threads, slice: Duration) -> Duration {
+    let waited = now.iter().map(|(thread, now)| {
         let before = before.get(thread).copied().unwrap_or_default();
-        let ran_now = now.ran.saturating_sub(before.ran);
+        let ran = now.ran.saturating_sub(before.ran);
         let waited = now.waited.saturating_sub(before.waited);
-        ran += ran_now;
         // An unfinished wait is not in the counters yet: the thread was runnable all the time and never ran.
-        let is_waiting = before.is_ready && now.is_ready && ran_now.is_zero() && waited.is_zero();
-        waits |= is_waiting || waited >= slice * 3 / 4;
-    }
-    waits && ran < slice / 8
+        let is_waiting = before.is_ready && now.is_ready && ran.is_zero() && waited.is_zero();
+        if is_waiting { slice } else { waited }
+    });
+    waited.max().filter(|waited| *waited >= slice / 8).unwrap_or_default().min(slice)
 }
 
 fn is_stopped(pid: u32) -> bool {
@@ -206,5 +207,22 @@ mod tests {
         let _others = [0; 3].map(|nice| Started::new(&busy(nice)));
         thread::sleep(Duration::from_millis(200));
         assert_eq!(watched.given_up(), Silence::Starved);
+    }
+
+    /// A slice in which the helper got a part of a processor counts in part.
+    #[test]
+    fn waiting_for_a_processor_is_not_hanging() {
+        let slice = Duration::from_millis(250);
+        let times = |ran, waited, is_ready| {
+            let [ran, waited] = [ran, waited].map(Duration::from_millis);
+            Threads::from([("1".into(), Times { ran, waited, is_ready })])
+        };
+        let before = times(100, 100, true);
+        let part = |now: Threads| starved(&before, &now, slice).as_millis();
+        assert_eq!(part(times(150, 300, true)), 200, "a fifth of a processor");
+        assert_eq!(part(times(340, 110, true)), 0, "waits of any machine");
+        assert_eq!(part(times(100, 100, false)), 0, "asleep: it hangs");
+        assert_eq!(part(times(100, 100, true)), 250, "it never ran");
+        assert_eq!(part(times(100, 900, true)), 250, "a wait that began before the slice");
     }
 }

@@ -1,8 +1,9 @@
 //! The parts of an experiment: two queues, one kernel on each, and the model that predicts the results.
 
 use bytemuck::Pod;
-use onebuf_core::{Buffer, Device, Kernel, Queue, Signature, Source, args};
+use onebuf_core::{Buffer, Device, Grid, Kernel, Queue, Signature, Source, args};
 use onebuf_hal::{Access, Result};
+use std::collections::BTreeMap;
 
 /// Work-items per group: a single size for OpenCL, because some runtimes compile for each size. Global sizes are multiples of
 /// it on all APIs.
@@ -130,7 +131,24 @@ pub(super) fn step_model<T: Unit>(model: &mut [T], step: Step) {
     }
 }
 
+/// The devices whose kernels were built before: several experiments use the same.
+#[derive(Default)]
+pub(super) struct Sides(BTreeMap<String, Side>);
+
+impl Sides {
+    /// Opens a queue on a device that the hub discovered.
+    pub fn open(&mut self, device: &Device) -> Result<Side> {
+        if let Some(side) = self.0.get(device.id()) {
+            return Ok(Side { queue: device.queue()?, ..side.clone() });
+        }
+        let side = Side::open(device)?;
+        self.0.insert(device.id().to_owned(), side.clone());
+        Ok(side)
+    }
+}
+
 /// One device's side of an experiment.
+#[derive(Clone)]
 pub(super) struct Side {
     pub device: Device,
     pub queue: Queue,
@@ -201,15 +219,19 @@ impl Side {
         n: usize,
         step: Step,
     ) -> Result<()> {
-        let grid = |items: usize| onebuf_core::Grid::from([items.next_multiple_of(GROUP)]);
+        let view = buffer.write_on(&self.queue)?;
+        let args = args![view, first as u32, n as u32, step.mul, step.add];
+        self.queue.launch(kernel, self.grid(n), args)
+    }
+
+    fn grid(&self, n: usize) -> Grid {
+        let grid = |items: usize| Grid::from([items.next_multiple_of(GROUP)]);
         // Other APIs choose the group size themselves, because groups of 64 may exceed their limit of groups per launch.
-        let grid = match self.device.info().api.0 {
+        match self.device.info().api.0 {
             "opencl" => grid(n).local([GROUP]),
             "gl" | "vulkan" => grid(n.min(SHADER_GROUPS * GROUP)),
             _ => grid(n),
-        };
-        let view = buffer.write_on(&self.queue)?;
-        self.queue.launch(kernel, grid, args![view, first as u32, n as u32, step.mul, step.add])
+        }
     }
 }
 

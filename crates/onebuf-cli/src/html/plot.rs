@@ -212,6 +212,7 @@ fn px(at: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onebuf_bench::{Unit, solo::Alone};
 
     #[test]
     fn equal_ratios_are_equally_far() {
@@ -220,7 +221,62 @@ mod tests {
         assert_eq!([0.0, 1e9].map(|value| axis.at(value)), [0.0, 100.0], "outside is at the end");
         assert_eq!(axis.ticks(2.0), [0.25, 0.5, 1.0, 2.0, 4.0]);
         let wide = Axis { low: 1e-6, high: 1e6, from: 0.0, to: 1.0 };
-        assert!((2..=10).contains(&wide.ticks(2.0).len()), "{:?}", wide.ticks(2.0));
+        let powers = [-15, -10, -5, 0, 5, 10, 15].map(|power| 2_f64.powi(power));
+        assert_eq!(wide.ticks(2.0), powers);
+    }
+
+    #[test]
+    fn an_axis_has_a_margin_and_leaves_out_what_has_no_place() {
+        let axis = Axis::around([2.0, 0.0, f64::INFINITY, 8.0, -1.0], 0.0, 1.0).unwrap();
+        assert_eq!((axis.low, axis.high), (2.0 / 1.15, 8.0 * 1.15));
+    }
+
+    fn row(name: &str, [low, ratio, high]: [f64; 3], bar: Option<Bar>) -> Row {
+        let (ratio_low, ratio, ratio_high) = (Some(low), Some(ratio), Some(high));
+        let alone = Row::alone(name, Unit::Us, &Alone { ns: 1.0, batches: 1 });
+        Row { ratio, ratio_low, ratio_high, bar, ..alone }
+    }
+
+    /// From 1/4 to 4: one is in the middle, and the margins are equal.
+    #[test]
+    fn ratios_are_drawn_in_lines_with_interval_bar_and_class() {
+        let rows = [
+            row("good", [0.25, 0.5, 1.0], Some(Bar::RatioAtMost(1.0))),
+            row("noisy", [2.0, 4.0, 4.0], Some(Bar::RatioAtMost(2.0))),
+            row("bad", [0.25, 0.5, 0.5], Some(Bar::RatioAtLeast(4.0))),
+            row("free", [1.0, 1.0, 1.0], Some(Bar::ValueAtMost(7.0))),
+        ];
+        let text = ratios(&rows).unwrap().to_string();
+        let at = |expected: &str| assert!(text.contains(expected), "{expected}: {text}");
+        at(r#"viewBox="0 0 960 144""#);
+        at(r#"class="ratio met" data-name="good"><text class="name" x="288.0" y="24.0">good<"#);
+        at(r#"<line x1="319.2" y1="24.0" x2="510.0" y2="24.0" class="interval">"#);
+        at(r#"<line x1="510.0" y1="15.0" x2="510.0" y2="33.0" class="bar">"#);
+        at(r#"<circle class="point" cx="414.6" cy="24.0" r="5">"#);
+        at(r#"<text class="value" x="736.0" y="24.0">"#);
+        at(r#"class="ratio noise" data-name="noisy"><text class="name" x="288.0" y="48.0">"#);
+        at(r#"<line x1="605.4" y1="39.0" x2="605.4" y2="57.0" class="bar">"#);
+        at(r#"<path class="point" d="M700.8 42.0l6"#);
+        at(r#"class="ratio missed" data-name="bad">"#);
+        at(r#"<line x1="700.8" y1="63.0" x2="700.8" y2="81.0" class="bar">"#);
+        at(r#"d="M409.6 67.0l10"#);
+        assert_eq!(text.matches(r#"class="bar""#).count(), 3, "a bar of values is no ratio");
+        at(r#"<line x1="510.0" y1="10.0" x2="510.0" y2="120.0" class="grid one">"#);
+        at(r#"<text class="axis" x="510.0" y="134.0">1<"#);
+        at(r#"x2="605.4" y2="120.0" class="grid">"#);
+        assert_eq!(text.matches(r#"class="grid"#).count(), 5, "a quarter to four");
+    }
+
+    #[test]
+    fn sizes_and_costs_have_their_lines() {
+        let (points, size) = (vec![(1024, 1.0), (4096, 100.0)], Size::Bytes);
+        let of = Growth { name: "x".into(), unit: "us".into(), size, points, baseline: Vec::new() };
+        let text = growth(&of).unwrap().to_string();
+        let at = |expected: &str| assert!(text.contains(expected), "{expected}: {text}");
+        at(r#"<line x1="505.0" y1="24.0" x2="505.0" y2="240.0"></line>"#);
+        at(r#"<text class="axis" x="505.0" y="262.0">2 KiB<"#);
+        at(r#"<line x1="90.0" y1="132.0" x2="920.0" y2="132.0"></line>"#);
+        at(r#"<text class="name" x="80.0" y="132.0">10 us<"#);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use onebuf_core::fake::FakeConfig;
-use onebuf_hal::testing::meter::measure;
+use onebuf_hal::{RouteKind, testing::meter::measure};
 use std::{fs, io, os::unix::fs::PermissionsExt};
 
 const BEGIN: &str = "say stage sharing";
@@ -20,8 +20,8 @@ fn verdict(script: &str) -> Verdict {
     fs::write(&program, format!("{head}DEVICES='{devices}'\n{script}\n")).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
     let silence = Duration::from_millis(600);
-    let helper = Helper { program: &program, silence, reach: 0, libraries: &[] };
-    helper.run(&from, &to, RouteKind::HostPointer).unwrap()
+    let helper = Helper { program: &program, silence, libraries: &[], apis: Vec::new() };
+    helper.run(&from, &to, What::Share(RouteKind::HostPointer, 0)).unwrap()
 }
 
 #[track_caller]
