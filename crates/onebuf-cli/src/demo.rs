@@ -8,6 +8,7 @@ mod judge;
 mod listen;
 mod live;
 mod pipeline;
+mod ranks;
 mod report;
 mod signal;
 mod stream;
@@ -54,18 +55,23 @@ Examples:
   onebuf demo --source udp:127.0.0.1:5000 receives from `onebuf send --to udp:127.0.0.1:5000`
   onebuf demo --frames 64 --trace out.json   then open it at https://ui.perfetto.dev
   onebuf demo --json | jq .speedup
+  mpirun -n 4 onebuf demo --frames 100    four processes, each with a part of the channels
 
 A frame is channels of up to 2048 complex samples, with --channels of up to 4194304. Stage 1, `delay+fft`:
 every channel is delayed by a fraction of a sample (Lagrange interpolator, Farrow structure), windowed and
 transformed in place. Stage 2, `beams`, multiplies the spectrum with weights (a complex matrix product): by
-cuFFT and cuBLAS, rocFFT and rocBLAS or the CPU's libraries, on OpenCL by onebuf's kernels. Stage 3,
-`detect`, lists peaks above each beam's noise. Every output value depends on a whole bin of
-all channels, and is checked against double precision on the CPU.
+cuFFT and cuBLAS, rocFFT and rocBLAS or the CPU's libraries, on OpenCL by onebuf's kernels (stage 2 also
+on CUDA and HIP without cuBLAS or rocBLAS). Stage 3, `detect`, lists peaks above each beam's noise. Every
+output value depends on a whole bin of all channels, and is checked against double precision on the CPU.
 
 First the frames stream through a ring of buffers. Then up to 64 of them are measured twice, zero-copy and
 staged.
 OpenCL kernels run in the CUDA stream if that is proven (docs/graft.md).
-Routes without a verdict are tested first, once.")]
+Routes without a verdict are tested first, once.
+
+Under mpirun each rank has a part of the channels. A corner turn gives it all channels of some frequencies,
+whose beams it forms; rank 0 gathers the beams, detects, and checks every number. Nothing is grafted or
+staged then, and no second run compares ways.")]
 pub struct DemoArgs {
     /// Devices of the first and the second stage
     #[arg(long, value_name = "A,B", value_parser = pair)]
@@ -110,6 +116,9 @@ pub struct DemoArgs {
     /// Run OpenCL kernels in OpenCL, even if it is proven that they run in the CUDA stream
     #[arg(long)]
     no_graft: bool,
+    /// Under mpirun: how many seconds a rank waits for another one
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    rank_timeout: u32,
 }
 
 fn pair(text: &str) -> Result<[String; 2], String> {
@@ -175,12 +184,21 @@ fn wrong_usage(why: &str) -> ! {
     clap::Error::raw(ErrorKind::ValueValidation, format!("{why}\n")).exit()
 }
 
-pub fn run(args: &DemoArgs, screen: Screen) -> Result<Answer> {
+/// Runs the demonstration: this rank's part of it under a launcher of MPI, where only rank 0 has an answer.
+pub fn run(args: &DemoArgs, screen: Screen) -> Result<Option<Answer>> {
     args.check();
     let setup = args.setup();
+    match ranks::join(args, &setup)? {
+        Some(world) => ranks::run(args, &setup, screen, &world),
+        None => run_alone(args, setup, screen).map(Some),
+    }
+}
+
+fn run_alone(args: &DemoArgs, setup: Setup, screen: Screen) -> Result<Answer> {
     let shape = setup.shape;
     let mut supply = Supply::of(&args.source, &setup)?;
-    let (hub, devices) = machine(args, shape)?;
+    let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
+    let (hub, devices) = machine(args, bytes, 0, args.grafts())?;
     let watched = Watched::open(&hub, args.trace.as_deref());
     let one = devices[0].index() == devices[1].index();
     let request = hub.buffer::<Complex32>(shape.samples()).name("frame").shared_with(&devices);
@@ -231,13 +249,13 @@ pub fn run(args: &DemoArgs, screen: Screen) -> Result<Answer> {
     Ok(report.answer(screen))
 }
 
-/// The devices, after the routes that could be used have been tested.
-fn machine(args: &DemoArgs, shape: Shape) -> Result<(Hub, [Device; 2])> {
+/// The devices, after the routes that could be used for so many bytes have been tested. Of several chips the one with this number is
+/// taken.
+fn machine(args: &DemoArgs, bytes: u64, chip: usize, grafts: bool) -> Result<(Hub, [Device; 2])> {
     let hub = devices::discover()?;
-    let ids = choose(&hub, args.devices.as_ref())?.map(|device| device.id().to_owned());
-    let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
+    let ids = choose(&hub, args.devices.as_ref(), chip)?.map(|device| device.id().to_owned());
     let routes = try_routes(&hub, &ids, bytes)?;
-    let grafts = if args.grafts() { graft::try_it(&hub, &ids)? } else { None };
+    let grafts = if grafts { graft::try_it(&hub, &ids)? } else { None };
     let found = [routes, grafts];
     doctor::warn_of(&hub, found.iter().flatten());
     let hub = match found.iter().all(Option::is_none) && args.trace.is_none() {
@@ -325,12 +343,13 @@ fn batch(
 
 /// One chip that OpenCL and CUDA or HIP both support; else two OpenCL platforms, else OpenCL and the host, else the
 /// host alone.
-fn choose(hub: &Hub, named: Option<&[String; 2]>) -> Result<[Device; 2]> {
+fn choose(hub: &Hub, named: Option<&[String; 2]>, chip: usize) -> Result<[Device; 2]> {
     if let Some([first, second]) = named {
         return Ok([hub.device(first)?, hub.device(second)?]);
     }
-    if let Some(pair) = one_chip(hub) {
-        return Ok(pair);
+    let chips = chips(hub, chip + 1);
+    if !chips.is_empty() {
+        return Ok(chips[chip % chips.len()].clone());
     }
     let opencl = hub.select("opencl");
     let Some(first) = opencl.first().cloned() else { return Ok([hub.host(), hub.host()]) };
@@ -338,18 +357,20 @@ fn choose(hub: &Hub, named: Option<&[String; 2]>) -> Result<[Device; 2]> {
     Ok([first, second.unwrap_or_else(|| hub.host())])
 }
 
-/// The OpenCL device and the CUDA or HIP device of one chip, if the latter has its library of matrix products.
-fn one_chip(hub: &Hub) -> Option<[Device; 2]> {
-    let opencl = hub.select("opencl");
+/// The OpenCL device and the CUDA or HIP device of each chip whose latter device has its library of matrix products; as many as are needed.
+fn chips(hub: &Hub, needed: usize) -> Vec<[Device; 2]> {
+    let (opencl, mut chips) = (hub.select("opencl"), Vec::new());
     for second in hub.select("cuda").into_iter().chain(hub.select("hip")) {
         let same = |first: &&Device| first.info().physical.same_chip(&second.info().physical);
-        let Some(first) = opencl.iter().find(same) else { continue };
+        let Some(first) = opencl.iter().find(same).filter(|_| chips.len() < needed) else {
+            continue;
+        };
         match second.queue().and_then(|queue| Blas::on(&queue)) {
-            Ok(_) => return Some([first.clone(), second]),
+            Ok(_) => chips.push([first.clone(), second]),
             Err(why) => out::warn(format!("{second} is left out: {why}")),
         }
     }
-    None
+    chips
 }
 
 /// Tests the routes that the demonstration could use, if they have no verdict. Returns the new verdicts.

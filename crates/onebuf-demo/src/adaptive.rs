@@ -93,10 +93,12 @@ impl Pipeline {
 }
 
 impl Libraries {
-    /// The device's own libraries; OpenCL and other devices have none, so the host's are used there.
+    /// The device's own libraries; OpenCL and other devices have none, and CUDA's or HIP's may be missing: the host's are used there.
     fn near(device: &Device) -> Result<Self> {
         match Self::of(device) {
-            Err(Error::Unsupported { .. }) => Self::of(&device.hub().host()),
+            Err(Error::Unsupported { .. } | Error::Unavailable { .. }) => {
+                Self::of(&device.hub().host())
+            }
             found => found,
         }
     }

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::{Interpolator, Place, Setup, Shape};
+use crate::{Interpolator, Place, Setup, Shape, dialect::like_cuda};
 use onebuf::{
     Access, Buffer, Call, Complex32, Device, Grid, Kernel, Queue, Result, Signature, Source,
     SyncMethod, args, hal::NativeArgs,
@@ -60,15 +60,6 @@ TAPS    float2 sum;
     DELAYED(sum, channel, i)
     out[number * LEN + i] = sum;
 }
-";
-
-/// Prefixes that make the text CUDA C and HIP C.
-const LIKE_CUDA: &str = "
-#define kernel extern \"C\" __global__
-#define uint unsigned int
-#define get_group_id(d) blockIdx.x
-#define get_local_id(d) threadIdx.x
-#define barrier(fence) __syncthreads()
 ";
 
 /// The kernel, its tables, and its output memory if it does not work in place.
@@ -178,9 +169,8 @@ fn texts(text: &str, length: usize, group: usize, interpolator: Interpolator) ->
     let order = interpolator.order();
     let sizes = format!("#define LEN {length}\n#define GROUP {group}\n#define ORDER {order}\n");
     let text = format!("{sizes}{DELAYED}{}", text.replace("TAPS", &interpolator.statements()));
-    // Replaced in the text, not by macros: the compiler's own `__global__` is a macro with an attribute of that name.
-    let like_cuda = text.replace("global ", "").replace("local ", "__shared__ ");
-    [text, format!("{LIKE_CUDA}{like_cuda}")]
+    let like_cuda = like_cuda(&text);
+    [text, like_cuda]
 }
 
 /// The kernel on the host, channel by channel.

@@ -11,7 +11,8 @@
 //! x beams], is again one beam after another. In row-major terms: beams = weights times spectrum.
 //!
 //! On OpenCL each stage is one of our kernels, or two for long channels and for products on GPUs. Elsewhere stages use
-//! [`onebuf::libs`], with one of our kernels before the transform. Where OpenCL's kernels can be grafted, a measurement decides
+//! [`onebuf::libs`], with one of our kernels before the transform; CUDA and HIP without a library of matrix products have a kernel for
+//! those, too. Where OpenCL's kernels can be grafted, a measurement decides
 //! between them and the library, once for each shape.
 
 #![deny(unsafe_code)]
@@ -21,6 +22,7 @@ mod beams;
 mod choice;
 mod delay;
 mod detect;
+mod dialect;
 mod farrow;
 mod frame;
 mod opencl;

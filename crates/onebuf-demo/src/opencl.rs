@@ -1,11 +1,11 @@
-//! The second stage in OpenCL C.
+//! The second stage in OpenCL C, and in CUDA C and HIP C where a library of matrix products is missing.
 //!
 //! # Safety
 //! The unsafe call declares the signature of the kernel whose text is in this file.
 
 #![allow(unsafe_code)]
 
-use crate::Shape;
+use crate::{Shape, dialect::like_cuda};
 use onebuf::{
     Access, Call, Complex32, Device, Grid, Kernel, Result, Signature, Source, hal::DeviceKind,
 };
@@ -21,33 +21,44 @@ const STRIPS: usize = 16;
 const BLOCK: usize = 256;
 
 /// Each group computes a tile of the result from tiles of both factors. Beyond the edges tiles are zero, which changes
-/// no sum, and nothing is stored. A launch processes the channels `from` to `to`, and adds to the previous result.
+/// no sum, and nothing is stored. A launch processes the channels `from` to `to`, and adds to the previous result. One text for OpenCL, CUDA
+/// and HIP.
 const BEAMS_BY_TILE: &str = "
-kernel __attribute__((reqd_work_group_size(TILE, TILE, 1)))
+kernel SIZED
 void beams(global const float2 *spectrum, global const float2 *weights, global float2 *out,
            uint length, uint channels, uint beams, uint from, uint to) {
     local float2 x[TILE][TILE], w[TILE][TILE + 1];
     uint i = get_local_id(0), j = get_local_id(1);
     uint bin = get_group_id(0) * TILE + i, first = get_group_id(1) * TILE, beam = first + j;
-    float2 sum = (float2)(0.0f, 0.0f), part = sum;
+    float2 zero;
+    zero.x = 0.0f;
+    zero.y = 0.0f;
+    float2 sum = zero, part = zero;
     for (uint at = from; at < to; at += TILE) {
-        bool inside = bin < length && at + j < to;
-        x[j][i] = inside ? spectrum[(size_t)(at + j) * length + bin] : (float2)(0.0f, 0.0f);
-        inside = beam < beams && at + i < to;
-        w[j][i] = inside ? weights[(size_t)beam * channels + at + i] : (float2)(0.0f, 0.0f);
+        x[j][i] = zero;
+        if (bin < length && at + j < to) x[j][i] = spectrum[(size_t)(at + j) * length + bin];
+        w[j][i] = zero;
+        if (beam < beams && at + i < to) w[j][i] = weights[(size_t)beam * channels + at + i];
         barrier(CLK_LOCAL_MEM_FENCE);
         for (uint k = 0; k < TILE; k++) {
             float2 a = x[k][i], b = w[j][k];
-            part += (float2)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+            part.x += a.x * b.x - a.y * b.y;
+            part.y += a.x * b.y + a.y * b.x;
         }
         if ((at + TILE) % BLOCK == 0) {
-            sum += part;
-            part = (float2)(0.0f, 0.0f);
+            sum.x += part.x;
+            sum.y += part.y;
+            part = zero;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
+    if (bin >= length || beam >= beams) return;
     size_t place = (size_t)beam * length + bin;
-    if (bin < length && beam < beams) out[place] = from > 0 ? out[place] + sum + part : sum + part;
+    float2 before = zero;
+    if (from > 0) before = out[place];
+    sum.x += before.x + part.x;
+    sum.y += before.y + part.y;
+    out[place] = sum;
 }
 ";
 
@@ -97,6 +108,11 @@ pub fn has_kernels(device: &Device) -> bool {
     device.info().api.0 == "opencl"
 }
 
+/// Whether the device compiles the product's kernel, if its library is missing.
+pub fn has_spare_kernel(device: &Device) -> bool {
+    ["cuda", "hip"].contains(&device.info().api.0)
+}
+
 /// The product's kernel, and how its work-items divide the result.
 pub struct BeamsKernel {
     kernel: Kernel,
@@ -126,7 +142,7 @@ impl BeamsKernel {
     pub fn build(device: &Device, length: usize) -> Result<Self> {
         let cut = Cut::of(device, length);
         let slice = slice(device.info().caps.max_loop_iterations);
-        let program = device.program(&Source::opencl_c(cut.text()))?;
+        let program = device.program(&cut.source())?;
         let strips = matches!(cut, Cut::Strips(_));
         let fits = move |call: &Call<'_>| {
             let number = |index| call.value::<u32>(index).map_or(0, |number| number as usize);
@@ -188,21 +204,25 @@ impl Cut {
         let info = device.info();
         let [wide, high, _] = info.caps.max_group_sizes;
         let power_below = |most: usize| 1 << most.max(1).ilog2();
-        if info.kind == DeviceKind::Cpu && length >= STRIP {
+        if has_kernels(device) && info.kind == DeviceKind::Cpu && length >= STRIP {
             let most = info.caps.max_group_size.min(wide).min(STRIPS);
             return Cut::Strips(power_below(most).min(length / STRIP));
         }
         Cut::Tiles(power_below(info.caps.max_group_size.isqrt().min(wide).min(high).min(TILE)))
     }
 
-    fn text(&self) -> String {
+    fn source(&self) -> Source {
         match self {
             Cut::Tiles(edge) => {
-                format!("#define TILE {edge}\n#define BLOCK {BLOCK}u\n{BEAMS_BY_TILE}")
+                let text = format!("#define TILE {edge}\n#define BLOCK {BLOCK}u\n{BEAMS_BY_TILE}");
+                let sized = |by: &str| format!("#define SIZED {by}\n");
+                let bounds = sized("__launch_bounds__(TILE * TILE)") + &like_cuda(&text);
+                let group = sized("__attribute__((reqd_work_group_size(TILE, TILE, 1)))");
+                Source::opencl_c(group + &text).with_cuda_c(bounds.clone()).with_hip_c(bounds)
             }
             Cut::Strips(_) => {
                 let sizes = format!("#define STRIP {STRIP}\n#define AT_ONCE {AT_ONCE}\n");
-                format!("{sizes}#define BLOCK {BLOCK}u\n{BEAMS_BY_STRIP}")
+                Source::opencl_c(format!("{sizes}#define BLOCK {BLOCK}u\n{BEAMS_BY_STRIP}"))
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::{
 };
 use onebuf::{
     Complex32, Device,
-    pipeline::{Latency, source::UdpCounts},
+    pipeline::{Latency, StageReport, source::UdpCounts},
 };
 use onebuf_demo::{Adapted, Detection, Pipeline, Shape, direction};
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ impl Report<'_> {
             "incomplete_frames": self.streamed.report.incomplete,
             "dropped_frames": self.streamed.report.dropped,
             "stream": self.stream(),
-            "detections": self.strongest().map(|at| self.detection(at)).collect::<Vec<_>>(),
+            "detections": listed(&self.streamed.detections, shape),
             "frame_us": of(&self.direct, |m| m.frame_us),
             "staged_frame_us": of(&self.staged, |m| m.frame_us),
             "handoff_us": of(&self.direct, |m| m.handoff_us),
@@ -115,11 +115,6 @@ impl Report<'_> {
     /// The results of the streaming run.
     fn stream(&self) -> Value {
         let Streamed { report, ring, batch, bytes_copied, findings, detected, .. } = &self.streamed;
-        let stage = |stage: &onebuf::pipeline::StageReport| {
-            let busy_us = stage.busy.as_secs_f64() * 1e6 / stage.frames.max(1) as f64;
-            let us = us(stage.latency);
-            json!({ "name": stage.name, "device": stage.device, "us": us, "busy_us": busy_us })
-        };
         json!({
             "frames": report.frames,
             "checked_frames": findings.checked,
@@ -141,25 +136,6 @@ impl Report<'_> {
     fn gb_per_s(&self) -> f64 {
         let bytes = self.pipeline.shape().samples() * size_of::<Complex32>();
         self.streamed.frames_per_s * bytes as f64 / 1e9
-    }
-
-    /// The strongest detections of the last frame.
-    fn strongest(&self) -> impl Iterator<Item = Detection> {
-        let mut all = self.streamed.detections.clone();
-        all.sort_by(|a, b| b.power.total_cmp(&a.power));
-        all.into_iter().take(LISTED)
-    }
-
-    fn detection(&self, Detection { beam, bin, power, floor }: Detection) -> Value {
-        let shape = self.pipeline.shape();
-        json!({
-            "beam": beam,
-            "bin": bin,
-            "degrees": direction(beam, shape.beams).asin().to_degrees(),
-            "frequency": frequency(bin, shape.length),
-            "power": power,
-            "over_noise_db": decibels(power / floor),
-        })
     }
 
     /// The stages' names and devices.
@@ -185,7 +161,12 @@ impl Report<'_> {
         text += &self.switching();
         text += &self.weights();
         text += &self.flow();
-        text += &self.found(screen);
+        text += &found(
+            self.streamed.detected,
+            &self.streamed.detections,
+            self.pipeline.shape(),
+            screen,
+        );
         text += &self.costs(screen);
         text += &account::text(&self.columns, screen);
         text += &self.verdict(screen);
@@ -301,29 +282,6 @@ impl Report<'_> {
         text
     }
 
-    /// The table of detections.
-    fn found(&self, screen: Screen) -> String {
-        let shape = self.pipeline.shape();
-        let mut table = Table::new(["beam", "degrees", "bin", "cycles/sample", "over noise"]);
-        for Detection { beam, bin, power, floor } in self.strongest() {
-            let degrees = direction(beam, shape.beams).asin().to_degrees();
-            let cells = [
-                beam.to_string(),
-                format!("{degrees:.1}"),
-                bin.to_string(),
-                format!("{:.3}", frequency(bin, shape.length)),
-                format!("{:.0} dB", decibels(power / floor)),
-            ];
-            table.row(cells.map(Cell::number), "");
-        }
-        let (all, last) = (self.streamed.detected, self.streamed.detections.len());
-        if last == 0 {
-            return format!("{all} detections, none in the last frame\n\n");
-        }
-        let table = table.render(screen);
-        format!("{all} detections, {last} in the last frame, of which the strongest:\n{table}\n")
-    }
-
     fn costs(&self, screen: Screen) -> String {
         let direct = if self.obstacle.is_some() { "best way" } else { "zero-copy" };
         let mut table = Table::new(["", direct, "staged"]);
@@ -375,6 +333,61 @@ impl Report<'_> {
     }
 }
 
+/// The strongest detections of the last frame.
+fn strongest(last: &[Detection]) -> Vec<Detection> {
+    let mut all = last.to_vec();
+    all.sort_by(|a, b| b.power.total_cmp(&a.power));
+    all.truncate(LISTED);
+    all
+}
+
+/// The strongest detections of the last frame, as JSON.
+pub fn listed(last: &[Detection], shape: Shape) -> Vec<Value> {
+    let listed = strongest(last).into_iter().map(|Detection { beam, bin, power, floor }| {
+        json!({
+            "beam": beam,
+            "bin": bin,
+            "degrees": direction(beam, shape.beams).asin().to_degrees(),
+            "frequency": frequency(bin, shape.length),
+            "power": power,
+            "over_noise_db": decibels(power / floor),
+        })
+    });
+    listed.collect()
+}
+
+/// The table of detections.
+pub fn found(all: u64, last: &[Detection], shape: Shape, screen: Screen) -> String {
+    let mut table = Table::new(["beam", "degrees", "bin", "cycles/sample", "over noise"]);
+    for Detection { beam, bin, power, floor } in strongest(last) {
+        let degrees = direction(beam, shape.beams).asin().to_degrees();
+        let cells = [
+            beam.to_string(),
+            format!("{degrees:.1}"),
+            bin.to_string(),
+            format!("{:.3}", frequency(bin, shape.length)),
+            format!("{:.0} dB", decibels(power / floor)),
+        ];
+        table.row(cells.map(Cell::number), "");
+    }
+    let (last, table) = (last.len(), table.render(screen));
+    match last {
+        0 => format!("{all} detections, none in the last frame\n\n"),
+        _ => {
+            format!(
+                "{all} detections, {last} in the last frame, of which the strongest:\n{table}\n"
+            )
+        }
+    }
+}
+
+/// A stage of a stream, as JSON.
+pub fn stage(stage: &StageReport) -> Value {
+    let busy_us = stage.busy.as_secs_f64() * 1e6 / stage.frames.max(1) as f64;
+    let us = us(stage.latency);
+    json!({ "name": stage.name, "device": stage.device, "us": us, "busy_us": busy_us })
+}
+
 /// Cycles per sample; the upper half of the bins has negative frequencies.
 fn frequency(bin: usize, length: usize) -> f64 {
     let turns = bin as f64 / length as f64;
@@ -385,7 +398,7 @@ fn decibels(ratio: f64) -> f64 {
     10.0 * ratio.log10()
 }
 
-fn us(latency: Latency) -> Value {
+pub fn us(latency: Latency) -> Value {
     let us = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e6);
     json!({ "p50": us(latency.p50), "p99": us(latency.p99) })
 }

@@ -59,18 +59,18 @@ pub struct Streamed {
 
 /// The detections so far.
 #[derive(Default)]
-struct Detected {
+pub struct Detected {
     /// Number of frames that have come out.
     frames: u64,
     /// When the number of frames that came out reached the ring's size, and when the last frame came out. The first frames of a
     /// full ring come out together.
     times: Option<[Instant; 2]>,
-    count: u64,
-    last: Vec<Detection>,
+    pub count: u64,
+    pub last: Vec<Detection>,
 }
 
 impl Detected {
-    fn note_frame(&mut self, ring: usize) {
+    pub fn note_frame(&mut self, ring: usize) {
         self.frames += 1;
         if self.frames >= ring as u64 {
             let now = Instant::now();
@@ -78,9 +78,14 @@ impl Detected {
         }
     }
 
+    pub fn found(&mut self, found: &[Detection]) {
+        self.count += found.len() as u64;
+        self.last = found.to_vec();
+    }
+
     /// Frames per second once the ring was full, so that the wait for the first frame does not count. Since the start,
     /// if there were no more frames than the ring holds.
-    fn rate(&self, ring: usize, report: &Report) -> f64 {
+    pub fn rate(&self, ring: usize, report: &Report) -> f64 {
         let more = self.frames.saturating_sub(ring as u64) as f64;
         match self.times.map(|[full, last]| last.duration_since(full).as_secs_f64()) {
             Some(seconds) if seconds > 0.0 => more / seconds,
@@ -219,8 +224,7 @@ impl Stream<'_> {
             let beams = slot.beams.to_vec()?;
             let found = detect(&beams, self.pipeline.shape().length);
             seen.note_frame(self.ring);
-            seen.count += found.len() as u64;
-            seen.last.clone_from(&found);
+            seen.found(&found);
             let wrong = judge.judge(number, beams, found);
             wrong.map_or(Ok(()), |why| Err(Error::invalid(why)))
         })
@@ -228,6 +232,6 @@ impl Stream<'_> {
 }
 
 /// Converts an error to the library's type.
-fn plain(failure: Failure) -> Error {
+pub fn plain(failure: Failure) -> Error {
     Error::invalid(failure.to_string())
 }

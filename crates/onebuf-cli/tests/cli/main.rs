@@ -8,6 +8,7 @@ mod network;
 mod peers;
 mod privileged;
 mod program;
+mod ranks;
 mod seeing;
 mod send;
 mod support;

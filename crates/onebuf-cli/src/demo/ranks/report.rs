@@ -1,0 +1,185 @@
+//! The report of all ranks, by rank 0: as text, and as JSON with the fields of a single process.
+
+use super::{
+    super::{
+        live::both,
+        report::{found, listed, stage, us},
+    },
+    part::{CORNER_TURN, Part, Ran},
+};
+use crate::{
+    out::Answer,
+    screen::Screen,
+    table::{Cell, Table},
+    units,
+};
+use onebuf::Complex32;
+use onebuf_demo::{Beams, Shape, Spectrum};
+use onebuf_mpi::World;
+use serde_json::{Value, json};
+
+pub fn answer(part: &Part, ran: &Ran, parts: &[Value], world: &World, screen: Screen) -> Answer {
+    let report = Whole { part, ran, parts, world };
+    Answer { json: report.json(), text: report.text(screen) }
+}
+
+struct Whole<'r> {
+    /// Of rank 0.
+    part: &'r Part,
+    ran: &'r Ran,
+    /// What every rank told.
+    parts: &'r [Value],
+    world: &'r World,
+}
+
+/// Where rank 0 measured the stage of this name.
+fn stage_us<'v>(part: &'v Value, name: &str) -> &'v Value {
+    let stages = part["stages"].as_array();
+    let stage = stages.and_then(|all| all.iter().find(|stage| stage["name"] == name));
+    stage.map_or(&Value::Null, |stage| &stage["us"])
+}
+
+impl Whole<'_> {
+    fn shape(&self) -> Shape {
+        self.part.setup.shape
+    }
+
+    fn sum(&self, field: &str) -> u64 {
+        self.parts.iter().filter_map(|part| part[field].as_u64()).sum()
+    }
+
+    /// The median of the corner turn on the rank where it is longest.
+    fn corner_turn_us(&self) -> Option<f64> {
+        let all = self.parts.iter().filter_map(|part| stage_us(part, CORNER_TURN)["p50"].as_f64());
+        all.reduce(f64::max)
+    }
+
+    /// MPI's name and version: the first line of what it says of itself.
+    fn mpi(&self) -> String {
+        let line = self.world.library().lines().next().unwrap_or_default();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    fn gb_per_s(&self) -> f64 {
+        let bytes = self.shape().samples() * size_of::<Complex32>();
+        self.ran.frames_per_s * bytes as f64 / 1e9
+    }
+
+    fn json(&self) -> Value {
+        let (shape, Ran { report, findings, .. }) = (self.shape(), self.ran);
+        let [first, second] = self.part.devices.each_ref().map(|device| device.id());
+        let on = |name: &str, device: &str| json!({ "name": name, "device": device });
+        let nothing = Value::Null;
+        json!({
+            "stages": [
+                on(Spectrum::NAME, first),
+                on(CORNER_TURN, "host"),
+                on(Beams::NAME, second),
+                on("detect", "host"),
+            ],
+            "routes": nothing,
+            "sync": nothing,
+            "frames": report.frames,
+            "samples": shape.samples(),
+            "channels": shape.channels,
+            "beams": shape.beams,
+            "order": self.part.setup.interpolator.order(),
+            "adaptive": nothing,
+            "grafted": false,
+            "not_grafted_why": "a corner turn lies between the stages",
+            "batch": 1,
+            "batch_why": "several ranks",
+            "stage_us": nothing,
+            "lost_packets": 0,
+            "network": nothing,
+            "incomplete_frames": report.incomplete,
+            "dropped_frames": report.dropped,
+            "stream": {
+                "frames": report.frames,
+                "checked_frames": findings.checked,
+                "seconds": report.elapsed.as_secs_f64(),
+                "frames_per_s": self.ran.frames_per_s,
+                "gb_per_s": self.gb_per_s(),
+                "latency_us": us(report.latency),
+                "source_us": us(report.source),
+                "stages": report.stages.iter().map(stage).collect::<Vec<_>>(),
+                "detect_us": us(report.sink),
+                "ring": self.ran.ring,
+                "batch": 1,
+                "one_thread": report.one_thread.is_some(),
+                "bytes_copied": self.sum("bytes_copied"),
+                "detections": self.ran.detected,
+            },
+            "detections": listed(&self.ran.detections, shape),
+            "frame_us": 1e6 / self.ran.frames_per_s,
+            "staged_frame_us": nothing,
+            "handoff_us": nothing,
+            "staged_handoff_us": nothing,
+            "bytes_copied": self.sum("bytes_copied"),
+            "staged_bytes_copied": nothing,
+            "io_bytes_copied": nothing,
+            "staged_io_bytes_copied": nothing,
+            "speedup": nothing,
+            "account": nothing,
+            "max_rel_error": findings.max_rel_error,
+            "ranks": self.parts,
+            "corner_turn_us": self.corner_turn_us(),
+            "bytes_sent": self.sum("bytes_received"),
+            "mpi": self.mpi(),
+            "gpu_aware": false,
+        })
+    }
+
+    fn text(&self, screen: Screen) -> String {
+        let (Shape { length, channels, beams }, Ran { report, findings, .. }) =
+            (self.shape(), self.ran);
+        let bytes = length * channels * size_of::<Complex32>();
+        let mut text = format!(
+            "{} frames of {channels} x {length} complex samples ({}), {beams} beams, on {} ranks of {}\n\n",
+            report.frames,
+            units::bytes(bytes as u64),
+            self.parts.len(),
+            self.mpi(),
+        );
+        text += &self.table(screen);
+        text += &format!(
+            "\nstreaming: {:.1} frames/s, {:.2} GB/s; a ring of {} on each rank\n  latency {}\n",
+            self.ran.frames_per_s,
+            self.gb_per_s(),
+            self.ran.ring,
+            both(report.latency),
+        );
+        text += &format!(
+            "  {} frames, {} checked; {} between ranks; implied copies: {}\n\n",
+            report.frames,
+            findings.checked,
+            units::bytes(self.sum("bytes_received")),
+            units::bytes(self.sum("bytes_copied")),
+        );
+        text += &found(self.ran.detected, &self.ran.detections, self.shape(), screen);
+        text += &format!(
+            "{} frames were checked, and every beam is correct: the largest relative error is {:.1e}.\n",
+            findings.checked, findings.max_rel_error
+        );
+        text
+    }
+
+    /// Each rank's share, and the medians of its stages.
+    fn table(&self, screen: Screen) -> String {
+        let names = [Spectrum::NAME, CORNER_TURN, Beams::NAME];
+        let heads = ["rank", "host", "channels", "frequencies", names[0], names[1], names[2]];
+        let mut table = Table::new(heads);
+        for part in self.parts {
+            let time = |name| {
+                let us = stage_us(part, name)["p50"].as_f64();
+                Cell::number(us.map_or_else(|| "-".into(), units::time))
+            };
+            let number = |field: &str| Cell::number(part[field].to_string());
+            let host = Cell::from(part["host"].as_str().unwrap_or_default());
+            let [first, turn, second] = names.map(time);
+            let (rank, channels) = (number("rank"), number("channels"));
+            table.row([rank, host, channels, number("frequencies"), first, turn, second], "");
+        }
+        table.render(screen)
+    }
+}

@@ -1,0 +1,261 @@
+//! `mpirun -n 4 onebuf demo`, with the launchers of two MPIs.
+
+use crate::support::{Cli, Ran, assert_has, skip};
+use serde_json::Value;
+use std::{
+    fs,
+    io::Read,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A launcher, its options, and the variable in which ranks find their number.
+struct Launcher {
+    path: &'static str,
+    options: &'static [&'static str],
+    rank: &'static str,
+}
+
+const OPEN_MPI: Launcher = Launcher {
+    path: "/usr/bin/mpirun.openmpi",
+    options: &["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"],
+    rank: "OMPI_COMM_WORLD_RANK",
+};
+
+const MPICH: Launcher = Launcher { path: "/usr/bin/mpirun.mpich", options: &[], rank: "PMI_RANK" };
+
+impl Launcher {
+    fn is_there(&self) -> bool {
+        let there = Path::new(self.path).is_file();
+        if !there {
+            skip(&format!("{} is missing", self.path));
+        }
+        there
+    }
+
+    /// The launcher with ranks of the program that have different options: `(ranks, arguments)` of each group.
+    fn groups(&self, groups: &[(usize, Command)]) -> Command {
+        let mut command = Command::new(self.path);
+        command.args(self.options);
+        for (number, (ranks, program)) in groups.iter().enumerate() {
+            if number > 0 {
+                command.arg(":");
+            }
+            command.args(["-n", &ranks.to_string()]).arg(program.get_program());
+            command.args(program.get_args());
+            let set = program.get_envs().filter_map(|(name, value)| Some((name, value?)));
+            command.envs(set);
+        }
+        // Debian's PMIx warns about components that nothing here needs.
+        command.env("PMIX_MCA_gds", "hash").env_remove("ONEBUF_LOG");
+        command
+    }
+
+    fn run(&self, ranks: usize, program: Command) -> Ran {
+        self.groups(&[(ranks, program)]).output().expect("the launcher starts").into()
+    }
+}
+
+const SMALL: &str = "demo --json --samples 16384 --channels 61 --beams 5 --frames 9 --ring 3";
+
+/// Channels of 256 samples. 61 channels do not divide among any number of ranks, and 16384 is no multiple of 61.
+fn small() -> String {
+    SMALL.replace("16384", &(61 * 256).to_string())
+}
+
+fn number(value: &Value, field: &str) -> u64 {
+    value[field].as_u64().unwrap_or_else(|| panic!("no number {field} in {value}"))
+}
+
+/// The bytes that must cross between ranks: spectra of other ranks' frequencies, and a block of beams for rank 0.
+fn expected_bytes(value: &Value) -> u64 {
+    let ranks = value["ranks"].as_array().expect("a list");
+    let most = ranks.iter().map(|rank| number(rank, "frequencies")).max().unwrap_or(0);
+    let turned = |rank: &Value| number(rank, "channels") * (256 - number(rank, "frequencies"));
+    let turned: u64 = ranks.iter().map(turned).sum();
+    let gathered = (ranks.len() as u64 - 1) * number(value, "beams") * most;
+    8 * number(value, "frames") * (turned + gathered)
+}
+
+/// Checks one run against what a single process has detected.
+fn assert_whole(value: &Value, ranks: usize, alone: &Value) {
+    assert_has(value, &["stages", "stream", "detections", "speedup", "mpi", "corner_turn_us"]);
+    let all = value["ranks"].as_array().expect("a list");
+    let sum = |field| all.iter().map(|rank| number(rank, field)).sum::<u64>();
+    assert_eq!((all.len(), sum("channels"), sum("frequencies")), (ranks, 61, 256), "{value:#}");
+    assert!(all.iter().all(|rank| rank["frames"] == 9), "{value:#}");
+    assert_eq!((&value["frames"], &value["stream"]["checked_frames"]), (&9.into(), &9.into()));
+    assert_eq!(number(value, "bytes_sent"), expected_bytes(value), "{ranks} ranks");
+    assert_eq!(value["gpu_aware"], false);
+    let places = |value: &Value| {
+        let all = value["detections"].as_array().expect("a list");
+        all.iter().map(|at| (number(at, "beam"), number(at, "bin"))).collect::<Vec<_>>()
+    };
+    assert_eq!(places(value), places(alone), "{ranks} ranks");
+    assert!(value["max_rel_error"].as_f64().is_some_and(|error| error < 1e-4), "{value:#}");
+}
+
+#[test]
+fn every_number_of_ranks_detects_what_one_process_does() {
+    let cli = Cli::new();
+    let alone = cli.run_bare(&small()).json();
+    for (launcher, counts) in [(OPEN_MPI, &[1, 2, 3, 4, 7][..]), (MPICH, &[2, 3])] {
+        if !launcher.is_there() {
+            continue;
+        }
+        for &ranks in counts {
+            let value = launcher.run(ranks, cli.bare_command(&small())).json();
+            assert_whole(&value, ranks, &alone);
+            let name = value["mpi"].as_str().unwrap_or_default().to_owned();
+            assert!(name.contains("MPI"), "{name}");
+        }
+    }
+}
+
+/// Kernels of OpenCL on both sides of the corner turn; samples from a file; more ranks than channels; one trace of all ranks.
+#[test]
+fn ranks_use_devices_files_and_one_trace() {
+    if !MPICH.is_there() {
+        return;
+    }
+    let (cli, folder) = (Cli::new(), tempfile::tempdir().expect("a folder"));
+    let samples: Vec<u8> = (0..2 * 2 * 256 * 2)
+        .flat_map(|at: u32| ((at as f32 * 0.7).sin() * 0.5).to_le_bytes())
+        .collect();
+    fs::write(folder.path().join("some.iq"), samples).expect("a file");
+    let trace = folder.path().join("trace.json");
+    let args = format!(
+        "demo --json --samples 512 --channels 2 --beams 3 --frames 6 --devices opencl:0,opencl:0 --source file:{} --trace {}",
+        folder.path().join("some.iq").display(),
+        trace.display()
+    );
+    let value = MPICH.run(3, cli.command(&args)).json();
+    assert_eq!((&value["frames"], &value["ranks"][2]["channels"]), (&6.into(), &0.into()));
+    assert!(number(&value["stream"], "checked_frames") > 0, "{value:#}");
+    let trace = fs::read(&trace).expect("a trace");
+    let trace: Value = serde_json::from_slice(&trace).expect("JSON");
+    assert_causal(&trace, 3);
+}
+
+/// No rank forms the beams of a frame before every rank with channels has begun to transform it, on rank 0's clock.
+fn assert_causal(trace: &Value, ranks: u64) {
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let starts = |rank: u64, name: &str, frame: u64| {
+        let at = events.iter().find(|event| {
+            let stage = event["cat"] == "stage" && event["name"] == name;
+            stage && number(event, "pid") >> 20 == rank && event["args"]["frame"] == frame
+        });
+        at.and_then(|event| event["ts"].as_f64())
+    };
+    for rank in 0..ranks {
+        let names = events.iter().filter(|event| event["name"] == "process_name");
+        let own = format!("rank {rank}: ");
+        let named = |event: &Value| {
+            event["args"]["name"].as_str().is_some_and(|name| name.starts_with(&own))
+        };
+        assert!(names.into_iter().any(named), "no process of rank {rank}");
+        for frame in 0..6 {
+            let beams = starts(rank, "beams", frame).expect("a stage of beams");
+            for other in 0..ranks {
+                let transform = starts(other, "delay+fft", frame).expect("a stage of transforms");
+                // The clocks are aligned to half a round trip, which a busy machine makes long.
+                assert!(transform < beams + 50_000.0, "frame {frame}: {other} before {rank}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_that_do_not_fit_together_say_so() {
+    let cli = Cli::new();
+    for launcher in [OPEN_MPI, MPICH].into_iter().filter(Launcher::is_there) {
+        let other = small().replace("--frames 9", "--frames 8");
+        let groups = [(1, cli.bare_command(&small())), (2, cli.bare_command(&other))];
+        let ran: Ran = launcher.groups(&groups).output().expect("the launcher starts").into();
+        assert_ne!(ran.code, Some(0), "{}", ran.stderr);
+        let why = "--frames: 9 (rank 0), 8 (ranks 1, 2)";
+        assert!(ran.stderr.contains(why), "{}", ran.stderr);
+        assert!(!ran.stdout.contains("schema"), "an answer: {}", ran.stdout);
+
+        let missing = format!("{} --source file:/nonexistent", small());
+        let zeros = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(zeros.path(), vec![0; 61 * 256 * 8]).expect("zeros");
+        let there = format!("{} --source file:{}", small(), zeros.path().display());
+        let groups = [(2, cli.bare_command(&there)), (1, cli.bare_command(&missing))];
+        let ran: Ran = launcher.groups(&groups).output().expect("the launcher starts").into();
+        assert_ne!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(ran.stderr.contains("rank 2: /nonexistent: No such file"), "{}", ran.stderr);
+        assert!(!ran.stdout.contains("schema"), "an answer: {}", ran.stdout);
+    }
+    for option in ["--adaptive 4", "--batch 2", "--staged", "--source udp:127.0.0.1:0"] {
+        let refused = format!("{} {option}", small());
+        let ran = MPICH.run(1, cli.bare_command(&refused));
+        assert_ne!(ran.code, Some(0), "{option}");
+        assert!(ran.stderr.contains("not with several ranks"), "{}", ran.stderr);
+    }
+}
+
+/// A job whose ranks write their process ids and what they say into a folder: launchers may lose the last words of a job that they end.
+struct Running {
+    job: Child,
+    folder: tempfile::TempDir,
+}
+
+const SCRIPT: &str = r#"echo $$ > "$0/$RANK"; exec "$@" 2>> "$0/said""#;
+
+impl Running {
+    fn start(launcher: &Launcher, ranks: usize, program: Command) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &SCRIPT.replace("RANK", launcher.rank)]).arg(folder.path());
+        shell.arg(program.get_program()).args(program.get_args());
+        shell.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut command = launcher.groups(&[(ranks, shell)]);
+        let job = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        Self { job: job.expect("the launcher starts"), folder }
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
+    }
+
+    /// Waits until something holds, for at most 90 s.
+    fn wait(&mut self, what: &str, holds: impl Fn(&mut Self) -> bool) {
+        let end = Instant::now() + Duration::from_secs(90);
+        while !holds(self) {
+            assert!(Instant::now() < end, "{what}: {}", self.read("said"));
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.job.kill();
+        let _ = self.job.wait();
+    }
+}
+
+/// Open MPI's launcher ends the ranks by SIGTERM, so that they can say which one has died. MPICH's kills them at once.
+#[test]
+fn a_rank_that_dies_is_named_by_the_others() {
+    if !OPEN_MPI.is_there() {
+        return;
+    }
+    let endless = small().replace("--frames 9", "--frames 100000000");
+    let cli = Cli::new();
+    let mut running = Running::start(&OPEN_MPI, 3, cli.bare_command(&endless));
+    running.wait("frames", |running| running.read("said").contains("frame "));
+    let pid = running.read("1").trim().to_owned();
+    assert!(Command::new("kill").args(["-9", &pid]).status().expect("kill").success());
+    running.wait("an end", |running| running.job.try_wait().expect("a child").is_some());
+    let ran = running.job.wait().expect("a status");
+    assert!(!ran.success(), "{ran}");
+    let (said, mut answer) = (running.read("said"), String::new());
+    let why = format!("rank 1 (process {pid} on ");
+    assert!(said.contains(&why) && said.contains("gone)"), "{said}");
+    running.job.stdout.take().map(|mut stdout| stdout.read_to_string(&mut answer));
+    assert!(!answer.contains("schema"), "an answer: {answer}");
+}

@@ -1,0 +1,12 @@
+//! Ranks of real MPI libraries: this program starts itself under their launchers.
+
+mod application;
+mod collectives;
+mod failures;
+mod faults;
+mod launch;
+mod messages;
+mod ranks;
+mod speed;
+mod streams;
+mod turns;
