@@ -1768,7 +1768,7 @@ typedef struct onebuf_doctor_options {
     const char *cache_folder;
     // Time without output after which a helper counts as hung, in milliseconds; zero: 10 seconds.
     uint64_t silence_ms;
-    // Checks every page of buffers up to this many bytes; zero: 256 MiB.
+    // Checks every page of buffers up to this many bytes; zero: 1 GiB.
     uint64_t reach_bytes;
     // Not zero: repeats all experiments, also those with a stored verdict.
     uint32_t fresh;
@@ -1778,7 +1778,7 @@ typedef struct onebuf_doctor_options {
     const onebuf_device *devices;
     // Number of devices.
     size_t device_count;
-    // Called before each experiment, with the route as text and the numbers of experiments done and in total; NULL: none. It
+    // Called before each experiment, with the route as text and the numbers of routes done and in total; NULL: none. It
     // must not throw.
     void (*progress)(void *user, const char *route, size_t done, size_t total);
     // The first argument of `progress`.

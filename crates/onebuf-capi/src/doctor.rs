@@ -34,7 +34,7 @@ pub struct onebuf_doctor_options {
     pub cache_folder: *const c_char,
     /// Time without output after which a helper counts as hung, in milliseconds; zero: 10 seconds.
     pub silence_ms: u64,
-    /// Checks every page of buffers up to this many bytes; zero: 256 MiB.
+    /// Checks every page of buffers up to this many bytes; zero: 1 GiB.
     pub reach_bytes: u64,
     /// Not zero: repeats all experiments, also those with a stored verdict.
     pub fresh: u32,
@@ -44,7 +44,7 @@ pub struct onebuf_doctor_options {
     pub devices: *const onebuf_device,
     /// Number of devices.
     pub device_count: usize,
-    /// Called before each experiment, with the route as text and the numbers of experiments done and in total; NULL: none. It
+    /// Called before each experiment, with the route as text and the numbers of routes done and in total; NULL: none. It
     /// must not throw.
     pub progress: Option<
         unsafe extern "C" fn(user: *mut c_void, route: *const c_char, done: usize, total: usize),

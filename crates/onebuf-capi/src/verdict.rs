@@ -15,9 +15,8 @@ use crate::{
 };
 use onebuf::{
     Error,
-    topology::{Topology, Verdict, VerdictState},
+    topology::{Verdict, VerdictState},
 };
-use serde_json::{Value, json};
 
 /// The state of a verdict.
 pub type onebuf_verdict_state = u32;
@@ -144,23 +143,7 @@ pub extern "C" fn onebuf_hub_topology_json(
     hub: onebuf_hub,
     text: Slot<'_, onebuf_string>,
 ) -> onebuf_status {
-    entry(|| string::give(text, || Ok(routes(hub.get()?.hub.topology()).to_string().into_bytes())))
-}
-
-fn routes(topology: &Topology) -> Value {
-    let id = |device| topology.node(device).id.as_str();
-    let route = |route: &onebuf::topology::Route| {
-        let mut row = json!({
-            "from": id(route.from), "to": id(route.to), "kind": route.kind,
-            "guaranteed": route.guaranteed,
-        });
-        let verdict = serde_json::to_value(&route.verdict).unwrap_or_default();
-        if let (Some(row), Value::Object(verdict)) = (row.as_object_mut(), verdict) {
-            row.extend(verdict);
-        }
-        row
-    };
-    let devices: Vec<&str> = topology.nodes().iter().map(|node| node.id.as_str()).collect();
-    let routes: Vec<Value> = topology.routes().iter().map(route).collect();
-    json!({ "schema": 2, "devices": devices, "routes": routes })
+    entry(|| {
+        string::give(text, || Ok(hub.get()?.hub.topology().to_json().to_string().into_bytes()))
+    })
 }

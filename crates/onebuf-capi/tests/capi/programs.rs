@@ -84,13 +84,38 @@ fn examples_with_the_programs_own_streams_compile() {
     }
 }
 
+/// The header for SYCL, with a stand-in for SYCL's own: no SYCL compiler is at hand.
+#[test]
+fn sycls_objects_are_shared() {
+    if !has_header("CL/cl.h") {
+        return absent("CL/cl.h", "not installed");
+    }
+    let fake = source("fake").to_string_lossy().into_owned();
+    let more: Vec<&str> = ["-I", &fake].into_iter().chain(OPENCL).collect();
+    let Some(program) = compile(&source("cpp/sycl.cpp"), Build::Shared, &more) else { return };
+    let said = said(command(&program));
+    match said.contains("skip: ") {
+        true => absent("PoCL", "a C++ program does not find it"),
+        false => assert!(said.contains("SYCL's objects are shared"), "{said}"),
+    }
+    let only = |flag| ["-I", &fake, "-fsyntax-only", flag].into_iter().chain(OPENCL).collect();
+    let (plain, without): (Vec<&str>, Vec<&str>) = (only("-fexceptions"), only("-fno-exceptions"));
+    compile(&first_block("neighbours/sycl.md", "sycl-page.cpp"), Build::Shared, &plain);
+    compile(&crate_folder().join("include/onebuf_sycl.hpp"), Build::Shared, &without);
+}
+
 #[test]
 fn the_program_on_the_page_compiles() {
-    let page = fs::read_to_string(crate_folder().join("../../docs/c.md")).expect("the page");
-    let text = page.split("```cpp\n").nth(1).and_then(|rest| rest.split("```").next());
-    let file = workshop().join("page.cpp");
+    compile(&first_block("c.md", "page.cpp"), Build::Shared, &[]);
+}
+
+/// The first block of C++ of a page, as a file.
+fn first_block(page: &str, name: &str) -> PathBuf {
+    let text = fs::read_to_string(crate_folder().join("../../docs").join(page)).expect("the page");
+    let text = text.split("```cpp\n").nth(1).and_then(|rest| rest.split("```").next());
+    let file = workshop().join(name);
     fs::write(&file, text.expect("a program")).expect("a file");
-    compile(&file, Build::Shared, &[]);
+    file
 }
 
 /// All devices of this machine.
