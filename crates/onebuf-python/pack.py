@@ -44,21 +44,41 @@ def newest_glibc(path):
     return max(((int(major), int(minor)) for major, minor in found), default=(2, 17))
 
 
+LICENSES = ("LICENSE-MIT", "LICENSE-APACHE")
+CLASSIFIERS = (
+    "Intended Audience :: Science/Research",
+    "Operating System :: POSIX :: Linux",
+    "Programming Language :: Python :: 3 :: Only",
+    "Programming Language :: Python :: Implementation :: CPython",
+    "Programming Language :: Rust",
+    "Topic :: Scientific/Engineering",
+    "Typing :: Typed",
+)
+
+
+def description():
+    """The page about the package, without links to other pages, which are not there."""
+    page = (ROOT / "docs" / "python.md").read_text()
+    return re.sub(r"\[([^]]+)]\((?!https?:)[^)]*\)", r"\1", page)
+
+
 def metadata(name):
+    """What the package says about itself. Free-threaded builds of Python are not among the classifiers: its ABI excludes them."""
     lines = [
-        "Metadata-Version: 2.1",
+        "Metadata-Version: 2.4",
         "Name: onebuf",
         f"Version: {name}",
         f"Summary: {SUMMARY}",
-        "License: MIT OR Apache-2.0",
+        "Keywords: opencl,cuda,hip,dlpack,zero-copy,numpy,pytorch",
+        "Author: The onebuf authors",
+        "License-Expression: MIT OR Apache-2.0",
+        *(f"License-File: {one}" for one in LICENSES),
+        *(f"Classifier: {one}" for one in CLASSIFIERS),
         "Requires-Python: >=3.11",
         "Requires-Dist: numpy>=1.24",
-        "Classifier: Operating System :: POSIX :: Linux",
-        "Classifier: Programming Language :: Python :: 3",
-        "Classifier: Programming Language :: Rust",
         "Description-Content-Type: text/markdown",
         "",
-        (ROOT / "docs" / "python.md").read_text(),
+        description(),
     ]
     return "\n".join(lines)
 
@@ -105,14 +125,14 @@ def pack(module, program, to):
     part = path.with_suffix(".part")
     wheel = Wheel(part)
     for source in sorted((HERE / "python" / "onebuf").iterdir()):
-        if source.suffix in (".py", ".pyi", ".typed") or source.name == "py.typed":
+        if source.suffix in (".py", ".pyi") or source.name == "py.typed":
             wheel.add(f"onebuf/{source.name}", source.read_bytes())
     wheel.add("onebuf/_onebuf.abi3.so", stripped(module), 0o755)
     wheel.add("onebuf/bin/onebuf", stripped(program), 0o755)
     wheel.add(f"{info}/METADATA", metadata(name).encode())
     wheel.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: onebuf\nRoot-Is-Purelib: false\nTag: {tag}\n".encode())
     wheel.add(f"{info}/entry_points.txt", b"[console_scripts]\nonebuf = onebuf.__main__:main\n")
-    for licence in ("LICENSE-MIT", "LICENSE-APACHE"):
+    for licence in LICENSES:
         wheel.add(f"{info}/licenses/{licence}", (ROOT / licence).read_bytes())
     wheel.close(f"{info}/RECORD")
     os.replace(part, path)

@@ -9,7 +9,8 @@ const HEAD: &str = "\
 
 Every public capability of the library, and its name in each language, or the reason why a language has none. Names in Rust are those
 of the crate `onebuf`; in C they are in `onebuf.h`, in C++ in the namespace `onebuf` of `onebuf.hpp`, in Fortran in the modules
-`gpu_unified_buffers` and `gpu_fence_calls`, in Python in the package `onebuf` and its modules `onebuf.sources` and `onebuf.sinks`.
+`gpu_unified_buffers` and `gpu_fence_calls`, in Python in the package `onebuf` and its modules
+`onebuf.cache`, `onebuf.sources` and `onebuf.sinks`.
 
 - *as in C*: C++ programs use the structure or constant of `onebuf.h`; classes are derived from it, or return it.
 - *by `onebuf_c`*: Fortran programs call the C function through the module `onebuf_c`, which declares all of them.

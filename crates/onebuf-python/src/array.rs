@@ -7,6 +7,7 @@ use crate::{
     layout::Layout,
     root::{HostUse, Region, Root},
 };
+use onebuf::{Queue, ReadView, WriteView};
 use pyo3::{prelude::*, sync::PyOnceLock};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -33,6 +34,37 @@ impl Piece {
     pub fn root(&self) -> &Arc<Root> {
         match self {
             Piece::Whole(root) | Piece::Part(_, root) => root,
+        }
+    }
+
+    /// Lets kernels on a queue read it while the view lives.
+    pub fn read_on<'b>(&'b self, queue: &'b Queue) -> onebuf::Result<ReadView<'b, u8>> {
+        match self {
+            Piece::Whole(root) => root.buffer.read_on(queue),
+            Piece::Part(region, _) => region.part.read_on(queue),
+        }
+    }
+
+    /// Lets kernels on a queue read and write it while the view lives.
+    pub fn write_on<'b>(&'b self, queue: &'b Queue) -> onebuf::Result<WriteView<'b, u8>> {
+        match self {
+            Piece::Whole(root) => root.buffer.write_on(queue),
+            Piece::Part(region, _) => region.part.write_on(queue),
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        match self {
+            Piece::Whole(root) => root.buffer.len(),
+            Piece::Part(region, _) => region.part.len(),
+        }
+    }
+
+    /// The first byte in the buffer.
+    pub fn start(&self) -> usize {
+        match self {
+            Piece::Whole(_) => 0,
+            Piece::Part(region, _) => region.start,
         }
     }
 }

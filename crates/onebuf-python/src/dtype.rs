@@ -23,6 +23,7 @@ struct Facts {
 const INT: u8 = 0;
 const UINT: u8 = 1;
 const FLOAT: u8 = 2;
+const BFLOAT: u8 = 4;
 const COMPLEX: u8 = 5;
 const BOOL: u8 = 6;
 
@@ -82,10 +83,20 @@ impl Dtype {
         let found =
             Self::find(|facts| facts.code == code && facts.bytes.checked_mul(8) == Some(bits));
         found.filter(|_| lanes == 1).ok_or_else(|| {
+            let name = if code == BFLOAT { "bfloat16: " } else { "" };
             Fault::invalid(format!(
-                "a tensor of DLPack type code {code}, {bits} bits, {lanes} lanes"
+                "elements of a type that kernels have no name for ({name}DLPack type code {code}, {bits} bits, {lanes} lanes)"
             ))
         })
+    }
+
+    /// The type of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::find(|facts| facts.name == name)
+    }
+
+    pub fn is_complex(self) -> bool {
+        self.0.code == COMPLEX
     }
 
     /// Bytes; for kernels that take anything.

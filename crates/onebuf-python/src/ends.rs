@@ -4,6 +4,8 @@ use crate::{
     dtype::Dtype,
     ending::detached,
     error::{Fault, Result},
+    host_bytes::Bytes,
+    json::fields,
 };
 use onebuf::{
     Complex32, Error,
@@ -11,7 +13,7 @@ use onebuf::{
     pipeline::{
         Filled, NpyElement, sink,
         sink::Sink,
-        source::{self, FrameSource},
+        source::{self, FrameSource, Wave},
     },
 };
 use pyo3::{buffer::PyUntypedBuffer, prelude::*, types::PyDict};
@@ -95,17 +97,9 @@ impl PySource {
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyDict>>> {
         let Some(meter) = &self.meter else { return Ok(None) };
-        let (found, counts) = (meter.counts(), PyDict::new(py));
-        counts.set_item("frames", found.frames)?;
-        counts.set_item("incomplete_frames", found.incomplete_frames)?;
-        counts.set_item("packets", found.packets)?;
-        counts.set_item("lost_packets", found.lost_packets)?;
-        counts.set_item("late_packets", found.late_packets)?;
-        counts.set_item("duplicate_packets", found.duplicate_packets)?;
-        counts.set_item("stray_packets", found.stray_packets)?;
-        counts.set_item("malformed_packets", found.malformed_packets)?;
-        counts.set_item("kernel_drops", found.kernel_drops)?;
-        Ok(Some(counts))
+        Ok(Some(fields!(py; meter.counts();
+            frames, incomplete_frames, packets, lost_packets, late_packets, duplicate_packets, stray_packets, malformed_packets, moved_packets,
+            kernel_drops, takeovers, receive_buffer_bytes, bytes, batches)))
     }
 
     fn __repr__(&self) -> String {
@@ -121,10 +115,12 @@ impl PySink {
         detached(py, || lock(&sender.udp).finish()).map_err(Fault::from)
     }
 
-    /// The number of packets that a UDP sink has sent; None for others.
+    /// Counters of a UDP sink, also while it sends; None for others.
     #[getter]
-    fn sent_packets(&self) -> Option<u64> {
-        self.udp.as_ref().map(|sender| sender.meter.sent().packets)
+    fn counts<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyDict>>> {
+        let Some(sender) = &self.udp else { return Ok(None) };
+        Ok(Some(fields!(py; sender.meter.sent();
+            frames, packets, bytes, lost_packets, duplicate_packets, refused)))
     }
 
     fn __repr__(&self) -> String {
@@ -198,13 +194,8 @@ macro_rules! played {
 #[pyfunction]
 #[pyo3(signature = (data, times=Some(1)))]
 pub(crate) fn source_memory(data: &Bound<'_, PyAny>, times: Option<u64>) -> Result<PySource> {
-    let view = PyUntypedBuffer::get(data)?;
-    if !view.is_c_contiguous() {
-        return Err(Fault::invalid("the array is not contiguous: copy it first"));
-    }
-    let mut all = vec![0u8; view.len_bytes()];
-    // SAFETY: the view has that many contiguous bytes while it lives; the vector is new.
-    unsafe { view.buf_ptr().cast::<u8>().copy_to_nonoverlapping(all.as_mut_ptr(), all.len()) };
+    let bytes = PyUntypedBuffer::get(data)?.len_bytes();
+    let all = Bytes::of(data, bytes, false)?.to_vec();
     Ok(PySource::new("memory", played!(source::Memory::new(all), times)))
 }
 
@@ -230,17 +221,23 @@ pub(crate) fn source_npy(
     })
 }
 
-/// Plays a computed signal: plane waves and noise on a line of sensors, as complex64 of shape (channels, samples).
+/// Plays a computed signal: plane waves and noise on a line of sensors, as complex64 of shape (channels, samples). `waves` has for each the level, the
+/// frequency in cycles per sample, and the direction in degrees.
 #[pyfunction]
-#[pyo3(signature = (channels, samples, frames=None, noise=None, seed=None))]
+#[pyo3(signature = (channels, samples, frames=None, noise=None, seed=None, waves=None))]
 pub(crate) fn source_synthetic(
     channels: usize,
     samples: usize,
     frames: Option<u64>,
     noise: Option<f64>,
     seed: Option<u64>,
+    waves: Option<Vec<(f64, f64, f64)>>,
 ) -> PySource {
     let mut signal = source::Synthetic::new(channels, samples);
+    if let Some(waves) = waves {
+        let wave = |(level, frequency, direction)| Wave { level, frequency, direction };
+        signal = signal.waves(waves.into_iter().map(wave).collect::<Vec<_>>());
+    }
     if let Some(frames) = frames {
         signal = signal.frames(frames);
     }
@@ -253,16 +250,41 @@ pub(crate) fn source_synthetic(
     PySource::new("computed signal", Typed::<_, Complex32>::new(signal))
 }
 
-/// Receives frames of onebuf's UDP packets at an address such as "0.0.0.0:5000".
+/// Receives frames of onebuf's UDP packets at an address such as "0.0.0.0:5000". `sockets` is how many consecutive ports receive, each with a thread;
+/// `receive_buffer` is the kernel's, in bytes. `cpus` are the processors of these threads, `busy_poll` is for how many seconds they look for packets without
+/// sleeping, and after `takeover_after` quiet seconds another sender may take the stream over.
 #[pyfunction]
-#[pyo3(signature = (address, timeout=None, window=None, stream=None))]
+#[pyo3(signature = (
+    address, timeout=None, window=None, stream=None, sockets=None, receive_buffer=None, cpus=None, busy_poll=None, takeover_after=None
+))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn source_udp(
     address: &str,
     timeout: Option<f64>,
     window: Option<usize>,
     stream: Option<u32>,
+    sockets: Option<usize>,
+    receive_buffer: Option<usize>,
+    cpus: Option<Vec<usize>>,
+    busy_poll: Option<f64>,
+    takeover_after: Option<f64>,
 ) -> Result<PySource> {
     let mut udp = source::Udp::bind(address)?;
+    if let Some(cpus) = cpus {
+        udp = udp.cpus(cpus);
+    }
+    if let Some(time) = busy_poll {
+        udp = udp.busy_poll(crate::wait::seconds(time)?);
+    }
+    if let Some(quiet) = takeover_after {
+        udp = udp.takeover_after(crate::wait::seconds(quiet)?);
+    }
+    if let Some(sockets) = sockets {
+        udp = udp.sockets(sockets)?;
+    }
+    if let Some(bytes) = receive_buffer {
+        udp = udp.receive_buffer(bytes);
+    }
     if let Some(timeout) = timeout {
         udp = udp.timeout(crate::wait::seconds(timeout)?);
     }

@@ -1,5 +1,6 @@
 //! The library's errors as Python exceptions: `onebuf.errors` has one class for each kind.
 
+use crate::ending::enter;
 use onebuf::Error;
 use pyo3::{
     exceptions::PyRuntimeError,
@@ -21,6 +22,14 @@ pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
 impl Fault {
     pub fn invalid(message: impl Into<String>) -> Self {
         Fault::Library(Error::invalid(message))
+    }
+
+    /// Logs the error, where no caller can get it.
+    pub fn log(&self, what: &str) {
+        match self {
+            Fault::Library(error) => tracing::error!("{what}: {error}"),
+            Fault::Python(_) => tracing::error!("{what}"),
+        }
     }
 
     pub fn busy(what: impl Into<String>) -> Self {
@@ -138,6 +147,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     {
         return raised.clone_ref(py);
     }
+    let _inside = enter(py);
     let made = parts(py, error).and_then(|(class, facts)| {
         let class = classes(py)?.getattr(class)?;
         let made = class.call1((error.to_string(),))?;
@@ -153,6 +163,7 @@ pub(crate) fn export_error(py: Python<'_>, fault: Fault) -> PyErr {
         Fault::Library(error) => error.to_string(),
         Fault::Python(error) => return error,
     };
+    let _inside = enter(py);
     let made = classes(py).and_then(|all| all.getattr("ExportError")?.call1((message.clone(),)));
     made.map_or_else(|_| PyRuntimeError::new_err(message), PyErr::from_value)
 }

@@ -1,6 +1,6 @@
 //! What the interpreter calls before it ends.
 
-use crate::{ending, root::Root};
+use crate::{ending, log, root::Root};
 use pyo3::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,11 @@ const WORK: Duration = Duration::from_secs(10);
 #[pyfunction]
 pub(crate) fn _end(py: Python<'_>) {
     ending::begin(py);
+    log::end(py);
     py.detach(|| {
         let start = Instant::now();
         for root in Root::all() {
+            root.awake();
             if let Some(fence) = root.buffer.uses() {
                 // Work that failed, or takes longer, is left to the driver.
                 let _ = fence.wait(WORK.saturating_sub(start.elapsed()));

@@ -1,22 +1,17 @@
-//! What Python passes for devices and policies.
+//! What Python passes for devices, words and sizes.
 
 use crate::{
     error::{Fault, Result},
     types::PyDevice,
 };
-use onebuf::{CopyPolicy, Device, Hub};
+use onebuf::{Device, Hub};
 use pyo3::{prelude::*, types::PyString};
+use serde::de::DeserializeOwned;
 
-/// The policy of that name.
-pub(crate) fn policy(name: &str) -> Result<CopyPolicy> {
-    match name {
-        "allow" => Ok(CopyPolicy::Allow),
-        "warn" => Ok(CopyPolicy::Warn),
-        "forbid" => Ok(CopyPolicy::Forbid),
-        other => {
-            Err(Fault::invalid(format!("copies={other:?}: use \"allow\", \"warn\" or \"forbid\"")))
-        }
-    }
+/// The value that a word names: `copies="forbid"`, `route="staged"`.
+pub(crate) fn word<T: DeserializeOwned>(what: &str, word: &str) -> Result<T> {
+    serde_json::from_value(word.into())
+        .map_err(|why| Fault::invalid(format!("{what}={word:?}: {why}")))
 }
 
 /// A device that Python names by itself or by a string.
@@ -30,9 +25,8 @@ pub(crate) fn device(hub: &Hub, given: &Bound<'_, PyAny>) -> Result<Device> {
     }
 }
 
-/// Devices that Python names: a list, one, or none.
-pub(crate) fn devices(hub: &Hub, given: Option<&Bound<'_, PyAny>>) -> Result<Vec<Device>> {
-    let Some(given) = given.filter(|given| !given.is_none()) else { return Ok(Vec::new()) };
+/// Devices that Python names: a list, or one.
+pub(crate) fn devices(hub: &Hub, given: &Bound<'_, PyAny>) -> Result<Vec<Device>> {
     if given.is_instance_of::<PyDevice>() || given.is_instance_of::<PyString>() {
         return Ok(vec![device(hub, given)?]);
     }

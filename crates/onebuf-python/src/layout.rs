@@ -123,6 +123,14 @@ impl Layout {
         Ok(())
     }
 
+    /// The dimensions in reverse order.
+    pub fn transposed(&self) -> Self {
+        let mut turned = self.clone();
+        turned.shape.reverse();
+        turned.strides.reverse();
+        turned
+    }
+
     /// The same elements in another shape.
     pub fn reshape(&self, shape: Vec<usize>) -> Result<Self> {
         if !self.is_dense() {
@@ -151,4 +159,20 @@ pub(crate) fn shape(given: &Bound<'_, PyAny>) -> Result<Vec<usize>> {
     given.extract::<Vec<usize>>().map_err(|_| {
         Fault::invalid("a shape is an integer, or a tuple of integers that are not negative")
     })
+}
+
+/// A shape in which one size may be -1: what is left of so many elements.
+pub(crate) fn open_shape(given: &Bound<'_, PyAny>, elements: usize) -> Result<Vec<usize>> {
+    let sizes = match given.extract::<isize>() {
+        Ok(one) => vec![one],
+        Err(_) => given.extract::<Vec<isize>>().unwrap_or_default(),
+    };
+    if sizes.iter().filter(|size| **size == -1).count() != 1 {
+        return shape(given);
+    }
+    let known: usize =
+        sizes.iter().filter(|size| **size != -1).map(|size| size.unsigned_abs()).product();
+    let rest = elements.checked_div(known).unwrap_or(0) as isize;
+    let size = |size: isize| usize::try_from(if size == -1 { rest } else { size });
+    sizes.into_iter().map(|one| size(one).map_err(|_| Fault::invalid("a negative size"))).collect()
 }

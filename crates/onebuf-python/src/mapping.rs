@@ -2,7 +2,7 @@
 
 use crate::{
     array::{PyBuffer, arrays},
-    ending::detached,
+    ending::{detached, enter},
     error::{Fault, Result},
     protocol,
     root::HostUse,
@@ -49,6 +49,7 @@ impl PyMap {
 impl PyMap {
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
         let (py, map) = (slf.py(), slf.get());
+        let _inside = enter(py);
         let was_entered = {
             let state = map.state();
             state.used.is_some() || state.over
@@ -74,6 +75,7 @@ impl PyMap {
     /// Ends the array. What was made from it inside of the block and is still there keeps the memory mapped, and is an error.
     #[pyo3(signature = (*error))]
     fn __exit__(&self, py: Python<'_>, error: &Bound<'_, PyTuple>) -> Result<bool> {
+        let _inside = enter(py);
         let (used, array) = {
             let mut state = self.state();
             state.over = true;

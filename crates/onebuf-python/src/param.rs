@@ -93,9 +93,14 @@ impl Param {
 
     /// How many elements of the kernel's type a buffer has.
     pub fn elements(&self, buffer: &PyBuffer) -> usize {
+        self.elements_of(buffer.layout.bytes(), buffer.layout.len())
+    }
+
+    /// How many elements of the kernel's type so many bytes are, which are that many elements of the array's type.
+    pub fn elements_of(&self, bytes: usize, elements: usize) -> usize {
         match &self.takes {
-            Takes::Buffer { number: Some(number), .. } => buffer.layout.bytes() / number.size(),
-            _ => buffer.layout.len(),
+            Takes::Buffer { number: Some(number), .. } => bytes / number.size(),
+            _ => elements,
         }
     }
 
@@ -121,7 +126,8 @@ impl Param {
     }
 }
 
-fn text(fault: Fault) -> String {
+/// Why something was refused.
+pub(crate) fn text(fault: Fault) -> String {
     match fault {
         Fault::Library(onebuf::Error::InvalidArgument(why)) => why,
         Fault::Library(error) => error.to_string(),

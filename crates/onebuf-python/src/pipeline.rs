@@ -2,22 +2,20 @@
 
 use crate::{
     array::PyBuffer,
-    ending,
+    ending::{self, Inside, detached, enter},
     ends::{Drain, Feed, PySink, PySource},
     error::{Fault, Raised, Result, exception},
+    json::{dict, fields, objects},
     root::Root,
     types::{PyDevice, PyQueue},
 };
 use onebuf::{
     Buffer, Error,
-    pipeline::{Builder, Failure, Filled, Handle, Latency, Pipeline, Report, WhenFull},
+    pipeline::{
+        Builder, Failure, Filled, Handle, Latency, Pipeline, Report, StageReport, WhenFull,
+    },
 };
-use pyo3::{
-    PyTraverseError, PyVisit,
-    exceptions::PyStopIteration,
-    prelude::*,
-    types::{PyDict, PyList},
-};
+use pyo3::{PyTraverseError, PyVisit, exceptions::PyStopIteration, prelude::*, types::PyDict};
 use std::{
     sync::{
         Arc, Mutex, PoisonError, TryLockError,
@@ -85,6 +83,7 @@ pub(crate) struct PyPipeline {
 
 /// A function of Python as a part of a pipeline: its exceptions travel through the library.
 fn call<R>(body: impl FnOnce(Python<'_>) -> PyResult<R>) -> onebuf::Result<R> {
+    let _inside = Inside::for_another();
     let called = Python::try_attach(body);
     let called = called.ok_or_else(|| Error::invalid("the interpreter has ended"))?;
     called.map_err(|error| Error::application(Raised(error)))
@@ -149,7 +148,10 @@ fn with_sink(
 /// The buffer that a source or sink of the library uses: there is one in each slot, as `slot` has checked.
 fn of(buffer: &Option<Arc<Root>>) -> &Buffer<u8> {
     match buffer {
-        Some(root) => &root.buffer,
+        Some(root) => {
+            root.awake();
+            &root.buffer
+        }
         None => unreachable!("every slot has the buffer"),
     }
 }
@@ -208,6 +210,7 @@ impl PyPipeline {
         when_full: &str,
         one_thread: bool,
     ) -> Result<Self> {
+        let _inside = enter(py);
         let when_full = self::when_full(when_full)?;
         if !(1..=1 << 16).contains(&depth) {
             return Err(Fault::invalid(format!("depth {depth}: 1 to 65536 slots are possible")));
@@ -262,7 +265,7 @@ impl PyPipeline {
             Err(TryLockError::WouldBlock) => return Err(Fault::busy("this pipeline runs already")),
         };
         let line = &mut *line;
-        let _flight = ending::flight(py);
+        let _inside = enter(py);
         let (tell, mut told) = mpsc::channel();
         let (ran, raised) = std::thread::scope(|scope| {
             let worker = scope.spawn(move || {
@@ -271,7 +274,7 @@ impl PyPipeline {
                 ran
             });
             let raised = self.look_after(py, &mut told, progress.as_ref());
-            (py.detach(|| worker.join()), raised)
+            (detached(py, || worker.join()), raised)
         });
         raised?;
         match ran {
@@ -291,6 +294,17 @@ impl PyPipeline {
     /// The counters and times so far, as a dictionary.
     fn report<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         Ok(as_dict(py, &self.handle.report())?)
+    }
+
+    /// Whether it runs, and how fast: `state`, `frames_per_second` of the last seconds, the time `since_last` frame, and for how long it has `stalled`.
+    fn pulse<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let pulse = self.handle.pulse();
+        Ok(dict!(py;
+            "state": objects(py, &pulse.state)?,
+            "frames_per_second": pulse.frames_per_second,
+            "since_last": pulse.since_last.as_secs_f64(),
+            "stalled": seconds(pulse.stalled),
+        ))
     }
 
     /// How frames come and go, and where each stage runs.
@@ -336,6 +350,11 @@ fn stage(
 }
 
 impl PyPipeline {
+    /// The handle by which others look at it.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
     /// Waits for the worker: looks at signals, and calls the progress function. What either raises stops the pipeline.
     fn look_after(
         &self,
@@ -344,7 +363,7 @@ impl PyPipeline {
         progress: Option<&Py<PyAny>>,
     ) -> Result<()> {
         let mut raised = Ok(());
-        while py.detach(|| receive(told)) {
+        while detached(py, || receive(told)) {
             if ending::has_begun() {
                 self.handle.stop();
             }
@@ -382,35 +401,25 @@ fn seconds(time: Option<Duration>) -> Option<f64> {
 }
 
 fn latency<'py>(py: Python<'py>, of: &Latency) -> PyResult<Bound<'py, PyDict>> {
-    let times = PyDict::new(py);
-    times.set_item("p50", seconds(of.p50))?;
-    times.set_item("p99", seconds(of.p99))?;
-    Ok(times)
+    Ok(dict!(py; "p50": seconds(of.p50), "p99": seconds(of.p99)))
+}
+
+fn stage_dict<'py>(py: Python<'py>, stage: &StageReport) -> PyResult<Bound<'py, PyDict>> {
+    let one = fields!(py; stage; name, device, frames);
+    one.set_item("latency", latency(py, &stage.latency)?)?;
+    one.set_item("busy", stage.busy.as_secs_f64())?;
+    Ok(one)
 }
 
 /// A report. Times are in seconds.
 fn as_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
-    let all = PyDict::new(py);
-    all.set_item("frames", report.frames)?;
-    all.set_item("dropped", report.dropped)?;
-    all.set_item("incomplete", report.incomplete)?;
-    all.set_item("on_the_way", report.on_the_way)?;
+    let stages = report.stages.iter().map(|stage| stage_dict(py, stage));
+    let all = fields!(py; report; frames, dropped, incomplete, on_the_way, one_thread);
     all.set_item("elapsed", report.elapsed.as_secs_f64())?;
     all.set_item("frames_per_second", report.frames_per_second())?;
     all.set_item("latency", latency(py, &report.latency)?)?;
     all.set_item("source", latency(py, &report.source)?)?;
     all.set_item("sink", latency(py, &report.sink)?)?;
-    all.set_item("one_thread", &report.one_thread)?;
-    let stages = PyList::empty(py);
-    for stage in &report.stages {
-        let one = PyDict::new(py);
-        one.set_item("name", &stage.name)?;
-        one.set_item("device", &stage.device)?;
-        one.set_item("frames", stage.frames)?;
-        one.set_item("latency", latency(py, &stage.latency)?)?;
-        one.set_item("busy", stage.busy.as_secs_f64())?;
-        stages.append(one)?;
-    }
-    all.set_item("stages", stages)?;
+    all.set_item("stages", stages.collect::<PyResult<Vec<_>>>()?)?;
     Ok(all)
 }

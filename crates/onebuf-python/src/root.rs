@@ -1,4 +1,4 @@
-//! A buffer of the library, shared by all Python objects that are parts of it, and its loan to the host.
+//! A buffer of the library, shared by all Python objects that are parts of it, and its loan to the host. Loans to devices are in `loan` and `lend`.
 //!
 //! The host has at most one guard of a buffer. NumPy arrays, DLPack consumers and maps are users of it: the first opens the guard,
 //! and the last closes it, on whatever thread that happens, with or without the interpreter.
@@ -10,16 +10,21 @@
 use crate::{
     ending::detached,
     error::{Fault, Result},
+    later::Locked,
     layout::Layout,
+    loan::Loan,
     wait,
 };
-use onebuf::{Access, Buffer, Device, Error, Map, MapMut, SubBuffer, topology::DeviceIx};
+use onebuf::{
+    Buffer, Device, Error, Map, MapMut, Queue, RouteKind, SubBuffer, SyncMethod, plan::Hop,
+    topology::DeviceIx,
+};
 use pyo3::prelude::*;
 use std::{
     collections::BTreeMap,
     ops::Range,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -29,18 +34,96 @@ static ALL: Mutex<Vec<Weak<Root>>> = Mutex::new(Vec::new());
 
 /// A buffer, and what the host does with it.
 pub(crate) struct Root {
-    host: Mutex<HostSide>,
-    pub buffer: Buffer<u8>,
+    side: Mutex<Side>,
+    pub buffer: Whose,
     /// Neither the host nor kernels may write it: its producer said so.
     pub read_only: bool,
+    /// Whether the memory is another library's, on a device.
+    pub is_wrapped: bool,
+    /// The devices that the buffer is shared with, found at the first use.
+    devices: OnceLock<Vec<Device>>,
+    /// The stream of another library that used it last.
+    pub stream: Mutex<Option<(DeviceIx, usize, Queue)>>,
     /// The device whose kernels used it last.
     last: AtomicUsize,
 }
 
+/// A buffer of this process alone, or one that an attachment to another process keeps as well.
+pub(crate) enum Whose {
+    Own(Buffer<u8>),
+    Attached(Arc<Buffer<u8>>),
+}
+
+impl From<Buffer<u8>> for Whose {
+    fn from(buffer: Buffer<u8>) -> Self {
+        Whose::Own(buffer)
+    }
+}
+
+impl From<Arc<Buffer<u8>>> for Whose {
+    fn from(buffer: Arc<Buffer<u8>>) -> Self {
+        Whose::Attached(buffer)
+    }
+}
+
+impl std::ops::Deref for Whose {
+    type Target = Buffer<u8>;
+
+    fn deref(&self) -> &Buffer<u8> {
+        match self {
+            Whose::Own(buffer) => buffer,
+            Whose::Attached(buffer) => buffer,
+        }
+    }
+}
+
+/// Who has the buffer besides kernels: the host, or one device.
 #[derive(Default)]
-struct HostSide {
+pub(crate) struct Side {
     lease: Option<Lease>,
-    next: u64,
+    pub loan: Option<Loan>,
+    /// The number of the next user.
+    pub next: u64,
+}
+
+impl Side {
+    /// Refuses a device while the host or another device has the buffer, with a message that names the borrower. Several may read.
+    pub fn check(&mut self, device: &Device, writes: bool) -> Result<()> {
+        self.awake();
+        let busy = |said: String, what: &str| {
+            let id = device.id();
+            Err(Fault::busy(format!("{said}, so {id} cannot use it: drop the {what} first")))
+        };
+        match (&self.lease, &self.loan) {
+            (Some(lease), _) if lease.writable || writes => {
+                busy(lease.said(), "arrays and maps made from it")
+            }
+            (_, Some(loan)) if loan.device().index() == device.index() => Ok(()),
+            (_, Some(loan)) if loan.writable() || writes => {
+                busy(loan.said(), "arrays and views made from it")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a loan without users.
+    pub fn awake(&mut self) {
+        if self.loan.as_ref().is_some_and(Loan::is_at_rest) {
+            self.loan = None;
+        }
+    }
+
+    /// Refuses the host while a device has the buffer.
+    fn check_host(&mut self, writes: bool) -> Result<()> {
+        self.awake();
+        match &self.loan {
+            Some(loan) if loan.writable() || writes => Err(Fault::busy(format!(
+                "{}, so the host cannot use it: drop the arrays and views made from it first",
+                loan.said()
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The host's guard, and its users by number.
@@ -83,9 +166,19 @@ impl Guard {
 }
 
 impl Root {
-    pub fn new(buffer: Buffer<u8>, read_only: bool) -> Arc<Self> {
-        let (host, last) = (Mutex::default(), AtomicUsize::new(usize::MAX));
-        let root = Arc::new(Self { host, buffer, read_only, last });
+    pub fn new(buffer: impl Into<Whose>, read_only: bool) -> Arc<Self> {
+        Self::of(buffer.into(), read_only, false)
+    }
+
+    /// A buffer over another library's memory on a device.
+    pub fn wrapped(buffer: Buffer<u8>, read_only: bool) -> Arc<Self> {
+        Self::of(buffer.into(), read_only, true)
+    }
+
+    fn of(buffer: Whose, read_only: bool, is_wrapped: bool) -> Arc<Self> {
+        let (side, stream) = (Mutex::default(), Mutex::default());
+        let (devices, last) = (OnceLock::new(), AtomicUsize::new(usize::MAX));
+        let root = Arc::new(Self { side, buffer, read_only, is_wrapped, devices, stream, last });
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         // Now and then, those that are gone are left out.
         if all.len() >= 64 && all.len().is_power_of_two() {
@@ -101,14 +194,18 @@ impl Root {
         all.iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn side(&self) -> MutexGuard<'_, HostSide> {
-        self.host.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn side(&self) -> Locked<'_, Side> {
+        Locked::new(&self.side)
     }
 
     /// Waits, without the interpreter and until a signal, for work that the host's next access waits for.
     pub fn settle(&self, py: Python<'_>, write: bool) -> Result<()> {
-        if self.side().lease.is_some() {
-            return Ok(());
+        {
+            let mut side = self.side();
+            side.check_host(write)?;
+            if side.lease.is_some() {
+                return Ok(());
+            }
         }
         let fence = if write { self.buffer.uses() } else { self.buffer.fence() };
         wait::for_work(py, fence, self.buffer.hub().timeout())
@@ -130,6 +227,7 @@ impl Root {
 
     fn lend_now(self: &Arc<Self>, write: bool, who: &'static str) -> Result<HostUse> {
         let mut side = self.side();
+        side.check_host(write)?;
         if let Some(lease) = side.lease.as_ref().filter(|lease| write && !lease.writable) {
             return Err(Fault::busy(format!("{}: the host has it for reading only", lease.said())));
         }
@@ -157,24 +255,59 @@ impl Root {
         lease.map_or(Ok(()), |lease| lease.guard.close())
     }
 
-    /// Refuses kernels while the host has the buffer, with a message that names the borrower.
+    /// Refuses kernels while the host or another device has the buffer, with a message that names the borrower.
     pub fn check_kernel(&self, device: &Device, writes: bool) -> Result<()> {
         if writes && self.read_only {
             return Err(read_only());
         }
-        match &self.side().lease {
-            Some(lease) if lease.writable || writes => Err(Fault::busy(format!(
-                "{}, so {} cannot use it: drop the arrays and maps made from it first",
-                lease.said(),
-                device.id()
-            ))),
-            _ => Ok(()),
-        }
+        self.side().check(device, writes)
     }
 
-    /// Notes that a device uses the buffer next; whether another one did last.
-    pub fn moved_to(&self, device: DeviceIx) -> bool {
-        self.last.swap(device.get(), Ordering::Relaxed) != device.get()
+    /// The devices that the buffer is shared with, in their order; the one that has the memory if it is shared with none.
+    pub fn devices(&self) -> &[Device] {
+        self.devices.get_or_init(|| {
+            let (hub, plan) = (self.buffer.hub(), self.buffer.plan());
+            let find = |ix: DeviceIx| hub.device(&hub.topology().node(ix).id).ok();
+            let all: Vec<_> = plan.routes.iter().filter_map(|hop| find(hop.to)).collect();
+            if all.is_empty() { find(plan.allocate_on).into_iter().collect() } else { all }
+        })
+    }
+
+    /// Waits, without the interpreter and until a signal, where a hand-over to the device would wait on this thread: before a staged copy, and
+    /// where the host joins the two queues.
+    pub fn settle_for(&self, py: Python<'_>, device: DeviceIx, write: bool) -> Result<()> {
+        let routes = &self.buffer.plan().routes;
+        if routes.len() < 2 || !self.moves_to(device) {
+            return Ok(());
+        }
+        let waits = |hop: &Hop| hop.kind == RouteKind::Staged || hop.sync == SyncMethod::HostWait;
+        if routes.iter().any(waits) {
+            self.side().awake();
+            let fence = if write { self.buffer.uses() } else { self.buffer.fence() };
+            wait::for_work(py, fence, self.buffer.hub().timeout())?;
+        }
+        self.moved_to(device);
+        Ok(())
+    }
+
+    /// Whether another device used the buffer last.
+    fn moves_to(&self, device: DeviceIx) -> bool {
+        self.last.load(Ordering::Relaxed) != device.get()
+    }
+
+    /// Notes that a device uses the buffer next, after a wait for the one before.
+    fn moved_to(&self, device: DeviceIx) {
+        self.last.store(device.get(), Ordering::Relaxed);
+    }
+
+    /// Whether a device has the buffer's memory at that address.
+    pub fn is_at(&self, address: usize) -> bool {
+        self.is_wrapped || self.side().loan.as_ref().is_some_and(|loan| loan.address() == address)
+    }
+
+    /// The number of users of the device that has the buffer.
+    pub fn device_users(&self) -> usize {
+        self.side().loan.as_ref().map_or(0, Loan::users)
     }
 
     /// The number of the host's users, for tests and messages.
@@ -187,7 +320,8 @@ impl Root {
     /// # Safety
     /// `to` is valid for writes of as many bytes as the range has.
     pub unsafe fn read(&self, range: Range<usize>, to: *mut u8) -> Result<()> {
-        let side = self.side();
+        let mut side = self.side();
+        side.check_host(false)?;
         match &side.lease {
             // SAFETY: the range is inside the buffer, which the map covers; the caller's promise.
             Some(lease) => unsafe { lease.data.add(range.start).copy_to(to, range.len()) },
@@ -208,7 +342,8 @@ impl Root {
         if self.read_only {
             return Err(read_only());
         }
-        let side = self.side();
+        let mut side = self.side();
+        side.check_host(true)?;
         match &side.lease {
             Some(lease) if !lease.writable => {
                 Err(Fault::busy(format!("{}: the host has it for reading only", lease.said())))
@@ -227,6 +362,29 @@ impl Root {
     }
 }
 
+impl Root {
+    /// Whether the host has the buffer.
+    pub fn is_leased(&self) -> bool {
+        self.side().lease.is_some()
+    }
+
+    /// Refuses what needs the buffer to itself while anything else has it, with a message that names the borrower.
+    pub fn check_free(&self, writes: bool) -> Result<()> {
+        if writes && self.read_only {
+            return Err(read_only());
+        }
+        let mut side = self.side();
+        side.check_host(true)?;
+        match &side.lease {
+            Some(lease) => Err(Fault::busy(format!(
+                "{}: drop the arrays and maps made from it first",
+                lease.said()
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Lease {
     /// Who has the buffer.
     fn said(&self) -> String {
@@ -237,7 +395,7 @@ impl Lease {
     }
 }
 
-fn read_only() -> Fault {
+pub(crate) fn read_only() -> Fault {
     Error::unsupported("writing this buffer", "memory that its producer did not mark as read-only")
         .into()
 }
@@ -275,6 +433,8 @@ impl Drop for HostUse {
 /// A part of a buffer that kernels can get: a region, with the buffer that it is part of. The region is dropped first.
 pub(crate) struct Region {
     pub part: SubBuffer<'static, u8>,
+    /// Its first byte in the buffer.
+    pub start: usize,
     _of: Arc<Root>,
 }
 
@@ -282,8 +442,7 @@ impl Region {
     pub fn new(root: &Arc<Root>, layout: &Layout) -> Result<Self> {
         // SAFETY: the buffer lies behind the `Arc` that this keeps, and is dropped after the region.
         let Root { buffer, .. }: &'static Root = unsafe { &*Arc::as_ptr(root) };
-        let access = if root.read_only { Access::Read } else { Access::ReadWrite };
-        let part = buffer.sub_buffer(layout.span(), access)?;
-        Ok(Self { part, _of: root.clone() })
+        let part = buffer.sub_buffer(layout.span(), buffer.access())?;
+        Ok(Self { part, start: layout.span().start, _of: root.clone() })
     }
 }

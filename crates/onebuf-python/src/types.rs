@@ -1,7 +1,8 @@
-//! The classes of hubs, devices and queues. Their methods stand in `hub` and `device`, above what they use.
+//! The classes of hubs, devices, queues and fences. Their methods stand in `hub`, `device` and `fence`, above what they use.
 
-use onebuf::{Device, Hub, Queue};
+use onebuf::{Device, Fence, Hub, Queue};
 use pyo3::prelude::*;
+use std::time::Duration;
 
 /// This process's view of the machine: the devices that were found, and what is known about sharing memory between them.
 ///
@@ -16,3 +17,17 @@ pub(crate) struct PyDevice(pub Device);
 /// A stream of work on a device. Kernels run in the device's default queue unless they get another.
 #[pyclass(frozen, module = "onebuf", name = "Queue")]
 pub(crate) struct PyQueue(pub Queue);
+
+/// A point that work reaches: `Queue.fence()`, `Buffer.fence()`, `Buffer.uses()`, `k(…, fence=True)`, `Hub.wrap_event(event)`.
+#[pyclass(frozen, module = "onebuf", name = "Fence")]
+pub(crate) struct PyFence {
+    pub fence: Fence,
+    /// How long the hub waits.
+    pub timeout: Duration,
+}
+
+impl PyFence {
+    pub fn new(fence: Fence, hub: &Hub) -> Self {
+        Self { fence, timeout: hub.timeout() }
+    }
+}

@@ -5,9 +5,12 @@
 
 use crate::{
     array::{Piece, PyBuffer},
+    dlpack::{self, Asked, Target},
     ending::detached,
     error::{Fault, Result, export_error},
+    lend::DeviceUse,
     root::{HostUse, Region, Root},
+    stream::{Borrower, has_streams},
     types::{PyDevice, PyQueue},
 };
 use onebuf::{Device, Error, Queue, ReadView, WriteView, hal::RawHandle};
@@ -20,7 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// One device has the buffer for the duration of a `with` block: other libraries may enqueue work on it there.
 ///
 /// `with x.on(device) as v:` takes the view: the device's queue is ordered after earlier work. When the block ends, later users
-/// are ordered after what was enqueued on that queue until then.
+/// are ordered after what was enqueued on that queue until then. On a CUDA or HIP device other libraries get the memory by DLPack:
+/// their streams are ordered with the view's queue, both ways, and what they keep of it stays lent after the block.
 #[pyclass(frozen, module = "onebuf", name = "View")]
 pub(crate) struct PyView {
     buffer: Py<PyBuffer>,
@@ -33,6 +37,8 @@ pub(crate) struct PyView {
 /// What a view holds while its block runs.
 enum Held {
     Host(#[expect(dead_code, reason = "kept for its drop")] HostUse, usize),
+    /// On a CUDA or HIP device, whose streams other libraries use.
+    Lent(DeviceUse, Queue),
     Device(Guarded),
 }
 
@@ -73,13 +79,16 @@ impl DeviceGuard {
             }
         })
     }
+}
 
-    fn raw(&self) -> Result<RawHandle> {
-        Ok(match self {
-            DeviceGuard::Read(view) => view.raw()?,
-            DeviceGuard::Write(view) => view.raw()?,
-        })
-    }
+/// Asks the view of a guard.
+macro_rules! of_guard {
+    ($guard:expr, $view:ident => $ask:expr) => {
+        match $guard {
+            DeviceGuard::Read($view) => $ask,
+            DeviceGuard::Write($view) => $ask,
+        }
+    };
 }
 
 impl PyView {
@@ -108,9 +117,22 @@ impl PyView {
 
     fn take(&self, py: Python<'_>) -> Result<Held> {
         let buffer = self.buffer.get();
+        // A view that needs no driver call would not notice, and its handles are of the parent's driver.
+        if onebuf_sys::fork::is_child() {
+            return Err(Error::forked(self.device.id()).into());
+        }
         if self.is_host() {
             let (used, first) = buffer.lend(py, self.write, "a view of the host")?;
             return Ok(Held::Host(used, first.addr()));
+        }
+        if has_streams(&self.device) {
+            let queue = detached(py, || {
+                self.queue.clone().map_or_else(|| self.device.lending_queue(), Ok)
+            })?;
+            let (root, borrower) = (buffer.root()?, Borrower::own(queue.clone()));
+            let own = Some(queue.clone());
+            let lent = root.lend_to(py, &self.device, own, self.write, "a view", borrower)?;
+            return Ok(Held::Lent(lent, queue));
         }
         let piece = buffer.piece()?;
         piece.root().check_kernel(&self.device, self.write)?;
@@ -127,14 +149,37 @@ impl PyView {
         taken.map(Held::Device)
     }
 
+    /// Where a consumer gets the memory.
+    fn target(&self) -> Result<Target> {
+        match self.is_host() {
+            true => Ok(Target::Host),
+            false if has_streams(&self.device) => Ok(Target::Device(self.device.clone())),
+            false => {
+                let what = format!("DLPack from a view on {}", self.device.id());
+                Err(Error::unsupported(what, "a view on the host, on CUDA or on HIP").into())
+            }
+        }
+    }
+
+    fn has_none(&self, what: &str, needs: &str) -> Fault {
+        Error::unsupported(format!("{what} of a view on {}", self.device.id()), needs).into()
+    }
+
     /// What the guard of a running block gives.
     fn raw(&self) -> Result<RawHandle> {
         match &*self.state() {
             Some(Held::Host(_, at)) => Ok(RawHandle::Address(*at)),
-            Some(Held::Device(held)) => held.guard.raw(),
-            None => Err(Fault::invalid("the view is used inside of its `with` block")),
+            Some(Held::Lent(lent, _)) => {
+                Ok(RawHandle::Address(lent.address + self.buffer.get().layout.offset))
+            }
+            Some(Held::Device(held)) => Ok(of_guard!(&held.guard, view => view.raw())?),
+            None => Err(ended()),
         }
     }
+}
+
+fn ended() -> Fault {
+    Fault::invalid("the view is used inside of its `with` block")
 }
 
 #[pymethods]
@@ -173,8 +218,9 @@ impl PyView {
     fn queue(&self) -> Result<Option<PyQueue>> {
         match &*self.state() {
             Some(Held::Device(held)) => Ok(Some(PyQueue((*held.queue).clone()))),
+            Some(Held::Lent(_, queue)) => Ok(Some(PyQueue(queue.clone()))),
             Some(Held::Host(..)) => Ok(None),
-            None => Err(Fault::invalid("the view is used inside of its `with` block")),
+            None => Err(ended()),
         }
     }
 
@@ -191,6 +237,39 @@ impl PyView {
         }
     }
 
+    /// The name of the OpenGL buffer, on an OpenGL device.
+    #[getter]
+    fn gl_name(&self) -> Result<u32> {
+        match &*self.state() {
+            Some(Held::Device(held)) => Ok(of_guard!(&held.guard, view => view.gl_name())?),
+            Some(_) => Err(self.has_none("an OpenGL name", "a view on an OpenGL device")),
+            None => Err(ended()),
+        }
+    }
+
+    /// The `VkBuffer`, and the byte at which the array begins in it, on a Vulkan device.
+    #[getter]
+    fn vk_buffer(&self) -> Result<(u64, u64)> {
+        match &*self.state() {
+            Some(Held::Device(held)) => Ok(of_guard!(&held.guard, view => view.vk_buffer())?),
+            Some(_) => Err(self.has_none("a VkBuffer", "a view on a Vulkan device")),
+            None => Err(ended()),
+        }
+    }
+
+    /// How the view's queue was ordered after earlier work: "same_queue", "semaphore", "event", …. None on the host, and on CUDA and HIP, where
+    /// other streams are ordered.
+    #[getter]
+    fn sync_method(&self) -> Result<Option<String>> {
+        match &*self.state() {
+            Some(Held::Device(held)) => {
+                Ok(Some(of_guard!(&held.guard, view => view.sync_method()).to_string()))
+            }
+            Some(_) => Ok(None),
+            None => Err(ended()),
+        }
+    }
+
     /// The address that the host, or kernels on the view's queue, use.
     #[getter]
     fn address(&self) -> Result<usize> {
@@ -204,7 +283,8 @@ impl PyView {
         }
     }
 
-    /// The description that CuPy, numba and PyTorch read, on a CUDA device. The stream is the view's queue.
+    /// The description that CuPy, numba and PyTorch read, on a CUDA device. The stream is the view's queue. Synchronise the
+    /// consumer's stream, or make that queue wait for it, before the block ends: nothing else says when the consumer is done.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let absent = |why: String| pyo3::exceptions::PyAttributeError::new_err(why);
@@ -218,7 +298,10 @@ impl PyView {
         facts.set_item("shape", PyTuple::new(py, &buffer.layout.shape)?)?;
         facts.set_item("typestr", buffer.dtype.descr())?;
         facts.set_item("data", (address, !self.write))?;
-        facts.set_item("strides", py.None())?;
+        match buffer.layout.is_dense() {
+            true => facts.set_item("strides", py.None())?,
+            false => facts.set_item("strides", PyTuple::new(py, &buffer.layout.strides)?)?,
+        }
         facts.set_item("stream", if stream == 0 { 1 } else { stream })?;
         Ok(facts)
     }
@@ -232,18 +315,25 @@ impl PyView {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let refuse = |fault| export_error(py, fault);
-        if !self.is_host() {
-            let what = format!("DLPack from a view on {}", self.device.id());
-            return Err(refuse(Error::unsupported(what, "a view on the host").into()));
-        }
-        self.raw().map_err(refuse)?;
-        let asked = crate::dlpack::Asked { stream, max_version, dl_device, copy };
-        crate::dlpack::export(self.buffer.get(), py, asked).map_err(refuse)
+        let made = self.target().and_then(|target| {
+            self.raw()?;
+            let asked = Asked { stream, max_version, dl_device, copy };
+            if dl_device.is_some_and(|asked| asked != target.dlpack()) && copy != Some(true) {
+                let what = format!("an export of a view on {} to another device", self.device.id());
+                return Err(Error::unsupported(
+                    what,
+                    "a view on that device, or the buffer itself",
+                )
+                .into());
+            }
+            dlpack::export(self.buffer.get(), py, target, self.write, asked)
+        });
+        made.map_err(|fault| export_error(py, fault))
     }
 
-    fn __dlpack_device__(&self) -> (i32, i32) {
-        crate::dlpack::CPU
+    fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
+        let target = self.target().map_err(|fault| export_error(py, fault))?;
+        Ok(target.dlpack())
     }
 
     fn __repr__(&self) -> String {

@@ -9,17 +9,27 @@ use std::time::{Duration, Instant};
 /// How long a wait takes at most before signals are looked at.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Waits for a fence, without the interpreter. Raises what a signal handler raises, such as `KeyboardInterrupt`; the work goes on.
-pub(crate) fn for_fence(py: Python<'_>, fence: &Fence, timeout: Duration) -> Result<()> {
+/// Repeats a wait, without the interpreter, until it ends or its timeout is over. Raises what a signal handler raises, such as
+/// `KeyboardInterrupt`; the work goes on.
+pub(crate) fn patient<T: Send>(
+    py: Python<'_>,
+    timeout: Duration,
+    mut once: impl FnMut(Duration) -> onebuf::Result<T> + Send,
+) -> Result<T> {
     let start = Instant::now();
     loop {
         let left = timeout.saturating_sub(start.elapsed());
-        match detached(py, || fence.wait(left.min(SLICE))) {
+        match detached(py, || once(left.min(SLICE))) {
             Err(Error::Timeout { .. }) if left > SLICE => py.check_signals()?,
             Err(Error::Timeout { what, .. }) => return Err(Error::timeout(what, timeout).into()),
             ended => return ended.map_err(Fault::from),
         }
     }
+}
+
+/// Waits for a fence.
+pub(crate) fn for_fence(py: Python<'_>, fence: &Fence, timeout: Duration) -> Result<()> {
+    patient(py, timeout, |slice| fence.wait(slice))
 }
 
 /// Waits for a fence that may be there, as long as the hub waits. Work that is done costs one query.

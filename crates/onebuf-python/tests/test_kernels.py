@@ -10,6 +10,16 @@ import onebuf as ob
 from conftest import GAIN
 
 
+def test_declared_parameters_need_no_name_where_the_driver_lists_one_kernel(hub, cl):
+    kernel = cl.kernel(GAIN, parameters=["float*", "float"])
+    assert kernel.name == "gain"
+    x = hub.array(np.ones(8, np.float32), share=[cl])
+    kernel(x, 3.0)
+    assert (x.read() == 3).all()
+    with pytest.raises(ob.InvalidArgument, match="several kernels: name one of"):
+        cl.kernel(GAIN + GAIN.replace("void gain", "void other"), parameters=["float*", "float"])
+
+
 def test_parameters_come_from_the_compiler(cl):
     text = "kernel void f(global float2 *x, constant int *t, const uint n, float4 v, local double *l) { x[0].x = n + v.y + t[0]; l[0] = 1; }"
     kernel = cl.kernel(text)
@@ -107,9 +117,6 @@ def test_wrong_buffers_are_refused_with_the_reason(hub, cl, gain):
         gain(good, 1.0, block=4)
     with pytest.raises(ob.InvalidArgument, match="must begin at a multiple"):
         gain(good[1:], 1.0)
-    both = cl.kernel("kernel void add(global float *x, global float *y) { x[get_global_id(0)] += y[get_global_id(0)]; }")
-    with pytest.raises(ob.Error):
-        both(good, good)
 
 
 def test_parts_of_a_buffer_are_launched_alone(hub, cl, gain):
@@ -205,3 +212,72 @@ def test_kernels_for_arrays_and_buffers(hub, cl):
     ]:
         with pytest.raises(ob.InvalidArgument, match=why):
             gain(*wrong)
+
+
+ADD = "kernel void add(global const float *a, global const float *b, global float *c) { size_t i = get_global_id(0); c[i] = a[i] + b[i]; }"
+
+
+def test_one_buffer_is_several_arguments(hub, cl):
+    add = cl.kernel(ADD)
+    start = np.arange(5000, dtype=np.float32)
+    x, y = hub.array(start, share=[cl]), hub.array(2 * start, share=[cl])
+    add(x, x, y)
+    np.testing.assert_array_equal(y.read(), 2 * start)
+    add(x, y, x)
+    np.testing.assert_array_equal(x.read(), 3 * start)
+    add(x, x, x)
+    np.testing.assert_array_equal(x.read(), 6 * start)
+    np.testing.assert_array_equal(y.read(), 2 * start)
+    parts = hub.array(np.ones((2, 4096), np.float32), share=[cl])
+    add(parts[1], parts[1], parts[1])
+    np.testing.assert_array_equal(parts.read()[:, ::4095], [[1, 1], [2, 2]])
+    # Memory that overlaps in part has no one view.
+    with pytest.raises(ob.Busy):
+        add(parts[0], parts[1], parts.reshape(-1))
+    np.testing.assert_array_equal(parts.read()[:, ::4095], [[1, 1], [2, 2]])
+
+
+def test_launches_begin_at_an_offset(hub, cl, gain):
+    x = hub.array(np.ones(100, np.float32), share=[cl])
+    gain[10](x, 3.0, offset=50)
+    np.testing.assert_array_equal(np.flatnonzero(x.read() == 3), np.arange(50, 60))
+    two = cl.kernel("kernel void f(global int *x) { x[get_global_id(1) * 8 + get_global_id(0)] = 1; }")
+    y = hub.empty((8, 8), np.int32, share=[cl])
+    two[2, 3](y, offset=(4, 5))
+    expected = np.zeros((8, 8), np.int32)
+    expected[5:8, 4:6] = 1
+    np.testing.assert_array_equal(y.read(), expected)
+    with pytest.raises(ob.InvalidArgument, match="as many dimensions"):
+        two[2, 3](y, offset=4)
+    each = cl.kernel(ADD, each=True)
+    each[50](x, x, x, offset=50)
+    for size, offset in ((50, 51), (101, None)):
+        with pytest.raises(ob.InvalidArgument, match="has 100 elements for 101 work-items"):
+            each[size](x, x, x, offset=offset)
+    array = np.ones(64, np.float32)
+    ob.kernel(ADD)[8](array, array, array, offset=8)
+    np.testing.assert_array_equal(np.flatnonzero(array == 2), np.arange(8, 16))
+
+
+def test_a_binary_is_loaded_again(hub, cl):
+    kept = cl.kernel(ADD).binary
+    assert isinstance(kept, bytes) and len(kept) > 100
+    again = cl.kernel(kept, "add", parameters=["const float*", "const float*", "float*"])
+    x = hub.array(np.arange(4096, dtype=np.float32), share=[cl])
+    again(x, x, x)
+    np.testing.assert_array_equal(x.read(), 2 * np.arange(4096))
+    with pytest.raises(ob.Error):
+        cl.kernel(b"no binary of this driver" * 10, "add", parameters=["float*"])
+
+
+def test_languages_are_checked(cl):
+    with pytest.raises(ob.InvalidArgument, match='a text in the language "binary"'):
+        cl.kernel(ADD, language="binary")
+    with pytest.raises(ob.InvalidArgument, match='bytes in the language "ptx"'):
+        cl.kernel(b"abc", language="ptx")
+    with pytest.raises(ob.Unsupported, match="OpenCL C|opencl"):
+        cl.kernel(".version 8.0", language="ptx")
+    with pytest.raises(TypeError):
+        cl.kernel(3)
+    with pytest.raises(ob.InvalidArgument, match="no kernel"):
+        cl.kernel("float f(float x) { return x; }")

@@ -141,7 +141,7 @@ def test_files_of_numpy_go_in_and_out(hub, cl, gain, tmp_path):
 
 def test_frames_travel_by_udp(hub):
     data = np.arange(20 * 1000, dtype=np.float32).reshape(20, 1000)
-    source = sources.udp("127.0.0.1:0", timeout=20.0)
+    source = sources.udp("127.0.0.1:0", timeout=20.0, receive_buffer=1 << 20, busy_poll=1e-5, takeover_after=30)
     seen = []
     receiver = ob.Pipeline(4, lambda: hub.empty(1000), source=source, sink=lambda slot, n: seen.append(slot.read()))
     thread = threading.Thread(target=receiver.run)
@@ -152,8 +152,10 @@ def test_frames_travel_by_udp(hub):
     sink.finish()
     thread.join()
     assert len(seen) == source.counts["frames"] == 20 and source.counts["lost_packets"] == 0
+    assert all(source.counts[name] > 0 for name in ("bytes", "batches", "receive_buffer_bytes"))
+    assert source.counts["takeovers"] == 0 and source.counts["moved_packets"] >= 0
     np.testing.assert_array_equal(seen, data)
-    assert sink.sent_packets >= 20
+    assert sink.counts["packets"] >= 20 and sink.counts["frames"] == 20, sink.counts
 
 
 def test_the_computed_signal_is_the_same_each_time(hub):
@@ -168,6 +170,16 @@ def test_the_computed_signal_is_the_same_each_time(hub):
         line.run()
     np.testing.assert_array_equal(seen[:3], seen[3:])
     assert np.abs(seen[0]).max() > 0
+
+
+def test_the_waves_of_the_computed_signal_are_chosen(hub):
+    seen = []
+    source = sources.synthetic(4, 256, frames=1, noise=0.0, waves=[(2.0, 0.125, 30.0)])
+    ob.Pipeline(1, lambda: hub.empty((4, 256), np.complex64), source=source, sink=lambda slot, _: seen.append(slot.read())).run()
+    spectrum = np.abs(np.fft.fft(seen[0])) / 256
+    assert (spectrum.argmax(axis=1) == 32).all() and np.allclose(spectrum.max(axis=1), 2, atol=1e-3)
+    turn = np.angle(seen[0][1:] / seen[0][:-1])
+    assert np.allclose(np.abs(turn), np.pi / 2, atol=1e-3), "half a wavelength apart, from 30 degrees"
 
 
 def test_progress_and_stop(hub):

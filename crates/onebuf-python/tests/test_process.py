@@ -15,15 +15,17 @@ hub = ob.discover(without=["gl", "vulkan"])
 cl = next(device for device in hub.devices if device.api == "opencl" and "portable" in device.platform.lower())
 """
 
-# Work that takes long, and ends by its own count.
+# Work that takes long, and ends by its own count. The fastest of some trials counts: others shared the processor.
 SLOW = """
 text = "kernel void slow(global uint *x, uint n) { uint v = x[0]; for (uint i = 0; i < n; ++i) v = v * 1664525u + 1013904223u + (v >> 7); x[0] = v; }"
 slow = cl.kernel(text)
 x = hub.empty(1, np.uint32, share=[cl])
 slow[1](x, 1)
 x.wait()
-began = time.perf_counter(); slow[1](x, 1 << 24); x.wait()
-count = min(int((1 << 24) * SECONDS / (time.perf_counter() - began)), (1 << 32) - 1)
+def trial():
+    began = time.perf_counter(); slow[1](x, 1 << 23); x.wait()
+    return time.perf_counter() - began
+count = min(int((1 << 23) * SECONDS / min(trial() for _ in range(5))), (1 << 32) - 1)
 """
 
 
@@ -140,20 +142,52 @@ def test_the_interpreter_ends_with_lent_buffers(end):
     assert (ran.returncode, ran.stdout) == (0, "ends\n"), ran
 
 
-def test_a_forked_child_gets_an_error_not_a_hang():
-    ran = run(START + textwrap.dedent("""
-        x = hub.empty(16, share=[cl])
-        x.write(1)
-        child = os.fork()
-        if child == 0:
+@pytest.mark.parametrize("use", ["x.read()", "x.write(1.0)", "add(x)", "hub.from_dlpack(np.ones(64, np.float32))", "fails()"])
+def test_the_interpreter_ends_while_daemon_threads_use_the_library(use):
+    """Threads are ended wherever they wait for the interpreter's lock: it takes several processes to meet all places."""
+    text = textwrap.dedent(f"""
+        import onebuf as ob, numpy as np, threading, time
+        hub = ob.discover(only=["host"])
+        x = hub.empty(1024)
+
+        def add(x):
             try:
-                x.read()
-                os._exit(1)
-            except ob.Error as error:
-                os._exit(0 if "fork" in str(error) else 2)
-        print(os.waitpid(child, 0)[1], x.read().sum())
-    """), timeout=60)
-    assert ran.stdout.split() == ["0", "16.0"], ran
+                with x.map() as a:
+                    a[0] += 1
+            except ob.Busy:
+                pass
+
+        def fails():
+            try:
+                x.map("no mode")
+            except ob.InvalidArgument:
+                pass
+
+        def work():
+            while True:
+                {use}
+
+        [threading.Thread(target=work, daemon=True).start() for _ in range(3)]
+        time.sleep(0.05)
+        print("ends", flush=True)
+    """)
+    ended = [run(text) for _ in range(12)]
+    assert [(one.returncode, one.stdout) for one in ended] == [(0, "ends\n")] * 12, [one.stderr for one in ended]
+
+
+def test_a_daemon_thread_that_waits_longer_than_the_end_does_not_return():
+    ran = run(START + SLOW.replace("SECONDS", "6.0") + textwrap.dedent("""
+        def wait():
+            slow[1](x, count)
+            waits.set()
+            x.read()
+            os._exit(3)
+        waits = threading.Event()
+        threading.Thread(target=wait, daemon=True).start()
+        waits.wait()
+        print("ends")
+    """))
+    assert (ran.returncode, ran.stdout) == (0, "ends\n"), ran
 
 
 def test_the_package_needs_no_driver():
@@ -163,29 +197,6 @@ def test_the_package_needs_no_driver():
         env={**os.environ, **none},
     )
     assert ran.stdout.split() == ["1", "8.0"], ran
-
-
-def test_descriptors_and_threads_do_not_add_up():
-    ran = run(START + textwrap.dedent("""
-        kernel = cl.kernel("kernel void gain(global float *x, float by) { x[get_global_id(0)] *= by; }")
-        def turn():
-            for _ in range(50):
-                x = hub.empty(4096, share=[cl])
-                kernel(x, 2.0)
-                array = np.from_dlpack(x)
-                y = hub.from_dlpack(np.ones(64, np.float32), share=[cl])
-                kernel(y, 2.0)
-                with y.map(): pass
-                queue = cl.queue()
-                queue.finish()
-        count = lambda: (len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")))
-        turn()
-        before = count()
-        for _ in range(4): turn()
-        print(before, count())
-        assert max(after - old for old, after in zip(before, count())) <= 2
-    """))
-    assert ran.returncode == 0, ran
 
 
 def test_threads_that_lend_and_launch_at_random_neither_crash_nor_block():

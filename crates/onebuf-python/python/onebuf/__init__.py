@@ -12,46 +12,90 @@ machine allows it. The library waits for the right work, and counts every byte t
 (4096.0, 0)
 """
 
-from . import errors, sinks, sources
+import sysconfig as _sysconfig
+
+if _sysconfig.get_config_var("Py_GIL_DISABLED"):
+    raise ImportError("onebuf does not support free-threaded builds of Python: use one with the interpreter's lock, such as python3.14")
+
+from . import _log, cache, errors, sinks, sources
 from ._arrays import MappedArray
-from ._kernel import TensorKernel, kernel
+from ._doctor import doctor
+from ._kernel import kernel
 from ._onebuf import (
     Buffer,
     Device,
+    Fence,
     Hub,
     Kernel,
+    LU,
     Launch,
     Ledger,
     Local,
     Map,
+    Offer,
+    Peer,
+    Pool,
+    Published,
     Queue,
+    TensorKernel,
+    TensorLaunch,
+    Trace,
+    Transfer,
     View,
     __version__,
+    attach,
     discover,
+    fft,
+    log_level,
+    lu,
+    matmul,
+    solve,
 )
 from ._pipeline import Pipeline, Work
+from ._torch import SharedArray, TorchAllocator, shared, torch_allocator
 from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
 
 __all__ = [
     "Buffer",
     "Device",
+    "Fence",
     "Hub",
     "Kernel",
+    "LU",
     "Launch",
     "Ledger",
     "Local",
     "Map",
     "MappedArray",
+    "Offer",
+    "Peer",
     "Pipeline",
+    "Pool",
+    "Published",
     "Queue",
+    "SharedArray",
     "TensorKernel",
+    "TensorLaunch",
+    "TorchAllocator",
+    "Trace",
+    "Transfer",
     "View",
     "Work",
+    "attach",
+    "cache",
     "discover",
+    "doctor",
     "errors",
+    "fft",
     "kernel",
+    "log_level",
+    "lu",
+    "matmul",
+    "shared",
     "sinks",
+    "solve",
     "sources",
+    "torch_allocator",
     *_errors,
 ]

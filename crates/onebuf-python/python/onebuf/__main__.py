@@ -2,12 +2,8 @@
 
 import os
 import sys
-from pathlib import Path
 
-
-def program():
-    """The path of the program."""
-    return Path(__file__).with_name("bin") / "onebuf"
+from ._program import program
 
 
 def main():

@@ -22,7 +22,8 @@ def given(data, shape, dtype):
             array = np.broadcast_to(array, shape)
         except ValueError as why:
             raise InvalidArgument(f"data of shape {array.shape} for a buffer of shape {shape}") from why
-    return array if array.flags.c_contiguous else array.copy(order="C")
+    # An array without dimensions has no shape in the buffer protocol.
+    return np.ascontiguousarray(array)
 
 
 def target(shape, dtype, out):
@@ -34,6 +35,25 @@ def target(shape, dtype, out):
     if not (out.flags.c_contiguous and out.flags.writeable):
         raise InvalidArgument("`out` must be C-contiguous and writable")
     return out
+
+
+def over(memory, shape, dtype):
+    """An array over memory that a transfer has filled."""
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
+def element(value, dtype):
+    """The bytes of one element; None for more than one."""
+    array = np.asarray(value, dtype=dtype)
+    return array.tobytes() if array.ndim == 0 else None
+
+
+def in_place(buffer, dtype, copy):
+    """An array over a buffer's memory; an error where the buffer protocol refuses it."""
+    array = np.asarray(memoryview(buffer))
+    if dtype is not None and np.dtype(dtype) != array.dtype:
+        return array.astype(dtype)
+    return array.copy() if copy else array
 
 
 def copy_out(mapping, to):

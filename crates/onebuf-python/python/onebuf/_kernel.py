@@ -2,7 +2,7 @@
 
 import threading
 
-from ._onebuf import Buffer, Queue, discover
+from ._onebuf import TensorKernel, discover
 from .errors import InvalidArgument, Unavailable
 
 _lock = threading.Lock()
@@ -10,12 +10,13 @@ _hub = None
 
 
 def _default_hub():
-    """The hub that arrays of other libraries are wrapped in."""
+    """The hub that arrays of other libraries are used with."""
     global _hub
-    with _lock:
-        if _hub is None:
-            _hub = discover()
-        return _hub
+    if _hub is None:
+        with _lock:
+            if _hub is None:
+                _hub = discover()
+    return _hub
 
 
 def _cpu(hub):
@@ -26,83 +27,48 @@ def _cpu(hub):
     return min(found, key=lambda device: "portable computing" not in device.platform.lower())
 
 
-class TensorKernel:
-    """A kernel that is compiled once for each device that its arguments are on: see `kernel`."""
-
-    def __init__(self, source, name=None, *, options="", each=False):
-        self._built = {}  # by device
-        self._lock = threading.Lock()
-        self._source = (source, name, options, each)
-
-    def on(self, device):
-        """The kernel for one device."""
-        with self._lock:
-            found = self._built.get(device)
-            if found is None:
-                source, name, options, each = self._source
-                found = self._built[device] = device.kernel(source, name, options=options, each=each)
-            return found
-
-    def __getitem__(self, grid):
-        return lambda *args, **named: self(*args, grid=grid, **named)
-
-    def __call__(self, *args, grid=None, local=None, queue=None):
-        buffers = [one for one in args if isinstance(one, Buffer)]
-        arrays = [one for one in args if not isinstance(one, Buffer) and hasattr(one, "__dlpack__")]
-        if queue is not None and not isinstance(queue, Queue):
-            raise InvalidArgument("`queue` is an `onebuf.Queue`")
-        if not arrays:
-            device = queue.device if queue is not None else _device_of(buffers)
-            self.on(device)(*args, grid=grid, local=local, queue=queue)
-            return
-        if buffers:
-            raise InvalidArgument("arrays and buffers in one launch: wrap the arrays with `Hub.from_dlpack`")
-        self._on_host(args, grid, local)
-
-    def _on_host(self, args, grid, local):
-        """Wraps the arrays, launches on a CPU's device, and returns when their memory has the results."""
-        hub = _default_hub()
-        device = _cpu(hub)
-        kernel = self.on(device)
-        if len(args) != len(kernel.parameters):
-            raise InvalidArgument(
-                f"kernel `{kernel.name}` takes {len(kernel.parameters)} arguments, {len(args)} were given"
-            )
-        wrapped = {}
-        taken = []
-        for one in args:
-            if hasattr(one, "__dlpack__") and getattr(one, "ndim", 1) > 0:
-                if id(one) not in wrapped:
-                    # In place where the array is aligned as the driver needs it, else by a copy, which the hub's ledger counts.
-                    wrapped[id(one)] = hub.from_dlpack(one, share=[device], trust_declared=True)
-                one = wrapped[id(one)]
-            taken.append(one)
-        kernel(*taken, grid=grid, local=local)
-        for buffer in wrapped.values():
-            # To the host: what the kernel wrote is in the array after this.
-            with buffer.map("r"):
-                pass
-
-
-def _device_of(buffers):
-    """The OpenCL device that the first buffer is shared with."""
-    if not buffers:
-        raise InvalidArgument("a kernel without buffers needs a device: use `Device.kernel`")
-    hub = buffers[0].hub
-    for route in buffers[0].plan()["routes"]:
-        device = hub.device(route["to"])
-        if device.api == "opencl":
-            return device
-    raise InvalidArgument("the buffer is not shared with an OpenCL device")
+def _on_host(kernel, args, grid, local, offset):
+    """Wraps the arrays, launches on a CPU's device, and returns when their memory has the results."""
+    hub = _default_hub()
+    device = _cpu(hub)
+    kernel = kernel.on(device)
+    if len(args) != len(kernel.parameters):
+        raise InvalidArgument(
+            f"kernel `{kernel.name}` takes {len(kernel.parameters)} arguments, {len(args)} were given"
+        )
+    wrapped = {}
+    taken = []
+    for one in args:
+        if hasattr(one, "__dlpack__") and getattr(one, "ndim", 1) > 0:
+            if one.__dlpack_device__()[0] not in (1, 3, 11):
+                raise InvalidArgument("arrays of the host and of a device in one launch")
+            if id(one) not in wrapped:
+                # In place where the array is aligned as the driver needs it, else by a copy, which the hub's ledger counts.
+                wrapped[id(one)] = hub.from_dlpack(one, share=[device], trust_declared=True)
+            one = wrapped[id(one)]
+        taken.append(one)
+    kernel(*taken, grid=grid, local=local, offset=offset)
+    for buffer in wrapped.values():
+        # To the host: what the kernel wrote is in the array after this.
+        with buffer.map("r"):
+            pass
 
 
 def kernel(source, name=None, *, options="", each=False):
-    """An OpenCL kernel for buffers and for arrays of NumPy, PyTorch and others in the host's memory.
+    """An OpenCL kernel for buffers, and for arrays of NumPy, PyTorch, CuPy and others.
 
-    It is compiled once for each device: on buffers that device is the OpenCL device that the first one is shared with; arrays of the
-    host are wrapped in place, and computed on by an OpenCL driver for the CPU. A launch on arrays returns when they have the
-    results; a launch on buffers returns when it is enqueued.
+    It is compiled once for each device. On arrays of a CUDA or HIP device it is compiled by the OpenCL driver of the same chip, grafted onto
+    that device, and launched in the stream that the array's library uses now; `stream=` names another. Arrays of the host are wrapped in
+    place, and computed on by an OpenCL driver for the CPU: such a launch returns when they have the results. On buffers it runs
+    on the OpenCL device that the first one is shared with, or on the CUDA or HIP device that it is shared with, or lent to.
 
     The kernel is trusted to stay inside of its arguments; see `Device.kernel` for `each`.
+
+    >>> import onebuf, numpy as np
+    >>> gain = onebuf.kernel("kernel void gain(global float *x, float by) { x[get_global_id(0)] *= by; }")
+    >>> x = np.ones(1024, np.float32)             # or a tensor of PyTorch, or an array of CuPy
+    >>> gain(x, 2.0)
+    >>> float(x.sum())
+    2048.0
     """
     return TensorKernel(source, name, options=options, each=each)

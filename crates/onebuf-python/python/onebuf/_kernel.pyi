@@ -1,16 +1,3 @@
-from collections.abc import Callable
-from typing import Any, TypeAlias
-
-from ._onebuf import Device, Kernel, Queue
-
-_Grid: TypeAlias = int | tuple[int, ...]
-
-class TensorKernel:
-    def __init__(self, source: str, name: str | None = None, *, options: str = "", each: bool = False) -> None: ...
-    def on(self, device: Device) -> Kernel: ...
-    def __getitem__(self, grid: _Grid) -> Callable[..., None]: ...
-    def __call__(
-        self, *args: Any, grid: _Grid | None = None, local: _Grid | None = None, queue: Queue | None = None
-    ) -> None: ...
+from ._onebuf import TensorKernel as TensorKernel
 
 def kernel(source: str, name: str | None = None, *, options: str = "", each: bool = False) -> TensorKernel: ...

@@ -119,6 +119,12 @@ class Pipeline:
         """The counters and times so far, also while it runs."""
         return self._line.report()
 
+    def pulse(self):
+        """Whether it runs, and how fast: a dictionary with `state` ("ready", "running", "finished" or "failed"), `frames_per_second` of the last
+        seconds, the time `since_last` frame came out, and for how long it has `stalled`, or None.
+        """
+        return self._line.pulse()
+
     def explain(self):
         """How frames come and go, and where each stage runs and why."""
         return self._line.explain()

@@ -1,4 +1,23 @@
-__all__: list[str]
+__all__ = [
+    "ApplicationError",
+    "BuildFailed",
+    "Busy",
+    "CacheError",
+    "CopyForbidden",
+    "DeviceLost",
+    "DriverError",
+    "Error",
+    "ExportError",
+    "ForeignContext",
+    "InvalidArgument",
+    "NotShared",
+    "OutOfMemory",
+    "PeerLost",
+    "PeerRefused",
+    "Timeout",
+    "Unavailable",
+    "Unsupported",
+]
 
 class Error(Exception): ...
 

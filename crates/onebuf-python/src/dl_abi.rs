@@ -5,7 +5,7 @@ use std::ffi::c_void;
 /// Where memory is.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct DlDevice {
+pub(crate) struct DlDevice {
     pub kind: i32,
     pub number: i32,
 }
@@ -13,7 +13,7 @@ pub(super) struct DlDevice {
 /// The type of an element.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct DlType {
+pub(crate) struct DlType {
     pub code: u8,
     pub bits: u8,
     pub lanes: u16,
@@ -21,7 +21,7 @@ pub(super) struct DlType {
 
 /// A strided array. Strides are in elements; null means C order.
 #[repr(C)]
-pub(super) struct DlTensor {
+pub(crate) struct DlTensor {
     pub data: *mut c_void,
     pub device: DlDevice,
     pub ndim: i32,
@@ -33,7 +33,7 @@ pub(super) struct DlTensor {
 
 /// A tensor with its owner, before version 1.
 #[repr(C)]
-pub(super) struct Managed {
+pub(crate) struct Managed {
     pub tensor: DlTensor,
     pub context: *mut c_void,
     pub deleter: Option<unsafe extern "C" fn(*mut Managed)>,
@@ -41,14 +41,14 @@ pub(super) struct Managed {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct DlVersion {
+pub(crate) struct DlVersion {
     pub major: u32,
     pub minor: u32,
 }
 
 /// A tensor with its owner, since version 1.
 #[repr(C)]
-pub(super) struct ManagedVersioned {
+pub(crate) struct ManagedVersioned {
     pub version: DlVersion,
     pub context: *mut c_void,
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
@@ -57,8 +57,8 @@ pub(super) struct ManagedVersioned {
 }
 
 /// Bits of `flags`.
-pub(super) const READ_ONLY: u64 = 1;
-pub(super) const IS_COPIED: u64 = 2;
+pub(crate) const READ_ONLY: u64 = 1;
+pub(crate) const IS_COPIED: u64 = 2;
 
 // The layouts of the C header on 64-bit machines.
 #[cfg(target_pointer_width = "64")]
