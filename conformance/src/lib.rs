@@ -43,6 +43,7 @@ pub use large::{LARGE_SIZES, large};
 pub use life::life;
 pub use machine::{
     Machine, everything, fakes, kinds, machine, pairs, require_devices, shared, sync_methods,
+    threads_on, trusted,
 };
 pub use resources::Resources;
 pub use second_life::{fresh, second_life};

@@ -33,6 +33,7 @@
  * ONEBUF_CUDA_STUB_DELAY_US=n   every command takes n microseconds more
  * ONEBUF_CUDA_STUB_INTEGRATED=1 the devices share the host's memory
  * ONEBUF_CUDA_STUB_DEVICES=n    0, 1 or 2 devices instead of 2
+ * ONEBUF_CUDA_STUB_GROUPS=n     at most n groups of a launch in the first dimension, as a HIP runtime over OpenCL has 65536
  * ONEBUF_CUDA_STUB_UUID=hex     the UUID of the first device's chip */
 #include "cuda_stub.h"
 #include <stdatomic.h>
@@ -171,13 +172,14 @@ static const struct attribute attributes[] = {
     { 1, 56, 1024 }, { 2, 26, 1024 }, { 3, 27, 1024 }, { 4, 28, 64 }, { 5, 29, 0x7fffffff }, { 6, 30, 65535 },
     { 7, 31, 65535 }, { 8, 74, 48 << 10 }, { 97, 75, 96 << 10 }, { 10, 87, 32 }, { 16, 63, 4 }, { 18, 16, 0 },
     { 19, 3, 1 }, { 75, 23, 9 }, { 76, 61, 0 }, { 102, 89, 1 }, { 103, 89, 1 }, { 122, 10013, 1 },
-    { 89, 9, 0 } };
+    { 89, 9, 0 }, { 115, -1, 0 } };
 
 static status attribute(int *value, int number, bool hip, int device)
 {
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
         if (number == (hip ? attributes[i].hip : attributes[i].cuda)) {
             *value = attributes[i].value;
+            if (attributes[i].cuda == 5 && getenv("ONEBUF_CUDA_STUB_GROUPS")) *value = atoi(getenv("ONEBUF_CUDA_STUB_GROUPS"));
             if (attributes[i].cuda == 18) *value = integrated;
             if (attributes[i].cuda == 89) *value = integrated || has_managed();
             return known(device);
@@ -249,6 +251,13 @@ EXPORT status cuCtxPopCurrent_v2(void **context)
     if (depth == 0) return INVALID_CONTEXT;
     *context = &devices[stack[--depth]];
     return OK;
+}
+
+/* Replaces the top of the stack; null removes it. */
+EXPORT status cuCtxSetCurrent(void *context)
+{
+    if (depth) depth--;
+    return context ? cuCtxPushCurrent_v2(context) : OK;
 }
 EXPORT status hipGetDevice(int *device) { *device = hip_device; return OK; }
 EXPORT status hipSetDevice(int device) { if (known(device)) return INVALID_DEVICE; hip_device = device; return OK; }
@@ -493,6 +502,7 @@ static bool use_pinned(struct command *c, int slot, const void *at, size_t bytes
 /* Locked. */
 void push(struct stream *s, struct command command)
 {
+    if (s->captured) fputs("cuda stub: work on a stream that counts as captured\n", stderr), abort();
     struct command *c = malloc(sizeof *c);
     *c = command;
     c->device = s->device;
@@ -654,7 +664,9 @@ EXPORT status cuStreamWaitEvent(void *stream, void *event, unsigned flags)
     struct event *e = event;
     if (flags || belongs(device, s->device)) return INVALID_VALUE;
     lock();
-    if (e->mark) {
+    if (layered.captures) {
+        s->captured = true;
+    } else if (e->mark) {
         e->mark->refs++;
         push(s, (struct command){ .kind = WAIT, .mark = e->mark });
     }
@@ -753,7 +765,8 @@ status hipMemsetD32Async(uint64_t to, unsigned v, size_t n, void *s) HIP(hipMems
 struct kernel { const char *name; size_t sizes[MAX_PARAMETERS + 1]; };
 static const struct kernel kernels[] = {
     { "add", { 8, 4 } }, { "onebuf_step", { 8, 4, 4, 4, 4 } }, { "advance", { 8, 4, 4, 4, 4 } }, { "onebuf_step_bytes", { 8, 4, 4, 4, 4 } },
-    { "onebuf_step_pages", { 8, 4, 4, 4, 4 } }, { "write_words", { 8, 4, 4 } }, { "check_pages", { 8, 8, 4, 4 } }, { "shape", { 8 } }, { "told", { 8, 8, 8, 4, 4, 4, 4 } }, { "nap", { 4 } }, { "hold", { 8 } }, { "boom", { 0 } } };
+    { "onebuf_step_pages", { 8, 4, 4, 4, 4 } }, { "write_words", { 8, 4, 4 } }, { "check_pages", { 8, 8, 4, 4 } }, { "shape", { 8 } }, { "told", { 8, 8, 8, 4, 4, 4, 4 } }, { "nap", { 4 } }, { "hold", { 8 } }, { "boom", { 0 } },
+    { "beams", { 8, 8, 8, 4, 4, 4, 4, 4 } } };
 struct function { const struct kernel *kernel; struct module *module; const struct object_kernel *of_object; };
 #include "code_object_stub.h"
 static struct function functions[4096]; /* reused in a circle: functions are never freed */
@@ -930,6 +943,31 @@ static bool check_pages(const struct command *c, uint64_t items)
     return true;
 }
 
+/* The demonstration's matrix product: some channels' part of it, added to the earlier ones'. */
+static bool beams(const struct command *c)
+{
+    uint64_t length = (uint32_t)c->parameters[3], channels = (uint32_t)c->parameters[4], beams = (uint32_t)c->parameters[5];
+    uint64_t from = (uint32_t)c->parameters[6], to = (uint32_t)c->parameters[7];
+    uint64_t wide = (uint64_t)c->groups[0] * c->group[0], high = (uint64_t)c->groups[1] * c->group[1];
+    const float *x = (const float *)(const void *)touch(c, 0, 0, length * channels * 8);
+    const float *w = (const float *)(const void *)touch(c, 1, 0, channels * beams * 8);
+    float *out = (float *)(void *)touch(c, 2, 0, length * beams * 8);
+    if (!x || !w || !out) return false;
+    for (uint64_t beam = 0; beam < beams && beam < high; beam++)
+        for (uint64_t bin = 0; bin < length && bin < wide; bin++) {
+            float *place = out + 2 * (beam * length + bin);
+            double re = from ? place[0] : 0, im = from ? place[1] : 0;
+            for (uint64_t k = from; k < to; k++) {
+                const float *a = x + 2 * (k * length + bin), *b = w + 2 * (beam * channels + k);
+                re += (double)a[0] * b[0] - (double)a[1] * b[1];
+                im += (double)a[0] * b[1] + (double)a[1] * b[0];
+            }
+            place[0] = (float)re;
+            place[1] = (float)im;
+        }
+    return true;
+}
+
 static bool launch(const struct command *c)
 {
     const char *name = c->kernel->name;
@@ -962,6 +1000,7 @@ static bool launch(const struct command *c)
     if (!strcmp(name, "onebuf_step_pages")) return step(c, 1024, false, items);
     if (!strcmp(name, "write_words")) return write_words(c, items);
     if (!strcmp(name, "check_pages")) return check_pages(c, items);
+    if (!strcmp(name, "beams")) return beams(c);
     return false; /* boom */
 }
 

@@ -14,7 +14,7 @@ enum {
     NOT_READY = 600, ILLEGAL_ADDRESS = 700, PEER_ALREADY = 704, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
     LAUNCH_FAILED = 719, NOT_SUPPORTED = 801,
     RTC_INVALID_INPUT = 3, RTC_INVALID_PROGRAM = 4, RTC_INVALID_OPTION = 5, RTC_COMPILATION = 6,
-    DEVICES = 2, MAX_PARAMETERS = 7,
+    DEVICES = 2, MAX_PARAMETERS = 8,
     CREATED = DEVICES, CONTEXTS /* the primary ones, by device, and one that cuCtxCreate makes on device 0 */
 };
 #define TAG ((uint64_t)1 << 62)     /* device pointers are real addresses plus this */
@@ -67,7 +67,7 @@ struct command {
     void *after, *over;          /* layered_stub.c: what it waits for, and what it completes */
     struct command *next;
 };
-struct stream { int device; bool closing; void *below; struct command *first, **last, *running; pthread_t thread; };
+struct stream { int device; bool closing, captured; void *below; struct command *first, **last, *running; pthread_t thread; };
 
 #pragma GCC visibility push(hidden)
 extern struct device devices[CONTEXTS];
@@ -129,6 +129,7 @@ extern struct layered {
     void (*release)(void *native);
     void (*close)(void *below);
     char *(*unbundle)(const void *image);   /* the names in a bundle's module, or null */
+    bool captures;                          /* a stream that waits for an event takes no more work */
 } layered;
 /* Not null in that library, from its start on. */
 int hipGetBackendNativeHandles(uintptr_t stream, uintptr_t *handles, int *count) __attribute__((weak, visibility("default")));

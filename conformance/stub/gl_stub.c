@@ -5,7 +5,7 @@
  * for a limited time; afterwards the context counts as blocked, and none of its fences is reached, until the signal has come.
  *
  * ONEBUF_GL_STUB=lost    signals are enqueued and never come
- * ONEBUF_GL_STUB=plain   the extension is not added */
+ * ONEBUF_GL_STUB=plain   the extension is not added, and hidden if the driver has it */
 #define _GNU_SOURCE
 #include "semaphore_stub.h"
 #include <dlfcn.h>
@@ -59,6 +59,12 @@ static const char *get_string(unsigned name, unsigned index)
     unsigned count = name == EXTENSIONS ? (unsigned)installed() : index + 1;
     if (index >= count && index < count + 2) return ADDED[index - count];
     return REAL("glGetStringi", const char *(*)(unsigned, unsigned))(name, index);
+}
+static const char *get_plain_string(unsigned name, unsigned index)
+{
+    const char *text = REAL("glGetStringi", const char *(*)(unsigned, unsigned))(name, index);
+    bool hidden = text && name == EXTENSIONS && !strncmp(text, ADDED[0], strlen(ADDED[0]));
+    return hidden ? "GL_STUB_hidden" : text;
 }
 static void generate(int count, unsigned *names)
 {
@@ -127,7 +133,9 @@ EXPORT void *eglGetProcAddress(const char *name)
         { "glSignalSemaphoreEXT", (void *)give_signal }, { "glWaitSemaphoreEXT", (void *)wait_signal },
         { "glClientWaitSync", (void *)client_wait },
     };
-    for (unsigned i = 0; strcmp(part(), "plain") && i < sizeof own / sizeof *own; i++)
+    bool plain = !strcmp(part(), "plain");
+    if (plain && !strcmp(name, "glGetStringi")) return (void *)get_plain_string;
+    for (unsigned i = 0; !plain && i < sizeof own / sizeof *own; i++)
         if (!strcmp(name, own[i].name)) return own[i].at;
     return real(name);
 }

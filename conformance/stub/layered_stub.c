@@ -10,7 +10,9 @@
  *
  * ONEBUF_LAYERED_STUB=deaf    an event's cl_event is always complete; HIP's own commands run in the order of all streams
  * ONEBUF_LAYERED_STUB=loose   streams do not wait for the commands of their queue
- * ONEBUF_LAYERED_STUB=other   the first device is built on something unknown too */
+ * ONEBUF_LAYERED_STUB=other   the first device is built on something unknown too
+ * ONEBUF_LAYERED_STUB=captured  hipStreamWaitEvent does not wait, and the next work on that stream ends the process, as in
+ *                             chipStar 1.2.1; waits by OpenCL's events work */
 #include "cuda_stub.h"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -142,7 +144,7 @@ static void start(void)
     check(status);
     queue_0 = new_queue();
     if (!strcmp(part, "deaf")) all_streams = new_queue();
-    layered = (struct layered){ pushed, wait_for, complete, release, close_below, unbundle };
+    layered = (struct layered){ pushed, wait_for, complete, release, close_below, unbundle, !strcmp(part, "captured") };
 }
 
 /* Returns the number of handles or the handles, never both. */

@@ -43,6 +43,7 @@
  * ONEBUF_STUB_UUID=hex     32 digits instead of those of the first device of the CUDA stub
  * ONEBUF_STUB_BUS=hex      the PCI bus of `amd`, instead of that of the HIP stub's first device
  * ONEBUF_STUB_BINARY=path  programs' binaries are this file's bytes; if these are SPIR-V, so is the programs' IL
+ * ONEBUF_STUB_NAMES=1      programs list the names of their kernels
  * ONEBUF_STUB_DELAY_US=n   every command takes n microseconds more
  * ONEBUF_STUB_SLEEP_S=n    clGetPlatformIDs takes n seconds
  * ONEBUF_STUB_LAZY=1       commands start only when flushed (by clFlush or anything that implies it)
@@ -1619,6 +1620,8 @@ cl_int clBuildProgram(struct program *g, cl_uint n, struct device *const *device
     if (!n != !devices) return CL_INVALID_VALUE;
     const char *bad = strstr(g->source, "#error"), *other = strstr(g->source, "syntax_error");
     if (!bad || (other && other < bad)) bad = other;
+    /* As NVIDIA's compiler, for kernels without parameters. */
+    if (!bad && options && strstr(options, "-cl-kernel-arg-info")) bad = strstr(g->source, "ptxas_no_arg_info");
     char log[128] = "";
     int line = 1, column = 1;
     for (const char *at = g->source; bad && at < bad; at++) line += *at == '\n', column = *at == '\n' ? 1 : column + 1;
@@ -1653,6 +1656,13 @@ static const char *binary_file(size_t *bytes)
     fclose(from);
     return file;
 }
+static bool has_word(const char *text, const char *word)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    for (const char *at = text; (at = strstr(at, word)); at++)
+        if ((at == text || !strchr(letters, at[-1])) && !strspn(at + strlen(word), letters)) return true;
+    return false;
+}
 cl_int clGetProgramInfo(struct program *g, cl_uint what, INFO)
 {
     if (!is(g, PROGRAM)) return CL_INVALID_PROGRAM;
@@ -1674,16 +1684,15 @@ cl_int clGetProgramInfo(struct program *g, cl_uint what, INFO)
         else if (out && *(char **)out && !g->status)
             memcpy(*(char **)out, binary_mark, mark), memcpy(*(char **)out + mark, g->source, size);
         return CL_SUCCESS;
+    case 0x1168: {                                                /* KERNEL_NAMES */
+        if (!getenv("ONEBUF_STUB_NAMES")) return CL_INVALID_VALUE;
+        char names[256] = "";
+        for (size_t i = 0; i < sizeof natives / sizeof *natives; i++)
+            if (has_word(g->source, natives[i].name)) strcat(strcat(names, *names ? ";" : ""), natives[i].name);
+        return TEXT(names);
+    }
     default: return CL_INVALID_VALUE;
     }
-}
-
-static bool has_word(const char *text, const char *word)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-    for (const char *at = text; (at = strstr(at, word)); at++)
-        if ((at == text || !strchr(letters, at[-1])) && !strspn(at + strlen(word), letters)) return true;
-    return false;
 }
 static void kernel_destroy(void *p) { drop(((struct kernel *)p)->program); }
 struct kernel *clCreateKernel(struct program *g, const char *name, cl_int *err)

@@ -12,6 +12,11 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::Path,
     process::Command,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -105,9 +110,12 @@ fn timed(
     words: &[&str],
     environment: &[(&str, &str)],
 ) -> Option<Answer> {
+    let _quiet = QUIET.read().unwrap_or_else(PoisonError::into_inner);
     let _watchdog = Watchdog::new("the doctor", Duration::from_secs(300));
     let cache = private_folder();
-    let run = Run { mode, cache: cache.path(), silence_ms, words, environment };
+    // By default the doctor touches a gigabyte on each route, which is long on a busy machine.
+    let words = [words, &["reach=67108864"]].concat();
+    let run = Run { mode, cache: cache.path(), silence_ms, words: &words, environment };
     run.answer().map(|answer| answer.unwrap_or_else(|err| panic!("{mode}: {err}")))
 }
 
@@ -200,6 +208,68 @@ fn a_hang_is_refuted_in_time() {
         }
         // Three routes, each abandoned after 3 s of silence.
         assert!(start.elapsed() < Duration::from_secs(60), "{mode}: {:?}", start.elapsed());
+    }
+}
+
+/// Held for writing beside a load, and for reading by tests that measure.
+static QUIET: RwLock<()> = RwLock::new(());
+
+/// Threads that compute for as long as this lives, several for each processor.
+struct Load(Arc<AtomicBool>);
+
+impl Load {
+    fn new() -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        for _ in 0..4 * thread::available_parallelism().map_or(1, usize::from) {
+            let ended = ended.clone();
+            thread::spawn(move || {
+                let mut x = 1u64;
+                while !ended.load(Ordering::Relaxed) {
+                    x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005) | 1);
+                }
+            });
+        }
+        Self(ended)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What cannot be measured beside a load stays declared, with the reason. It is neither refuted nor judged wrong.
+#[test]
+fn a_busy_machine_is_no_verdict() {
+    let _watchdog = Watchdog::new("the doctor beside a load", Duration::from_secs(1200));
+    let _alone = QUIET.write().unwrap_or_else(PoisonError::into_inner);
+    let _load = Load::new();
+    for (mode, zero_copy) in [("good", true), ("shadow", false)] {
+        let cache = private_folder();
+        // Small buffers: this is about timings.
+        let words = &["from=host,opencl:0", "to=host,opencl:0", "reach=1048576"][..];
+        let environment = &[][..];
+        let run = Run { mode, cache: cache.path(), silence_ms: 10_000, words, environment };
+        let Some(answer) = run.answer() else { return };
+        let answer = answer.unwrap_or_else(|err| panic!("{mode}: {err}"));
+        for (from, to) in [("host", "opencl:0"), ("opencl:0", "host")] {
+            let route = answer.route(from, to, "host_pointer");
+            let why = route["why"].as_str().expect("a reason");
+            match route["state"].as_str() {
+                Some("proven") => assert_eq!(route["zero_copy"], zero_copy, "{mode}: {route}"),
+                Some("declared") => {
+                    note(&format!("{mode}, {from} -> {to} beside a load: {why}"));
+                    assert!(
+                        ["not measured", "not known"].iter().any(|w| why.contains(w)),
+                        "{route}"
+                    );
+                    let saved = Verdicts::load(cache.path()).unwrap().len();
+                    assert!(saved < answer.experiments() as usize, "{mode}: it is not saved");
+                }
+                _ => panic!("{mode}: {route}"),
+            }
+        }
     }
 }
 
@@ -310,8 +380,9 @@ fn a_cache_that_cannot_be_used_stops_nothing() {
 /// A driver that is slow during discovery proves nothing about the route: it is tried again.
 #[test]
 fn a_helper_that_is_silent_before_its_experiment_refutes_nothing() {
+    let _quiet = QUIET.read().unwrap_or_else(PoisonError::into_inner);
     let Some(library) = stub() else { return };
-    let builder = onebuf::builder().without(["vulkan", "gl"]).verdicts(Verdicts::default());
+    let builder = onebuf::builder().only(["host", "opencl"]).verdicts(Verdicts::default());
     let hub =
         builder.library("opencl", library.to_str().expect("a path in UTF-8")).build().unwrap();
     let cache = private_folder();
@@ -357,6 +428,7 @@ fn a_helper_that_cannot_start_is_an_error() {
 
 #[test]
 fn a_real_driver_is_examined() {
+    let _quiet = QUIET.read().unwrap_or_else(PoisonError::into_inner);
     let hub =
         onebuf::builder().without(["vulkan", "gl"]).verdicts(Verdicts::default()).build().unwrap();
     let Ok(pocl) = hub.device("Portable Computing Language") else {
@@ -377,7 +449,8 @@ fn a_real_driver_is_examined() {
     let verdict = &report.routes[0].verdict;
     note(&format!("host -> PoCL host_pointer: {:?}, {}", verdict.state, verdict.why));
     assert_eq!(verdict.state, VerdictState::Proven, "{}", verdict.why);
-    assert_eq!(told, [(0, 1), (1, 1)]);
+    // Before it is looked up, tried and timed, and at the end.
+    assert_eq!(told, [(0, 1), (0, 1), (0, 1), (1, 1)]);
     // A hub that loads the cache uses the verdict.
     let hub = onebuf::builder().without(["vulkan", "gl"]).cache(cache.path()).build().unwrap();
     let known = hub.topology().routes().iter().filter(|r| r.verdict.state == VerdictState::Proven);
@@ -386,8 +459,9 @@ fn a_real_driver_is_examined() {
 
 #[test]
 fn a_hub_with_a_library_of_its_own_is_examined_with_it() {
+    let _quiet = QUIET.read().unwrap_or_else(PoisonError::into_inner);
     let Some(library) = stub() else { return };
-    let builder = onebuf::builder().without(["vulkan", "gl"]).verdicts(Verdicts::default());
+    let builder = onebuf::builder().only(["host", "opencl"]).verdicts(Verdicts::default());
     let hub =
         builder.library("opencl", library.to_str().expect("a path in UTF-8")).build().unwrap();
     let cache = private_folder();

@@ -188,6 +188,28 @@ fn is_signalled() {
     std::process::exit(0);
 }
 
+/// Says something before a signal ends it.
+#[test]
+#[ignore = "started by `a_process_has_last_words`"]
+fn is_signalled_with_words() {
+    onebuf::peer::remove_sockets_on_signals().unwrap();
+    onebuf::peer::before_signals_end(|| println!("replaced"));
+    onebuf::peer::before_signals_end(|| println!("last words"));
+    // SAFETY: the signal goes to this process.
+    assert_eq!(unsafe { libc::raise(libc::SIGTERM) }, 0);
+    thread::sleep(Duration::from_secs(20));
+    std::process::exit(0);
+}
+
+#[test]
+fn a_process_has_last_words() {
+    let _watchdog = Watchdog::new("a process that a signal ends", Duration::from_secs(90));
+    let output = child("is_signalled_with_words").output().unwrap();
+    assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{}", text(&output));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("last words") && !said.contains("replaced"), "{}", text(&output));
+}
+
 #[test]
 fn a_signal_ends_the_first_process_of_a_container_too() {
     let _watchdog = Watchdog::new("processes that signals end", Duration::from_secs(90));

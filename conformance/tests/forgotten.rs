@@ -50,10 +50,10 @@ impl Bench {
         }
     }
 
-    /// References to memory that drivers still hold.
+    /// Allocations that drivers still have for the hub: objects, shared virtual memory, pinned host memory.
     fn memories(&self) -> i64 {
         let live = self.probe.live();
-        ["mem", "svm"].iter().filter_map(|kind| live.get(kind)).sum()
+        ["mem", "svm", "host"].iter().filter_map(|kind| live.get(kind)).sum()
     }
 }
 
@@ -141,16 +141,18 @@ fn what_holds_no_mark_leaves_the_buffer_usable() {
         assert_eq!(buffer.to_vec().unwrap()[..4], [5, 6, 9, 10], "{what}");
         drop(buffer);
     });
-    assert_eq!(settled(&bench, kept), kept, "{:?}", bench.probe.live());
+    assert!(settled(&bench, kept) <= kept, "{kept} before, {:?}", bench.probe.live());
 }
 
-/// Waits until drivers hold at most this many references to memory; returns how many they hold.
+/// Waits until drivers have at most this many allocations; returns how many they have. CUDA and HIP free memory under work later, and
+/// a new queue frees what is over.
 fn settled(bench: &Bench, most: i64) -> i64 {
-    for _ in 0..500 {
+    for _ in 0..50 {
         if bench.memories() <= most {
             break;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(10));
+        bench.sides.iter().for_each(|side| drop(side.device.queue().unwrap()));
     }
     bench.memories()
 }

@@ -5,7 +5,9 @@ use onebuf::{
     HubBuilder, SyncMethod,
     fake::{Delay, FakeConfig, Sharing},
 };
-use onebuf_conformance::{Ending, Machine, Outcome, Report, everything, hand_overs, large, pairs};
+use onebuf_conformance::{
+    Ending, Machine, Outcome, Report, everything, hand_overs, large, pairs, play,
+};
 use std::time::Duration;
 
 /// Bytes: whole pages, a page and a word more, a word less.
@@ -20,10 +22,33 @@ fn hub(configs: &[FakeConfig]) -> HubBuilder {
 fn every_element_of_every_size_on_every_device() {
     let machine = Machine::open(everything());
     for side in &machine.sides {
-        let outcomes = large(&machine.hub, side, &SIZES);
+        let outcomes = large(side, &SIZES);
         assert!(outcomes.iter().any(|one| one.ending == Ending::Passed), "{outcomes:?}");
         Report { outcomes }.assert_passed();
     }
+}
+
+/// Work-items of a launch are limited by the number of groups: 2000 of them have fewer work-items than the buffers have elements.
+#[test]
+fn a_device_with_few_groups_steps_in_several_launches() {
+    for api in ["CUDA", "HIP"] {
+        play("few_groups", api, "", &[("ONEBUF_CUDA_STUB_GROUPS", "2000")]);
+    }
+}
+
+#[test]
+#[ignore = "started by a test above, with the stub in its part"]
+fn few_groups() {
+    let builder = onebuf::builder().only(["cuda", "hip"]).verdicts(Default::default());
+    let machine = Machine::open(builder);
+    let side = machine.sides.iter().find(|side| side.device.id() != "host").unwrap();
+    // Of this one the second half needs more groups than the first, because its number of work-items has few divisors.
+    let uneven = (2 * 64 * 2063 + 1) * 4;
+    let outcomes = [large(side, &SIZES), large(side, &[uneven])].concat();
+    assert!(outcomes.iter().all(|one| one.ending == Ending::Passed), "{outcomes:?}");
+    let buffer = machine.hub.buffer::<u32>(SIZES[0] as usize / 4).shared_with([&side.device]);
+    let refused = side.step(&buffer.build().unwrap(), onebuf_conformance::Step::nth(1));
+    assert!(refused.unwrap_err().to_string().contains("more groups than the limit"));
 }
 
 /// The control: a device whose reads fail is noticed, and a size that no machine has room for is a skip with a reason.
@@ -33,13 +58,13 @@ fn what_does_not_fit_is_skipped_and_what_fails_is_told() {
     let machine =
         Machine::open(hub(&[FakeConfig { probe: Some(probe.clone()), ..Default::default() }]));
     let side = machine.side("fake:0");
-    let huge = large(&machine.hub, side, &[1 << 60]);
+    let huge = large(side, &[1 << 60]);
     assert!(
         matches!(&huge[0].ending, Ending::NotApplicable(why) if why.contains("bytes")),
         "{huge:?}"
     );
     probe.fail_always("fake_read", -7);
-    let failed = large(&machine.hub, side, &SIZES[..1]);
+    let failed = large(side, &SIZES[..1]);
     assert!(
         matches!(&failed[0].ending, Ending::Failed(why) if why.contains("fake_read")),
         "{failed:?}"

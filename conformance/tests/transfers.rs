@@ -2,12 +2,13 @@
 //! copy has many; devices that run on the CPU are treated as if they had their own memory.
 
 use onebuf::{
-    Buffer, Device, Error, Hub, HubBuilder, MemoryKind, Probe, Result, RouteKind,
+    Buffer, Device, Error, Hub, HubBuilder, MemoryKind, Probe, Result, RouteKind, bridge,
     doctor::Verdicts,
     fake::{Delay, FakeConfig},
 };
 use onebuf_conformance::{
     Watchdog, absent, assert_same, assert_settled, cuda_stub, note, one_api, random_words,
+    threads_on,
 };
 use std::{
     collections::BTreeMap,
@@ -208,16 +209,109 @@ fn asked_bytes_are_counted_once() {
     });
 }
 
+/// Asynchronous transfers go through chunks, too. A vector is free as soon as it is returned, and chunks return to their pool.
+#[test]
+fn asynchronous_transfers_carry_every_byte() {
+    let len = 25 * CHUNK + 4099;
+    each(|hub, what| {
+        for device in devices(hub) {
+            for kind in kinds(&device) {
+                let what = format!("{kind} on {device}, {what}");
+                let buffer = on(&device, kind, len);
+                let mut model = bytes(1, len);
+                buffer.write(&model).unwrap();
+                for (seed, size) in (2..).zip(SIZES) {
+                    let (at, part) = (CHUNK + 3, bytes(seed, size));
+                    let range = at..at + size;
+                    let mut write = buffer.write_async(range.clone(), part.clone()).unwrap();
+                    // Ordered after the write, on the same memory, while that may be under way.
+                    let mut read = buffer.read_async(range.clone(), vec![0xEE; size]).unwrap();
+                    assert!(write.wait(SOON).unwrap() == part, "given back: {what}");
+                    assert!(read.wait(SOON).unwrap() == part, "{size} bytes of {what}");
+                    assert!(read.wait(SOON).is_err(), "the vector is returned once");
+                    model[range].copy_from_slice(&part);
+                    // One that is dropped has been made.
+                    let again = bytes(seed + 50, size);
+                    drop(buffer.write_async(..size, again.clone()).unwrap());
+                    drop(buffer.read_async(..size, vec![0; size]).unwrap());
+                    model[..size].copy_from_slice(&again);
+                }
+                assert_eq!(read_slowly(&buffer), model, "{what}");
+                model[len - 1] ^= 1;
+                assert_ne!(read_slowly(&buffer), model, "the control: {what}");
+            }
+        }
+    });
+}
+
+/// What the host has mapped is copied from the map, without an unmap or another map.
+#[test]
+fn copies_read_from_maps() {
+    let len = 21 * CHUNK + 77;
+    each(|hub, what| {
+        for device in devices(hub) {
+            if !kinds(&device).contains(&MemoryKind::MappedDevice) {
+                continue;
+            }
+            let what = format!("{device}, {what}");
+            let pinned = on(&device, MemoryKind::MappedDevice, len);
+            let target = on(&device, *kinds(&device).last().unwrap(), len);
+            for round in 0..3 {
+                let model = bytes(round, len);
+                pinned.map_mut().unwrap().copy_from_slice(&model);
+                let asked = hub.ledger().asked_bytes();
+                bridge::copy(&pinned, .., &target, 0).unwrap();
+                assert_eq!(hub.ledger().asked_bytes() - asked, len as u64, "{what}");
+                assert_eq!(read_slowly(&target), model, "{what}");
+                // The host still has what it wrote, and a part of it goes to another place.
+                assert!(pinned.map().unwrap()[..] == model[..], "{what}");
+                let (from, to, part) = (CHUNK + 3, 5, 7 * CHUNK + 1);
+                pinned.map_mut().unwrap()[from] ^= 0xFF;
+                bridge::copy(&pinned, from..from + part, &target, to).unwrap();
+                let mut expected = model.clone();
+                expected[to..to + part].copy_from_slice(&model[from..from + part]);
+                assert_ne!(read_slowly(&target), expected, "the control: {what}");
+                expected[to] ^= 0xFF;
+                assert_eq!(read_slowly(&target), expected, "{what}");
+                // The device has the memory: it copies by itself.
+                let queue = device.queue().unwrap();
+                drop(pinned.read_on(&queue).unwrap());
+                bridge::copy(&pinned, .., &target, 0).unwrap();
+                assert_eq!(read_slowly(&target), pinned.to_vec().unwrap(), "{what}");
+            }
+        }
+    });
+}
+
+/// The way of such a copy is the pointer, and the driver gets no other call than the transfer.
+#[test]
+fn maps_stay_mapped_while_copies_read_them() {
+    let _alone = one_api();
+    let probe = Probe::new();
+    let hub = many(onebuf::builder().without(["cuda", "hip", "vulkan", "gl"]).probe(probe.clone()));
+    let hub = hub.build().unwrap();
+    let Some(device) = devices(&hub).into_iter().next() else {
+        return absent("maps", "no OpenCL driver");
+    };
+    let (pinned, target) = (MemoryKind::MappedDevice, MemoryKind::Device);
+    let (pinned, target) = (on(&device, pinned, 9 * CHUNK), on(&device, target, 9 * CHUNK));
+    pinned.map_mut().unwrap().fill(7);
+    probe.reset();
+    let crossing = bridge::copy(&pinned, .., &target, 0).unwrap();
+    assert_eq!(crossing.way, RouteKind::HostPointer);
+    let calls = probe.trace();
+    assert!(calls.contains(&"clEnqueueWriteBuffer"), "{calls:?}");
+    assert!(!calls.iter().any(|call| call.contains("Map") || call.contains("map")), "{calls:?}");
+    assert!(target.to_vec().unwrap().iter().all(|&byte| byte == 7));
+}
+
 #[test]
 fn threads_transfer_at_once() {
-    each(|hub, what| {
-        if devices(hub).iter().any(|device| device.info().caps.one_thread) {
-            note(&format!("{what}: a driver that takes one thread at a time is among them"));
-        }
+    each(|hub, _| {
         let len = 12 * CHUNK + 13;
         for device in devices(hub) {
             thread::scope(|scope| {
-                for seed in 0..4 {
+                for seed in 0..threads_on(&device, 4) as u64 {
                     let device = &device;
                     scope.spawn(move || {
                         let buffer = on(device, kinds(device)[0], len);
@@ -249,6 +343,20 @@ fn scenario(buffer: &Buffer<u8>, staged: &Buffer<u8>, pair: &[Device; 2]) -> Res
     let mut seen = vec![0; two.len()];
     staged.read(&mut seen)?;
     assert!(seen == two, "a staged copy succeeded with wrong bytes");
+    let read = buffer.read_async(.., seen[..one.len()].to_vec())?.wait(SOON)?;
+    assert!(read == one, "an asynchronous read succeeded with wrong bytes");
+    buffer.write_async(.., two[..one.len()].to_vec())?.wait(SOON)?;
+    if kinds(&pair[0]).contains(&MemoryKind::MappedDevice) {
+        let builder = pair[0].hub().buffer::<u8>(two.len()).shared_with([&pair[0]]);
+        let builder = builder.allocate_on(&pair[0]).memory_kind(MemoryKind::MappedDevice);
+        let pinned = builder.build()?;
+        pinned.write(&two)?;
+        drop(pinned.map()?);
+        bridge::copy(&pinned, ..buffer.len(), buffer, 0)?;
+        let mut seen = vec![0; buffer.len()];
+        buffer.read(&mut seen)?;
+        assert!(seen == two[..seen.len()], "a copy from a map succeeded with wrong bytes");
+    }
     Ok(())
 }
 

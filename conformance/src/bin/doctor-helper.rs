@@ -1,7 +1,7 @@
 //! The doctor in a separate process, so that a test can choose its driver. The program is also the
 //! helper of its own experiments.
 //!
-//! `doctor-helper CACHE SILENCE_MS [fresh] [staged] [use] [from=ID,…] [to=ID,…] [only=API,…]` prints one JSON object. Staged
+//! `doctor-helper CACHE SILENCE_MS [fresh] [staged] [use] [from=ID,…] [to=ID,…] [only=API,…] [reach=BYTES]` prints one JSON object. Staged
 //! routes are tested only with `staged`; `from` and `to` select routes by their devices; `only` loads the drivers of these APIs
 //! alone; `use` then shares a buffer with the resulting verdicts.
 
@@ -19,7 +19,7 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [cache, silence_ms, words @ ..] = args.as_slice() else {
         eprintln!(
-            "usage: doctor-helper CACHE SILENCE_MS [fresh] [staged] [use] [from=ID,…] [to=ID,…] [only=API,…]"
+            "usage: doctor-helper CACHE SILENCE_MS [fresh] [staged] [use] [from=ID,…] [to=ID,…] [only=API,…] [reach=BYTES]"
         );
         exit(2);
     };
@@ -45,6 +45,10 @@ fn report(cache: &Path, silence: Duration, words: &[String]) -> Result<Value> {
     let hub = builder.build()?;
     let helper = std::env::current_exe().unwrap_or_default();
     let doctor = Doctor::new(helper)?.cache(cache).silence(silence).fresh(says("fresh"));
+    let doctor = match listed("reach").and_then(|bytes| bytes.parse().ok()) {
+        Some(bytes) => doctor.reach(bytes),
+        None => doctor,
+    };
     let staged = says("staged");
     let is_listed = |name: &str, device: DeviceIx| {
         let id = &hub.topology().node(device).id;

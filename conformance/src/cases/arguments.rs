@@ -233,8 +233,7 @@ pub fn more_work_items_than_elements_are_refused(t: &Trial<'_>) {
 
 pub fn a_groups_memory_has_an_element_for_each_of_its_items(t: &Trial<'_>) {
     t.each_device(|side| {
-        let source =
-            two_texts("kernel void none(local uint *x) {}", "kernel void none(uint *x) {}");
+        let source = two_texts("kernel void none(local uint *x) {}", "kernel void none() {}");
         let program = side.device.program(&source.with_native("none", |_| Ok(()))).unwrap();
         let signature = || Signature::new().each_local::<u32>();
         // SAFETY: nothing is launched: every launch below is refused for the group's size.

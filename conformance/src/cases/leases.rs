@@ -1,7 +1,7 @@
 //! Leases: the fast path for a queue that uses a buffer again must obey all rules.
 
 use super::{queues::out_of_order, threads::on_all_threads};
-use crate::{Machine, Side, Step, Trial, assert_same, step_model};
+use crate::{Machine, Side, Step, Trial, assert_same, step_model, threads_on};
 use onebuf::{Buffer, Error, Result};
 use std::{mem::forget, thread};
 
@@ -120,7 +120,8 @@ pub fn threads_on_one_queue_never_hold_it_both(t: &Trial<'_>) {
         let buffer = leased(t.machine, side, true);
         // Each round adds 1 + i to element i. The order does not matter, but every round must count.
         let increment = Step { mul: 1, add: 1 };
-        on_all_threads(THREADS, || {
+        let threads = threads_on(&side.device, THREADS);
+        on_all_threads(threads, || {
             let mut left = ROUNDS;
             while left > 0 {
                 match side.step(&buffer, increment) {
@@ -130,7 +131,7 @@ pub fn threads_on_one_queue_never_hold_it_both(t: &Trial<'_>) {
                 }
             }
         });
-        let rounds = (THREADS * ROUNDS) as u32;
+        let rounds = (threads * ROUNDS) as u32;
         let model: Vec<u32> = (0..N as u32).map(|i| rounds.wrapping_mul(1 + i)).collect();
         assert_same(&buffer.to_vec().unwrap(), &model, side.device.id());
     });

@@ -1,6 +1,8 @@
 //! Several hubs, several threads, and objects dropped in any order.
 
-use crate::{Machine, Side, Step, Trial, assert_same, random_words, shared, step_model};
+use crate::{
+    Machine, Side, Step, Trial, assert_same, random_words, shared, step_model, threads_on,
+};
 use onebuf::{Buffer, Error, RouteKind, SyncMethod};
 use std::{panic::resume_unwind, thread};
 
@@ -108,7 +110,8 @@ pub fn threads_that_want_one_buffer_get_busy_and_nothing_else(t: &Trial<'_>) {
         let buffer = t.hub().buffer::<u32>(2000).shared_with([&side.device]).build().unwrap();
         // Each round adds 1 + i to element i. The order does not matter, but every round must count.
         let increment = Step { mul: 1, add: 1 };
-        on_all_threads(THREADS, || {
+        let threads = threads_on(&side.device, THREADS);
+        on_all_threads(threads, || {
             let own = Side::open(&side.device).unwrap();
             let mut left = ROUNDS;
             while left > 0 {
@@ -128,7 +131,7 @@ pub fn threads_that_want_one_buffer_get_busy_and_nothing_else(t: &Trial<'_>) {
                 }
             }
         });
-        let rounds = (THREADS * ROUNDS) as u32;
+        let rounds = (threads * ROUNDS) as u32;
         let model: Vec<u32> = (0..2000).map(|i| rounds.wrapping_mul(1 + i)).collect();
         assert_same(&buffer.to_vec().unwrap(), &model, side.device.id());
     });

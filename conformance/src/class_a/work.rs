@@ -250,7 +250,29 @@ impl ClassA {
         // SAFETY: all devices report support.
         let made = unsafe { cl().svm_alloc(self.context.get(), CL_MEM_READ_WRITE, bytes, 0) };
         let pointer = made.expect("clSVMAlloc");
-        Some(Svm { pointer, context: self.context.clone() })
+        Some(Svm { pointer, bytes, context: self.context.clone() })
+    }
+
+    /// Writes zeros into the memory, by the queue, and waits. In PoCL 6.0 such memory holds the queue whose kernel used it last,
+    /// until another one writes.
+    pub fn clear_svm(&self, queue: &Own<ClQueue>, svm: &Svm) {
+        let (pattern, pointer) = (0u8, svm.pointer.as_ptr());
+        let from = (&raw const pattern).cast();
+        // SAFETY: memory of this context, and a pattern of one byte.
+        let filled = unsafe {
+            cl().enqueue_svm_mem_fill(
+                queue.get(),
+                pointer,
+                from,
+                1,
+                svm.bytes,
+                0,
+                null(),
+                null_mut(),
+            )
+        };
+        check("clEnqueueSVMMemFill", filled);
+        self.finish(queue);
     }
 }
 
@@ -264,6 +286,7 @@ pub(super) fn wait_list(events: &[ClEvent]) -> (u32, *const ClEvent) {
 pub struct Svm {
     /// The address, which is valid on the devices too.
     pub pointer: NonNull<c_void>,
+    bytes: usize,
     context: Own<ClContext>,
 }
 

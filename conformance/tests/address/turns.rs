@@ -3,7 +3,7 @@
 
 use super::*;
 use onebuf::{Access, CopyPolicy, Error, Hint, MemoryKind, Pool, Result, topology::Route};
-use onebuf_conformance::note;
+use onebuf_conformance::{Hardware, lacking, note};
 
 plays! {
     both_apis_see_each_others_work: interleaved("amd");
@@ -47,7 +47,8 @@ fn real_devices_share_by_addresses() {
     let in_one_space = |route: &&Route| route.needs.contains("one address space");
     let routes: Vec<_> = hub.topology().routes().iter().filter(in_one_space).collect();
     if routes.is_empty() {
-        return note("skip: no two APIs here whose kernels work in one address space");
+        let what = "no two APIs here whose kernels work in one address space";
+        return lacking(&[Hardware::Amd], what);
     }
     for route in routes {
         let [from, to] = [route.from, route.to].map(|end| hub.topology().node(end).id.clone());

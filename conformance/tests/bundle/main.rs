@@ -131,6 +131,31 @@ fn a_chapter_that_hangs_is_ended_with_all_that_it_started() {
     }
 }
 
+/// Three programs that only end together, and an orphan of one that others leave alone while it runs.
+#[test]
+fn jobs_run_side_by_side() {
+    let bundle = Bundle::new();
+    let file = |name: &str| bundle.folder().join(name).to_str().unwrap().to_owned();
+    let [orphan, first, last] = ["orphan", "first", "last"].map(file);
+    let wait = |file: &str| {
+        format!(
+            "n=0; while ! [ -s '{file}' ]; do sleep 0.01; n=$((n + 1)); [ $n -lt 3000 ] || exit 7; done\n"
+        )
+    };
+    let start = format!("setsid sh -c 'echo $$ >\"{orphan}\"; exec sleep 600' &\n");
+    let lives = format!("[ -d /proc/$(cat '{orphan}') ] || exit 8\n");
+    let graft =
+        [&start, &wait(&orphan), &format!("echo 1 >'{first}'\n"), &wait(&last), &lives, PASSES];
+    bundle.script("tests/graft", &graft.map(String::from).concat());
+    bundle.script("tests/libs", &format!("{}{PASSES}", wait(&first)));
+    bundle.script("tests/pool", &format!("echo 1 >'{last}'\n{PASSES}"));
+    let ran = bundle.run(&["--json", "--jobs", "2"]);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    let pid = fs::read_to_string(&orphan).unwrap();
+    assert!(!fs::exists(format!("/proc/{}", pid.trim())).unwrap(), "process {pid} is left");
+    assert_eq!(ran.rows(), run(&[], &["--json"]).rows(), "in the order of the chapters");
+}
+
 /// What a chapter leaves behind when it ends is ended, too, even in a session of its own.
 #[test]
 fn orphans_are_ended() {

@@ -26,6 +26,8 @@ struct Figures {
     turns: u64,
     frames: u64,
     incomplete_frames: u64,
+    /// Between two devices or two processes; those within one device do not count.
+    hand_overs: u64,
     killed_senders: u64,
     killed_peers: u64,
     visits: u64,
@@ -38,11 +40,12 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} turns: {} frames complete and right, {} incomplete; {} senders killed; {} visits of peers, {} killed; {} full \
-             disks; {} helpers stopped; {} changes of load",
+            "{} turns: {} frames complete and right, {} incomplete; {} hand-overs; {} senders killed; {} visits of peers, {} \
+             killed; {} full disks; {} helpers stopped; {} changes of load",
             self.turns,
             self.frames,
             self.incomplete_frames,
+            self.hand_overs,
             self.killed_senders,
             self.visits,
             self.killed_peers,

@@ -27,6 +27,7 @@ pub fn are_killed(chaos: &mut Chaos<'_>) {
             visit.wait(SOON).unwrap();
             assert_eq!(shared.to_vec().unwrap(), vec![turn + 1; N], "a whole turn");
             chaos.figures.visits += 1;
+            chaos.figures.hand_overs += 2;
         }
         visit.hand_over().unwrap();
         thread::sleep(chaos.pause(3));

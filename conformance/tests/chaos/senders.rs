@@ -16,7 +16,7 @@ use onebuf_conformance::{GROUP, Side, Step, step_model};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Words of a frame: many packets, so that most kills are in the middle of one.
@@ -24,6 +24,8 @@ const N: usize = 16 << 10;
 const PAYLOAD: usize = 1024;
 /// How fast a sender sends.
 const BYTES_PER_S: f64 = 40e6;
+/// A sender that is quiet for so long is replaced.
+const TAKEOVER_AFTER: Duration = Duration::from_millis(100);
 const STEPS: [Step; 2] = [Step { mul: 3, add: 5 }, Step { mul: 5, add: 7 }];
 
 /// The part of a sender: frames whose words count from a number that no other frame has.
@@ -72,7 +74,7 @@ fn stage(side: &Side, step: Step) -> impl FnMut(Work<'_, Buffer<u32>>) -> Result
 pub fn are_killed(chaos: &mut Chaos<'_>) {
     let devices = [chaos.any_side().device.clone(), chaos.any_side().device.clone()];
     let [a, b] = devices.each_ref().map(|device| &chaos.machine.sides[device.index().get()]);
-    let udp = Udp::bind("127.0.0.1:0").unwrap().takeover_after(Duration::from_millis(100));
+    let udp = Udp::bind("127.0.0.1:0").unwrap().takeover_after(TAKEOVER_AFTER);
     let (to, meter, udp) = (udp.address().unwrap().to_string(), udp.meter(), udp.timeout(SOON));
     let kills = 1 + chaos.random.below(3);
     let pauses: Vec<Duration> = (0..kills).map(|_| chaos.pause(150)).collect();
@@ -102,6 +104,12 @@ pub fn are_killed(chaos: &mut Chaos<'_>) {
             let wanted = frames.load(Ordering::Relaxed) + 10;
             wait(&|| frames.load(Ordering::Relaxed) >= wanted);
             last.finish();
+            // Its end may be lost, as any packet on a busy machine: another sender takes over then, and ends in its turn.
+            while !ends_within(&over, Duration::from_secs(3)) {
+                let another = Process::start("sender", &to);
+                ends_within(&over, 4 * TAKEOVER_AFTER);
+                another.finish();
+            }
         });
         let report = pipeline.run();
         over.store(true, Ordering::Relaxed);
@@ -110,6 +118,11 @@ pub fn are_killed(chaos: &mut Chaos<'_>) {
     let report = report.unwrap_or_else(|failure| panic!("{} -> {}: {failure}", a.device, b.device));
     chaos.figures.frames += report.frames;
     chaos.figures.incomplete_frames += report.incomplete;
+    // The host receives a frame, and checks it.
+    let host = chaos.machine.hub.host();
+    let way = [&host, &a.device, &b.device, &host];
+    let changes = way.windows(2).filter(|two| two[0].index() != two[1].index()).count();
+    chaos.figures.hand_overs += report.frames * changes as u64;
     chaos.figures.killed_senders += kills as u64;
 }
 
@@ -118,4 +131,11 @@ fn await_progress(reached: &dyn Fn() -> bool, over: &AtomicBool) {
     while !reached() && !over.load(Ordering::Relaxed) {
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Waits for the end of the pipeline; false if it goes on after this time.
+fn ends_within(over: &AtomicBool, time: Duration) -> bool {
+    let start = Instant::now();
+    await_progress(&|| start.elapsed() >= time, over);
+    over.load(Ordering::Relaxed)
 }

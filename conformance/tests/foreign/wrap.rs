@@ -5,7 +5,7 @@ use onebuf::{Access, Buffer, Error, Result, prelude::*};
 use onebuf_conformance::{
     Side, Step, assert_same,
     class_a::{assert_restored, spin_model},
-    random_words, step_model,
+    random_words, step_model, threads_on,
 };
 use onebuf_sys::opencl::consts::CL_MEM_READ_WRITE;
 use std::{
@@ -242,6 +242,7 @@ fn threads_wrap_the_same_and_their_own() {
         let shared = a.words(&vec![0; N]);
         let before = a.reference_counts(&[&shared], &[]);
         let wraps = AtomicUsize::new(0);
+        let count = threads_on(&context(&hub, &a).device(), THREADS);
         thread::scope(|scope| {
             let work = || {
                 let own = a.words(&vec![0; N]);
@@ -255,12 +256,12 @@ fn threads_wrap_the_same_and_their_own() {
                 (0..ROUNDS).for_each(|_| step_model(&mut model, COUNT));
                 assert_same(&wrapped(&hub, &own).to_vec().unwrap(), &model, "a thread's own");
             };
-            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+            let threads: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
             threads.into_iter().for_each(|thread| thread.join().expect("a thread"));
         });
-        assert_eq!(wraps.into_inner(), THREADS * ROUNDS);
+        assert_eq!(wraps.into_inner(), count * ROUNDS);
         let mut model = vec![0; N];
-        (0..THREADS * ROUNDS).for_each(|_| step_model(&mut model, COUNT));
+        (0..count * ROUNDS).for_each(|_| step_model(&mut model, COUNT));
         assert_same(&a.read(&a.queue, &shared, N), &model, &a.platform);
         drop(hub);
         assert_restored(&before, || a.reference_counts(&[&shared], &[]), &a.platform);

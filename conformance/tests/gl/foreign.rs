@@ -131,7 +131,9 @@ fn registered(probe: Option<&Arc<Probe>>) -> Option<(Owner, Hub, ForeignGl)> {
 
 fn wrap(hub: &Hub, context: &ForeignGl, name: u32) -> Result<Buffer<u32>> {
     // SAFETY: the owner keeps the buffer until the end of the test, and does not use it while it is wrapped.
-    unsafe { hub.wrap_gl_buffer::<u32>(context, name) }.build()
+    let theirs = unsafe { hub.wrap_gl_buffer::<u32>(context, name) };
+    // The owner has just written it.
+    theirs.after(&context.queue()?.fence()).build()
 }
 
 const STEP: &str = "#version 450

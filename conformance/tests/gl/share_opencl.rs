@@ -58,8 +58,12 @@ fn shared_by_calls() {
     // SAFETY: as above.
     let wrap = unsafe { hub.wrap_gl_buffer::<u32>(&context, name) };
     let wrap = wrap.shared_with([&opencl.device]).route(RouteKind::ApiShare).trust_declared(true);
-    let late = wrap.build().unwrap_err().to_string();
-    assert!(late.contains("register yours before that"), "{late}");
+    match wrap.build().unwrap_err() {
+        Error::Unsupported { what, .. } if what.contains("NVIDIA") => {
+            note(&format!("skip: {what}"))
+        }
+        late => assert!(late.to_string().contains("register yours before that"), "{late}"),
+    }
     drop((context, gl, opencl, hub));
     owner.end(&[name]);
     assert!(probe.live().is_empty(), "{:?}", probe.live());
@@ -83,7 +87,14 @@ fn a_strangers_is_shared() {
         let wrap = unsafe { hub.wrap_gl_buffer::<u32>(&context, name) };
         wrap.shared_with([&opencl.device]).route(RouteKind::ApiShare).trust_declared(true)
     };
-    let buffer = wrap().build().unwrap();
+    let buffer = match wrap().build() {
+        Err(Error::Unsupported { what, .. }) if what.contains("NVIDIA") => {
+            note(&format!("skip: {what}"));
+            drop((gl, context));
+            return owner.end(&[name]);
+        }
+        built => built.unwrap(),
+    };
     take_turns(&gl, &opencl, &buffer, &mut model);
     // OpenCL is the last user, writing and reading: either way, the owner gets the buffer back immediately.
     opencl.step(&buffer, Step::nth(7)).unwrap();

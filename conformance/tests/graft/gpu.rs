@@ -142,7 +142,7 @@ fn kernels_compute_the_same() {
         ["", "-cl-std=CL3.0", "-cl-fast-relaxed-math -cl-mad-enable", "-cl-nv-maxrregcount=32"]
     {
         let Some((compared, refused)) = compare(options) else { return };
-        assert_eq!((compared, refused.len()), (cases::all().len(), 0), "{refused:?}");
+        assert_eq!((compared, refused.len()), (cases::all().len(), 0), "`{options}`: {refused:?}");
     }
 }
 

@@ -11,12 +11,13 @@ use onebuf::{
 };
 use onebuf_conformance::{Side, Step, absent, note, pages_apart, step_model};
 use std::{
+    ffi::OsString,
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 use tempfile::TempDir;
@@ -34,7 +35,15 @@ const N: usize = (4 << 20) + 300;
 /// One test at a time, because descriptors are counted.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    environment();
+    alone
+}
+
+/// The environment before the first driver was loaded: the Khronos loader cuts the list of OpenCL drivers in it.
+fn environment() -> &'static [(OsString, OsString)] {
+    static BEFORE: OnceLock<Vec<(OsString, OsString)>> = OnceLock::new();
+    BEFORE.get_or_init(|| std::env::vars_os().collect())
 }
 
 fn hub() -> Hub {
@@ -235,6 +244,7 @@ impl Stage {
     fn command(&self, part: &str, device: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "second_process", "--nocapture", "--test-threads=1"]);
+        command.env_clear().envs(environment().iter().cloned());
         command.env(PART, part).env(SOCKET, self.socket()).env(DEVICE, device);
         command.stdout(Stdio::piped());
         command
@@ -262,6 +272,14 @@ impl Second {
             heard.push('\n');
         }
         panic!("it never said `{beginning}`:\n{heard}");
+    }
+
+    /// Fails with the error of this process, and everything that the other one says.
+    fn failed(&mut self, error: &Error) -> ! {
+        let _ = self.0.kill();
+        let mut heard = String::new();
+        let _ = self.0.stdout.as_mut().expect("piped").read_to_string(&mut heard);
+        panic!("{error}; the second process:\n{heard}");
     }
 
     fn kill(&mut self) {
@@ -320,7 +338,7 @@ fn every_page_from_both_sides() {
             let buffer = buffer(&hub, &hands);
             let mut offer = Offer::open(&buffer, stage.socket().to_str().unwrap()).unwrap();
             let mut second = stage.spawn("rounds", &theirs);
-            let mut visit = offer.accept(SOON).unwrap();
+            let mut visit = offer.accept(SOON).unwrap_or_else(|error| second.failed(&error));
             assert_eq!(visit.peer().pid, second.0.id());
             assert_eq!(own_rounds(&hands, &mut visit, 3).unwrap(), 0, "{mine} <- {theirs}");
             drop(visit);
@@ -373,7 +391,7 @@ fn a_killed_peer_is_lost_and_the_buffer_lives_on() {
         let mut fds = Vec::new();
         for round in 0..4 {
             let mut second = stage.spawn("writes for ever", &device);
-            let mut visit = offer.accept(SOON).unwrap();
+            let mut visit = offer.accept(SOON).unwrap_or_else(|error| second.failed(&error));
             buffer.fill(7).unwrap();
             visit.hand_over().unwrap();
             assert_eq!(second.says("writing"), "");
@@ -392,7 +410,8 @@ fn a_killed_peer_is_lost_and_the_buffer_lives_on() {
             drop(second);
             fds.push(open_fds());
         }
-        assert!(fds.iter().all(|&count| count == fds[1]), "fds leak on {device}: {fds:?}");
+        // A driver may close some of its own in the meantime.
+        assert!(fds[2..].iter().all(|&count| count <= fds[1]), "fds leak on {device}: {fds:?}");
     }
 }
 
@@ -427,7 +446,8 @@ fn many_peers_one_after_another() {
         drop(second);
         fds.push(open_fds());
     }
-    assert!(fds.iter().all(|&count| count == fds[1]), "fds leak: {fds:?}");
+    // A driver may close some of its own meanwhile.
+    assert!(fds.iter().skip(2).all(|&count| count <= fds[1]), "fds leak: {fds:?}");
 }
 
 /// Needs root, to run as two users.

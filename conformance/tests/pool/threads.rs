@@ -2,7 +2,7 @@
 
 use crate::host;
 use onebuf::{Error, Pool};
-use onebuf_conformance::{Random, Step, Watchdog, machine, random_words, step_model};
+use onebuf_conformance::{Random, Step, Watchdog, machine, random_words, step_model, threads_on};
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -22,9 +22,7 @@ fn stress_on_every_device() {
     let machine = machine();
     let _watchdog = Watchdog::new("pool stress", Duration::from_secs(300));
     for side in &machine.sides {
-        // Mesa's drivers sometimes crash if many threads use one queue.
-        let mesa = ["rusticl", "Clover"].contains(&side.device.info().platform.as_str());
-        let threads = if mesa { 1 } else { THREADS };
+        let threads = threads_on(&side.device, THREADS as usize) as u64;
         let pool = &Pool::new(&machine.hub);
         thread::scope(|scope| {
             for number in 0..threads {

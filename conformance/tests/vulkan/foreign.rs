@@ -30,20 +30,20 @@ const EXTENSIONS: [&str; 1] = ["VK_KHR_external_memory_fd"];
 const PLACE: u64 = 4096;
 
 /// The owner and its objects. The probe counts those that are left.
-struct Owner {
+pub struct Owner {
     probe: Arc<Probe>,
     instance: Instance,
     physical: vk::PhysicalDevice,
-    device: Device,
-    family: u32,
+    pub device: Arc<Device>,
+    pub family: u32,
 }
 
 /// Makes the handles wrong.
 type Wrong<'w> = &'w dyn Fn(&mut VulkanHandles<'_>);
 
 /// A buffer of the owner, and its memory.
-struct Made {
-    buffer: vk::Buffer,
+pub struct Made {
+    pub buffer: vk::Buffer,
     memory: vk::DeviceMemory,
     kind: u32,
     bytes: u64,
@@ -52,7 +52,7 @@ struct Made {
 
 impl Owner {
     /// `None`, after a printed skip, without a suitable device.
-    fn new() -> Option<Owner> {
+    pub fn new() -> Option<Owner> {
         let probe = Probe::new();
         let Ok(vulkan) = Vulkan::load(Some(LOADER), Some(probe.clone())) else {
             absent("Vulkan", "no loader");
@@ -81,7 +81,7 @@ impl Owner {
                 .queue_create_infos(&queues)
                 .enabled_extension_names(&names)
                 .push_next(&mut features);
-            let device = instance.create_device(physical, &info).unwrap();
+            let device = Arc::new(instance.create_device(physical, &info).unwrap());
             Some(Owner { probe, instance, physical, device, family })
         }
     }
@@ -91,22 +91,26 @@ impl Owner {
     }
 
     fn register_with(&self, hub: &Hub, change: Wrong<'_>) -> Result<ForeignVulkan> {
+        let mut handles = self.handles();
+        change(&mut handles);
+        // SAFETY: live handles, or null handles that are refused; the owner outlives the hub's use of them.
+        unsafe { hub.foreign_vulkan(&handles) }
+    }
+
+    pub fn handles(&self) -> VulkanHandles<'static> {
         let at = |handle: u64| handle as *mut c_void;
-        let mut handles = VulkanHandles {
+        VulkanHandles {
             instance: at(self.instance.raw().handle().as_raw()),
             physical_device: at(self.physical.as_raw()),
             device: at(self.device.raw().handle().as_raw()),
             queue_family: self.family,
             queues: &[0],
             extensions: &EXTENSIONS,
-        };
-        change(&mut handles);
-        // SAFETY: live handles, or null handles that are refused; the owner outlives the hub's use of them.
-        unsafe { hub.foreign_vulkan(&handles) }
+        }
     }
 
     /// Creates a buffer of `words` words in the middle of mapped memory, exportable on request.
-    fn make(&self, words: usize, exportable: bool) -> Made {
+    pub fn make(&self, words: usize, exportable: bool) -> Made {
         let fd = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(fd);
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(fd);
@@ -138,7 +142,7 @@ impl Owner {
     }
 
     /// Destroys the owner's objects, and asserts that none are left.
-    fn end(self, made: Vec<Made>) {
+    pub fn end(self, made: Vec<Made>) {
         // SAFETY: everything that used them is gone.
         unsafe {
             for one in made {
@@ -154,7 +158,7 @@ impl Owner {
 
 impl Made {
     /// Describes the buffer to onebuf, with `words` words.
-    fn told(&self, words: usize, exportable: bool, mapped: bool) -> VulkanBuffer {
+    pub fn told(&self, words: usize, exportable: bool, mapped: bool) -> VulkanBuffer {
         let memory = VulkanMemory {
             memory: self.memory.as_raw(),
             offset: PLACE,
@@ -168,7 +172,7 @@ impl Made {
     }
 
     /// The words as the owner sees them.
-    fn words(&self, words: usize) -> Vec<u32> {
+    pub fn words(&self, words: usize) -> Vec<u32> {
         // SAFETY: within the mapping; no work is pending.
         unsafe {
             let at = self.mapped.add(PLACE as usize).cast::<u32>();
@@ -176,7 +180,7 @@ impl Made {
         }
     }
 
-    fn set(&self, words: &[u32]) {
+    pub fn set(&self, words: &[u32]) {
         // SAFETY: as above.
         unsafe {
             let at = self.mapped.add(PLACE as usize).cast::<u32>();
@@ -185,7 +189,7 @@ impl Made {
     }
 }
 
-fn wrap(hub: &Hub, context: &ForeignVulkan, told: VulkanBuffer) -> Result<Buffer<u32>> {
+pub fn wrap(hub: &Hub, context: &ForeignVulkan, told: VulkanBuffer) -> Result<Buffer<u32>> {
     // SAFETY: the owner keeps it until the end of the test, and does not use it while it is wrapped.
     unsafe { hub.wrap_vk_buffer::<u32>(context, told) }.build()
 }

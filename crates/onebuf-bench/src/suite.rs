@@ -37,6 +37,8 @@ pub const WORKLOADS: &[Workload] = &[
     workload::bus::DOWNLOAD_ORDINARY,
     workload::bus::UPLOAD_PINNED,
     workload::bus::DOWNLOAD_PINNED,
+    workload::bus::UPLOAD_ASYNC,
+    workload::bus::DOWNLOAD_ASYNC,
     workload::stream::MEMORY,
     workload::bridge::ALIASED,
     workload::bridge::STAGED,

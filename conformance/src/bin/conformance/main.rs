@@ -72,7 +72,7 @@ fn work(arguments: &Arguments, printer: &mut Printer) -> Result<(), String> {
             let machine = machine(arguments)?;
             let chosen = machine.sides.iter().filter(|side| is_named(arguments, side));
             chosen.for_each(|side| {
-                sizes.iter().for_each(|bytes| printer.part(large(&machine.hub, side, &[*bytes])));
+                sizes.iter().for_each(|bytes| printer.part(large(side, &[*bytes])));
             });
         }
     }

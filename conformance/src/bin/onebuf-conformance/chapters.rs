@@ -152,11 +152,23 @@ impl Plan<'_> {
         jobs
     }
 
+    /// A job of these devices that loads their drivers alone.
     fn job(&self, chapter: &'static str, devices: &[&Found], arguments: &[&str]) -> Job {
-        let of: Vec<String> = devices.iter().map(|one| one.id.clone()).collect();
-        let mut all: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
         let mut apis: Vec<&str> = devices.iter().map(|one| one.api.as_str()).collect();
         apis.dedup();
+        self.job_with(&apis, chapter, devices, arguments)
+    }
+
+    /// A job of these devices that loads the drivers of these APIs.
+    fn job_with(
+        &self,
+        apis: &[&str],
+        chapter: &'static str,
+        devices: &[&Found],
+        arguments: &[&str],
+    ) -> Job {
+        let of: Vec<String> = devices.iter().map(|one| one.id.clone()).collect();
+        let mut all: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
         all.extend(["--apis".to_owned(), apis.join(","), "--lines".to_owned()]);
         all.extend(of.iter().flat_map(|id| ["--device".to_owned(), id.clone()]));
         Job {
@@ -234,7 +246,10 @@ impl Plan<'_> {
     fn hand_overs(&self, pair: [&Found; 2]) -> Job {
         let rounds = self.options.length.hand_overs();
         let (number, verdicts) = (rounds.to_string(), self.tools.verdicts());
-        let job = self.job("sync", &pair, &["--hand-overs", &number, "--cache", &verdicts]);
+        // A third API may join the two: Vulkan makes the semaphores of a GPU.
+        let apis = self.working_apis();
+        let arguments = ["--hand-overs", &number, "--cache", &verdicts];
+        let job = self.job_with(&apis, "sync", &pair, &arguments);
         // Two directions, and up to six methods; a slow driver needs a millisecond for each.
         let seconds = f64::from(rounds) / 900.0;
         let limit = self.limit + Duration::from_millis(u64::from(rounds) * 60);
@@ -276,9 +291,12 @@ impl Plan<'_> {
             let named = self.chosen.iter().any(|one| one.api == api);
             broken || !self.options.devices.is_empty() && !named
         };
+        let has_vulkan_gpu =
+            self.devices.found.iter().any(|one| one.api == "vulkan" && one.is_gpu());
         for (api, variable) in APIS {
-            // As in `./dev test`: each further device squares the pairs of a program. Those of Vulkan name its loader.
-            let is_extra = api == "vulkan" && env::var_os(variable).is_none();
+            // As in `./dev test`: each further device squares the pairs of a program. Those of Vulkan name its loader. A GPU's
+            // Vulkan stays: it makes the semaphores by which the GPU's other APIs are joined.
+            let is_extra = api == "vulkan" && !has_vulkan_gpu && env::var_os(variable).is_none();
             if is_extra || is_off(api) {
                 all.insert(variable.to_owned(), "none".to_owned());
             }

@@ -35,6 +35,10 @@ impl Found {
         &self.row
     }
 
+    pub fn is_gpu(&self) -> bool {
+        self.row["kind"] == "gpu"
+    }
+
     /// Whether a name of the command line means it: its id, its API, or a part of its names.
     fn fits(&self, name: &str) -> bool {
         let lower = name.to_lowercase();

@@ -34,6 +34,13 @@ pub struct Job {
     pub skip: Option<String>,
 }
 
+impl Job {
+    /// Whether nothing may run beside it: the doctor measures times, and large buffers need the memory.
+    pub fn is_alone(&self) -> bool {
+        ["doctor", "large"].contains(&self.chapter)
+    }
+}
+
 /// The bundle, a folder for files of this run, and the environment of every process.
 #[derive(Debug)]
 pub struct Tools {

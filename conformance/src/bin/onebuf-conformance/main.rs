@@ -18,12 +18,24 @@ mod result;
 
 use chapters::Plan;
 use discovery::Devices;
-use job::Tools;
+use job::{Job, Tools};
 use onebuf_conformance::{MARK, VARIABLE};
 use options::{LIMIT_VARIABLE, Options, Request, USAGE};
 use progress::Progress;
 use report::Report;
-use std::{env, fs, path::PathBuf, process::ExitCode, time::Instant};
+use result::Row;
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Instant,
+};
 
 /// The report that every run writes, in the current folder.
 const REPORT: &str = "onebuf-conformance-report.txt";
@@ -52,7 +64,8 @@ fn wrong_usage(why: &str, usage: &str) -> ExitCode {
 fn run(options: &Options) -> Result<ExitCode, String> {
     let start = Instant::now();
     let (bundle, version) = bundle()?;
-    let limit = options::limit(env::var(LIMIT_VARIABLE).ok())?;
+    // Processes side by side may wait for each other.
+    let limit = options::limit(env::var(LIMIT_VARIABLE).ok())? * options.jobs as u32;
     if let Some(page) = &options.html {
         // Found out now, and not after twenty minutes.
         fs::write(page, "").map_err(|error| format!("--html {page}: {error}"))?;
@@ -63,18 +76,17 @@ fn run(options: &Options) -> Result<ExitCode, String> {
     let chosen = devices.chosen(&options.devices)?;
     let plan = Plan { options, tools: &tools, devices: &devices, chosen: &chosen, limit };
     let jobs = plan.jobs();
-    let mut progress = Progress::new(&jobs);
+    let progress = Progress::new(&jobs);
     progress.devices(&devices);
     let (mut rows, mut routes) = (devices.rows.clone(), Vec::new());
-    for job in &jobs {
-        if process::interrupted().is_some() {
-            break;
+    let progress = Mutex::new(progress);
+    // In the order of the chapters: the doctor's verdicts are there when others need them.
+    for group in jobs.chunk_by(|a, b| a.is_alone() == b.is_alone()) {
+        let workers = if group[0].is_alone() { 1 } else { options.jobs };
+        for (row, found) in side_by_side(&tools, group, workers, &progress) {
+            rows.push(row);
+            routes.extend(found);
         }
-        progress.begin(job);
-        let (row, found) = tools.work(job);
-        progress.end(job, &row);
-        rows.push(row);
-        routes.extend(found);
     }
     for route in &mut routes {
         route.why = tools.private.scrub(&route.why);
@@ -89,6 +101,33 @@ fn run(options: &Options) -> Result<ExitCode, String> {
         None if report.is_good() => ExitCode::SUCCESS,
         None => ExitCode::FAILURE,
     })
+}
+
+/// Runs jobs, up to `workers` at a time. The results are in the order of the jobs; those after an interruption have none.
+fn side_by_side(
+    tools: &Tools,
+    jobs: &[Job],
+    workers: usize,
+    progress: &Mutex<Progress>,
+) -> Vec<(Row, Vec<parse::Route>)> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let work = || {
+        while let Some(at) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < jobs.len())
+            && process::interrupted().is_none()
+        {
+            lock(progress).begin(&jobs[at]);
+            let result = tools.work(&jobs[at]);
+            lock(progress).end(&jobs[at], &result.0);
+            lock(&done).insert(at, result);
+        }
+    };
+    thread::scope(|scope| (0..workers.min(jobs.len())).for_each(|_| drop(scope.spawn(work))));
+    done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The folder of the bundle, and its version.

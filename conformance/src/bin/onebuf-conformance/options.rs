@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 pub const USAGE: &str = "\
-usage: ./onebuf-conformance [--devices A,B,…] [--quick | --soak [N]] [--json] [--html FILE]
+usage: ./onebuf-conformance [--devices A,B,…] [--quick | --soak [N]] [--jobs N] [--json] [--html FILE]
 
 Runs the whole conformance proof on the drivers of this machine. Each chapter runs in a process of its own: a driver that
 crashes or hangs loses that chapter only.
 
-  --devices A,B,…   only these devices, by id (opencl:0) or API (opencl); pairs among them, or with the one named
+  --devices A,B,…   only these devices, by id (opencl:0), API (opencl) or a part of the name; pairs among them, or with the one named
   --quick           a few minutes: fewer hand-overs, no large buffers, no long chapters
   --soak [N]        N hand-overs for each pair and sync method (default 100000; otherwise 2000)
+  --jobs N          run up to N processes side by side (default 1); the doctor and large buffers always have the machine alone
   --json            print one JSON object to standard output
   --html FILE       also write the report as a page
   --help            print this
@@ -70,6 +71,8 @@ pub struct Options {
     /// Names of devices; all if empty.
     pub devices: Vec<String>,
     pub length: Length,
+    /// Processes side by side.
+    pub jobs: usize,
     pub json: bool,
     pub html: Option<String>,
 }
@@ -78,8 +81,13 @@ impl Request {
     pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut words = words.into_iter().peekable();
         let (mut quick, mut soak) = (false, None);
-        let mut options =
-            Options { devices: Vec::new(), length: Length::Default, json: false, html: None };
+        let mut options = Options {
+            devices: Vec::new(),
+            length: Length::Default,
+            jobs: 1,
+            json: false,
+            html: None,
+        };
         while let Some(word) = words.next() {
             let (name, inline) = match word.split_once('=') {
                 Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
@@ -94,13 +102,14 @@ impl Request {
                 "--contents" => return Ok(Request::Contents),
                 "--devices" => options.devices.extend(listed(&value()?)?),
                 "--html" => options.html = Some(value()?),
+                "--jobs" => options.jobs = number(name, &value()?)? as usize,
                 "--json" => options.json = true,
                 "--quick" => quick = true,
                 "--soak" => {
                     let is_number =
                         |text: &String| text.starts_with(|first: char| first.is_ascii_digit());
                     let given = inline.or_else(|| words.next_if(is_number));
-                    soak = Some(given.map_or(Ok(SOAK_HAND_OVERS), |text| rounds(&text))?);
+                    soak = Some(given.map_or(Ok(SOAK_HAND_OVERS), |text| number(name, &text))?);
                 }
                 _ => return Err(format!("no such option: {word}")),
             }
@@ -123,9 +132,9 @@ fn listed(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-fn rounds(text: &str) -> Result<u32, String> {
-    let number = text.parse::<u32>().ok().filter(|rounds| *rounds > 0);
-    number.ok_or_else(|| format!("--soak takes a number from 1 to {}, not `{text}`", u32::MAX))
+fn number(option: &str, text: &str) -> Result<u32, String> {
+    let number = text.parse::<u32>().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("{option} takes a number from 1 to {}, not `{text}`", u32::MAX))
 }
 
 #[cfg(test)]
@@ -153,6 +162,7 @@ mod tests {
         assert_eq!(run("--soak --json").length.hand_overs(), 100_000);
         assert_eq!(run("--soak 7").length.hand_overs(), 7);
         assert_eq!(run("--soak=9").length.hand_overs(), 9);
+        assert_eq!([run("").jobs, run("--jobs 4").jobs], [1, 4]);
         assert_eq!(parsed("--json --help").unwrap(), Request::Help);
         assert_eq!(limit(None), limit(Some(String::new())));
         assert_eq!(limit(Some("7".into())), Ok(Duration::from_secs(7)));
@@ -169,6 +179,7 @@ mod tests {
             ("--soak=x", "`x`"),
             ("--quick --soak", "exclude each other"),
             ("--html", "--html needs a value"),
+            ("--jobs 0", "--jobs takes a number from 1"),
             ("--slow", "--slow"),
             ("chapter", "chapter"),
         ];

@@ -3,6 +3,9 @@
 //! # Safety
 //! The system calls here take integers and pointers to local data. Signals are sent to children of this process that were not
 //! waited for, so no other process has their numbers.
+//!
+//! Several programs may run at a time. What one of them leaves behind becomes a child of this process; a variable of its
+//! environment says whose it was.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +14,10 @@ use std::{
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
-    sync::atomic::{AtomicI32, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI32, AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -20,6 +26,16 @@ use std::{
 const MOST_OUTPUT: u64 = 64 << 20;
 /// How long the rest of a process group may take to disappear.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// The variable that marks a program and all that it starts.
+const MARK: &str = "ONEBUF_CONFORMANCE_PART";
+
+/// The programs that run now, as their process numbers. The lock is held while a program is started, so that no thread reaps it as an orphan.
+static LEADERS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+
+fn leaders() -> MutexGuard<'static, Vec<i32>> {
+    LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The signal that asks this program to end; 0 if there was none.
 static ASKED_TO_END: AtomicI32 = AtomicI32::new(0);
@@ -94,22 +110,32 @@ pub fn interrupted() -> Option<i32> {
 
 /// Runs a program to its end.
 pub fn run(program: &Program<'_>) -> Ended {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
     let start = Instant::now();
-    let files = ["stdout", "stderr"].map(|name| program.scratch.join(name));
-    let how = start_program(program, &files).map_or_else(
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let folder = program.scratch.join(format!("part-{number}"));
+    let mark = format!("{}-{number}", std::process::id());
+    let files = ["stdout", "stderr"].map(|name| folder.join(name));
+    let how = start_program(program, &folder, &files, &mark).map_or_else(
         |error| How::NotStarted(error.kind().to_string()),
-        |pid| attend(pid, program, &files),
+        |pid| attend(pid, program, &files, &mark),
     );
     let [stdout, stderr] = files.map(|file| read_some(&file));
     Ended { how, stdout, stderr, took: start.elapsed() }
 }
 
 /// Returns the process number, which is also that of its group.
-fn start_program(program: &Program<'_>, files: &[PathBuf; 2]) -> io::Result<i32> {
-    let work = program.scratch.join("work");
+fn start_program(
+    program: &Program<'_>,
+    folder: &Path,
+    files: &[PathBuf; 2],
+    mark: &str,
+) -> io::Result<i32> {
+    let work = folder.join("work");
     fs::create_dir_all(&work)?;
     let mut command = Command::new(program.path);
-    command.args(program.arguments).envs(program.environment).current_dir(work).process_group(0);
+    command.args(program.arguments).envs(program.environment).env(MARK, mark);
+    command.current_dir(work).process_group(0);
     command.stdin(Stdio::null()).stdout(File::create(&files[0])?).stderr(File::create(&files[1])?);
     // SAFETY: only `prctl` and `signal`, which are async-signal-safe, are called between fork and exec.
     unsafe {
@@ -121,16 +147,20 @@ fn start_program(program: &Program<'_>, files: &[PathBuf; 2]) -> io::Result<i32>
             Ok(())
         });
     }
-    // The process is waited for by its number, together with orphans.
-    command.spawn().map(|child| child.id() as i32)
+    let mut leaders = leaders();
+    // It is waited for by its number.
+    let pid = command.spawn()?.id() as i32;
+    leaders.push(pid);
+    Ok(pid)
 }
 
 /// Waits until the program ends or must be ended. Then ends its group and its orphans.
-fn attend(pid: i32, program: &Program<'_>, files: &[PathBuf; 2]) -> How {
+fn attend(pid: i32, program: &Program<'_>, files: &[PathBuf; 2], mark: &str) -> How {
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
     let forced = loop {
-        if has_ended(pid) {
+        reap_orphans();
+        if ended(libc::P_PID, pid as u32) == pid {
             break None;
         }
         let size = |file: &PathBuf| fs::metadata(file).map_or(0, |meta| meta.len());
@@ -147,31 +177,37 @@ fn attend(pid: i32, program: &Program<'_>, files: &[PathBuf; 2]) -> How {
     // SAFETY: see the head of this file; the leader was not waited for, so the group's number is still its own.
     unsafe { libc::kill(-pid, libc::SIGKILL) };
     let status = reap(pid);
-    end_orphans();
+    leaders().retain(|leader| *leader != pid);
+    end_orphans(mark);
     forced.unwrap_or_else(|| match status.signal() {
         Some(signal) => How::Signal(signal),
         None => How::Exit(status.code().unwrap_or(-1)),
     })
 }
 
-/// Whether the program has ended, which is not waited for yet. Orphans that have ended are removed at once, as the system
-/// would: tests look whether they are gone.
-fn has_ended(program: i32) -> bool {
+/// A child of this kind that has ended and is not waited for yet; 0 if there is none.
+fn ended(kind: libc::idtype_t, id: u32) -> i32 {
+    // SAFETY: `info` is a local variable of the type that the call fills in; all zeroes is a valid value.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        match libc::waitid(kind, id, &raw mut info, options) {
+            0 => info.si_pid(),
+            _ => 0,
+        }
+    }
+}
+
+/// Removes orphans that have ended at once, as the system would: tests look whether they are gone.
+fn reap_orphans() {
     loop {
-        // SAFETY: `info` is a local variable of the type that the call fills in; all zeroes is a valid value.
-        let pid = unsafe {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-            match libc::waitid(libc::P_ALL, 0, &raw mut info, options) {
-                0 => info.si_pid(),
-                _ => 0,
-            }
-        };
-        match pid {
-            0 => return false,
-            pid if pid == program => return true,
-            orphan => reap(orphan),
-        };
+        let leaders = leaders();
+        let pid = ended(libc::P_ALL, 0);
+        // A program that has ended is waited for where it is attended.
+        if pid == 0 || leaders.contains(&pid) {
+            return;
+        }
+        reap(pid);
     }
 }
 
@@ -183,19 +219,28 @@ fn reap(pid: i32) -> ExitStatus {
     ExitStatus::from_raw(status)
 }
 
-/// Ends the processes that the program has left behind. They are children of this process now.
-fn end_orphans() {
+/// Ends the processes that a program has left behind. They are children of this process now. Those without its mark are ended
+/// when no other program runs.
+fn end_orphans(mark: &str) {
     let start = Instant::now();
+    let variable = format!("{MARK}={mark}");
+    let has_mark = |pid: &i32| {
+        let all = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        all.split(|byte| *byte == 0).any(|one| one == variable.as_bytes())
+    };
     while start.elapsed() < LAST_WORDS {
-        let orphans = children();
+        let leaders = leaders();
+        let mut orphans = children();
+        orphans.retain(|pid| !leaders.contains(pid) && (leaders.is_empty() || has_mark(pid)));
         if orphans.is_empty() {
             return;
         }
         for pid in orphans {
-            // SAFETY: see the head of this file.
+            // SAFETY: see the head of this file. No thread reaps an orphan while this one holds the lock.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
-        has_ended(0);
+        drop(leaders);
+        reap_orphans();
         thread::sleep(Duration::from_millis(2));
     }
 }

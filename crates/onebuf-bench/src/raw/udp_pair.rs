@@ -66,6 +66,11 @@ impl RawSender {
         Ok(Self { socket, area: Area::new(together * packet, MESSAGES), together })
     }
 
+    /// The number of packets in its memory, which it sends again and again.
+    pub fn packets(&self) -> usize {
+        self.together * MESSAGES
+    }
+
     /// Sends this many packets, rounded up to whole messages. Returns how many.
     pub fn send(&mut self, packets: usize) -> Result<usize> {
         let messages = packets.div_ceil(self.together);

@@ -9,8 +9,11 @@ use super::growth::{affordable, size_name};
 use crate::{
     Bar, Bench, Case, Direction, Effort, RawBus, Row, Stop, Unit, Workload, abba::compare,
 };
-use onebuf::{Buffer, Device, Error, MemoryKind, Result, RouteKind, bridge};
-use std::{cell::RefCell, time::Instant};
+use onebuf::{Buffer, Device, Error, MemoryKind, Pending, Result, RouteKind, bridge};
+use std::{
+    cell::RefCell,
+    time::{Duration, Instant},
+};
 
 /// Sizes of transfers, and those for `--quick`, which also measures the size of hand-overs.
 const SIZES: [usize; 10] =
@@ -23,6 +26,8 @@ const SMALL: usize = 1 << 20;
 const BARRED: usize = 1 << 24;
 /// Bytes of a batch, if it has neither the least nor the most transfers.
 const BATCH_BYTES: usize = 256 << 20;
+/// How long an asynchronous transfer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum number of bytes that a row measures.
 const VOLUME: usize = 32 << 30;
 
@@ -62,6 +67,18 @@ pub const DOWNLOAD_PINNED: Workload = Workload {
     cases: |bench| cases(bench, DOWNLOAD_PINNED.name, Direction::Down, Ceiling::Both),
 };
 
+pub const UPLOAD_ASYNC: Workload = Workload {
+    name: "upload_async_<a>_<size>",
+    about: "asynchronous writes of ordinary memory, two under way, over a raw copy of pinned memory",
+    cases: |bench| cases(bench, UPLOAD_ASYNC.name, Direction::Up, Ceiling::Later),
+};
+
+pub const DOWNLOAD_ASYNC: Workload = Workload {
+    name: "download_async_<a>_<size>",
+    about: "asynchronous reads into ordinary memory, two under way, over a raw copy to pinned memory",
+    cases: |bench| cases(bench, DOWNLOAD_ASYNC.name, Direction::Down, Ceiling::Later),
+};
+
 pub const STAGED: Workload = Workload {
     name: "staged_<a>_<b>_<size>",
     about: "a staged hand-over, over a raw copy of pinned memory in one direction",
@@ -77,6 +94,8 @@ enum Ceiling {
     Ordinary,
     /// Pinned memory on both sides.
     Both,
+    /// Asynchronous transfers of ordinary memory with the raw copy of pinned memory.
+    Later,
 }
 
 fn sizes(bench: &Bench) -> Vec<usize> {
@@ -133,7 +152,7 @@ fn run(
     let baseline = || {
         batch.timed(|| match rival {
             Ceiling::Ordinary => raw.borrow_mut().ordinary(direction, &mut theirs),
-            Ceiling::Pinned | Ceiling::Both => raw.borrow_mut().pinned(direction),
+            Ceiling::Pinned | Ceiling::Both | Ceiling::Later => raw.borrow_mut().pinned(direction),
         })
     };
     let found = if rival == Ceiling::Both {
@@ -154,6 +173,20 @@ fn run(
         let to = if direction == Direction::Up { &target } else { &pinned };
         to.read(&mut host)?;
         found
+    } else if rival == Ceiling::Later {
+        let other = on_device(bench, device, bytes)?;
+        other.write(&host)?;
+        let mut two = UnderWay::of([&target, &other], direction, &host);
+        let found = compare(effort, || two.timed(batch), baseline)?;
+        let [first, second] = two.into_vecs()?;
+        check(&first, 1)?;
+        host = second;
+        if direction == Direction::Up {
+            other.read(&mut host)?;
+            check(&host, 1)?;
+            target.read(&mut host)?;
+        }
+        found
     } else {
         let mut transfer = || match direction {
             Direction::Up => target.write(&host),
@@ -172,7 +205,7 @@ fn run(
     Ok(match rival {
         _ if bytes < BARRED || device.info().caps.unified_memory => row,
         Ceiling::Both => row.bar(Bar::RatioAtLeast(pinned)),
-        Ceiling::Pinned => row.bar(Bar::RatioAtLeast(ordinary)),
+        Ceiling::Pinned | Ceiling::Later => row.bar(Bar::RatioAtLeast(ordinary)),
         Ceiling::Ordinary => row.bar(Bar::RatioAtLeast(driver)),
     })
 }
@@ -191,7 +224,7 @@ fn unit(bytes: usize) -> Unit {
 fn effort(bench: &Bench, bytes: usize) -> Effort {
     // Four batches a block. Six blocks are needed for an interval.
     let most = (VOLUME / bytes / 4 / batch(bytes).0 as usize).max(6);
-    let time = bench.effort.time.min(std::time::Duration::from_secs(1));
+    let time = bench.effort.time.min(Duration::from_secs(1));
     Effort { time, ..bench.effort }.at_most(most)
 }
 
@@ -210,6 +243,60 @@ impl TransferBatch {
         let clock = Instant::now();
         (0..self.0).try_for_each(|_| transfer())?;
         Ok(clock.elapsed().as_nanos() as f64 / f64::from(self.0))
+    }
+}
+
+/// Two asynchronous transfers in turn, each of its own buffer and vector.
+struct UnderWay<'b> {
+    direction: Direction,
+    sides: [(&'b Buffer<u8>, SideState); 2],
+}
+
+/// The vector of a transfer, which owns it while it is under way.
+enum SideState {
+    Idle(Vec<u8>),
+    Moving(Pending<u8>),
+}
+
+impl<'b> UnderWay<'b> {
+    fn of(buffers: [&'b Buffer<u8>; 2], direction: Direction, host: &[u8]) -> Self {
+        Self { direction, sides: buffers.map(|buffer| (buffer, SideState::Idle(host.to_vec()))) }
+    }
+
+    /// Nanoseconds per transfer, with the wait for the last ones.
+    fn timed(&mut self, TransferBatch(count): TransferBatch) -> Result<f64> {
+        let clock = Instant::now();
+        (0..count).try_for_each(|number| self.start(number as usize % 2))?;
+        self.sides.iter_mut().try_for_each(|(_, side)| side.settle().map(drop))?;
+        Ok(clock.elapsed().as_nanos() as f64 / f64::from(count))
+    }
+
+    fn start(&mut self, number: usize) -> Result<()> {
+        let (buffer, side) = &mut self.sides[number];
+        let vec = std::mem::take(side.settle()?);
+        *side = SideState::Moving(match self.direction {
+            Direction::Up => buffer.write_async(.., vec)?,
+            Direction::Down => buffer.read_async(.., vec)?,
+        });
+        Ok(())
+    }
+
+    fn into_vecs(mut self) -> Result<[Vec<u8>; 2]> {
+        let [(_, one), (_, two)] = &mut self.sides;
+        Ok([std::mem::take(one.settle()?), std::mem::take(two.settle()?)])
+    }
+}
+
+impl SideState {
+    /// Waits for the transfer, if there is one.
+    fn settle(&mut self) -> Result<&mut Vec<u8>> {
+        if let SideState::Moving(pending) = self {
+            *self = SideState::Idle(pending.wait(PATIENCE)?);
+        }
+        match self {
+            SideState::Idle(vec) => Ok(vec),
+            SideState::Moving(_) => Err(Error::invalid("a transfer that was waited for")),
+        }
     }
 }
 

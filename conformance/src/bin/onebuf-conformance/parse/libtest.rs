@@ -1,7 +1,7 @@
 //! The output of Rust's test harness.
 
 use crate::{
-    process::Ended,
+    process::{Ended, How},
     result::{Counts, shortened},
 };
 use std::collections::BTreeSet;
@@ -12,22 +12,16 @@ const MOST_TEXT: usize = 1500;
 /// A test that printed a skip has tested less than its name says, so it does not count as passed.
 pub fn counts(ended: &Ended) -> Counts {
     let mut counts = Counts::default();
-    let mut summaries = 0;
-    let mut begun = 0;
-    for line in ended.stdout.lines() {
-        if let Some([passed, failed]) = summary(line) {
-            summaries += 1;
-            counts.passed += passed;
-            counts.failed += failed;
-        } else if let Some(number) = running(line) {
-            begun += number;
-        }
-    }
+    // A test may have printed the output of another harness: the first line and the last summary are this one's.
+    let begun = ended.stdout.lines().find_map(running).unwrap_or(0);
+    let total = ended.stdout.lines().rev().find_map(summary);
+    [counts.passed, counts.failed] = total.unwrap_or_default();
     counts.failures = failures(&ended.stdout);
     if counts.failures.len() < counts.failed {
         counts.failures.push(format!("{} tests failed", counts.failed));
     }
-    if summaries == 0 {
+    // Without an end of its own, a last summary is another harness's.
+    if total.is_none() || !matches!(ended.how, How::Exit(_)) {
         unfinished(&mut counts, ended, begun);
     }
     if counts.passed + counts.failed == 0 {
@@ -109,7 +103,7 @@ fn failures(stdout: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{parse::ended, process::How};
+    use crate::parse::ended;
 
     const GOOD: &str = "\nrunning 3 tests\ntest a::b ... ok\ntest c ... ok\ntest d ... ignored, why\n\n\
         test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\n";
@@ -141,6 +135,7 @@ mod tests {
         let told = failures(&outer);
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].starts_with("b: ") && told[0].ends_with("after failures: b"), "{told:?}");
+        assert_eq!(plain(&counts(&ended(How::Exit(101), &outer, ""))), [1, 1, 0]);
     }
 
     #[test]
