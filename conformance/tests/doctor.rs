@@ -206,8 +206,8 @@ fn a_hang_is_refuted_in_time() {
             let why = route["why"].as_str().expect("a reason");
             assert!(why.contains("hung") || why.contains("timed out"), "{mode}: {why}");
         }
-        // Three routes, each abandoned after 3 s of silence.
-        assert!(start.elapsed() < Duration::from_secs(60), "{mode}: {:?}", start.elapsed());
+        // Three routes, each abandoned after 3 s of silence, and each tried again in a fresh helper, beside the other tests.
+        assert!(start.elapsed() < Duration::from_secs(180), "{mode}: {:?}", start.elapsed());
     }
 }
 

@@ -16,6 +16,9 @@ use std::{ffi::c_void, ptr};
 const MAX_PATTERN: usize = 128;
 /// The most bytes that one fill of the driver covers: whole patterns, whatever their length.
 const MAX_FILL: usize = 1 << 30;
+/// A fill of an object ends before this many patterns from the object's beginning. NVIDIA's driver (580.159) counts them in 32 bits: at
+/// 2^31 it loses the device, and at 2^32 it fills the beginning of the object instead.
+const MAX_COUNT: usize = 1 << 31;
 /// The size of the host buffer from which other patterns are written repeatedly.
 const CHUNK: usize = 1 << 20;
 
@@ -87,8 +90,7 @@ pub(super) fn fill(
     let takes = pattern.len().is_power_of_two() && pattern.len() <= MAX_PATTERN;
     match memory.place {
         Place::Object(mem) if takes && queue.driver().version >= Version::V1_2 => {
-            filled_at_once(offset, bytes)
-                .try_for_each(|(at, bytes)| fill_object(queue, mem, at, bytes, pattern))
+            fill_object(queue, memory, mem, (offset, bytes), pattern)
         }
         Place::Svm { pointer, .. } if takes => {
             filled_at_once(offset, bytes).try_for_each(|(at, bytes)| {
@@ -97,6 +99,19 @@ pub(super) fn fill(
                 fill_svm(queue, at, bytes, pattern)
             })
         }
+        _ => fill_by_commands(queue, memory, offset, bytes, pattern),
+    }
+}
+
+/// A fill without the driver's fill.
+fn fill_by_commands(
+    queue: &Arc<RawQueue>,
+    memory: &Memory,
+    offset: usize,
+    bytes: usize,
+    pattern: &[u8],
+) -> Result<()> {
+    match memory.place {
         Place::Object(mem) if !memory.takes_writes() => {
             fill_by_copies(queue, mem, offset, bytes, pattern)
         }
@@ -104,7 +119,54 @@ pub(super) fn fill(
     }
 }
 
+/// How a part of a range is filled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum FillBy {
+    /// By the driver, with the pattern repeated this many times.
+    Driver(usize),
+    /// By writes or copies.
+    Commands,
+}
+
+/// The parts of a fill with a pattern of `n` bytes, as offset, length, and how. Beyond `MAX_COUNT` patterns longer ones are filled, and what
+/// they do not cover at both ends is written: right up to 256 GiB. The range, and its offset, are whole patterns; `n` divides `MAX_PATTERN`.
+fn fill_parts(offset: usize, bytes: usize, n: usize) -> [(usize, usize, FillBy); 4] {
+    let end = offset + bytes;
+    let near = end.min(n * MAX_COUNT).max(offset);
+    let wide = near.next_multiple_of(MAX_PATTERN).min(end);
+    let tail = (end / MAX_PATTERN * MAX_PATTERN).max(wide);
+    // Without a rest there is nothing to widen.
+    let [wide, tail] = if near == end { [end; 2] } else { [wide, tail] };
+    [
+        (offset, near - offset, FillBy::Driver(1)),
+        (near, wide - near, FillBy::Commands),
+        (wide, tail - wide, FillBy::Driver(MAX_PATTERN / n)),
+        (tail, end - tail, FillBy::Commands),
+    ]
+}
+
 fn fill_object(
+    queue: &Arc<RawQueue>,
+    memory: &Memory,
+    mem: ClMem,
+    (offset, bytes): (usize, usize),
+    pattern: &[u8],
+) -> Result<()> {
+    for (at, bytes, by) in fill_parts(offset, bytes, pattern.len()) {
+        match by {
+            _ if bytes == 0 => {}
+            FillBy::Commands => fill_by_commands(queue, memory, at, bytes, pattern)?,
+            FillBy::Driver(times) => {
+                let pattern = pattern.repeat(times);
+                filled_at_once(at, bytes)
+                    .try_for_each(|(at, bytes)| fill_once(queue, mem, at, bytes, &pattern))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn fill_once(
     queue: &RawQueue,
     mem: ClMem,
     offset: usize,
@@ -123,7 +185,7 @@ fn fill_object(
 
 fn fill_svm(queue: &RawQueue, to: *mut c_void, bytes: usize, pattern: &[u8]) -> Result<()> {
     let (driver, at) = (queue.driver(), pattern.as_ptr().cast());
-    // SAFETY: as in `fill_object`; the base is aligned to at least the longest pattern.
+    // SAFETY: as in `fill_once`; the base is aligned to at least the longest pattern.
     let filled = unsafe {
         let (queue, n, none, no) = (queue.raw, pattern.len(), ptr::null(), ptr::null_mut());
         driver.cl.enqueue_svm_mem_fill(queue, to, at, n, bytes, 0, none, no)
@@ -131,7 +193,7 @@ fn fill_svm(queue: &RawQueue, to: *mut c_void, bytes: usize, pattern: &[u8]) -> 
     driver.check("clEnqueueSVMMemFill", filled)
 }
 
-/// The ranges of one fill, as offset and length. NVIDIA's driver (580.159) loses the device in a fill of more than 2^31 patterns.
+/// The ranges of one fill, as offset and length.
 fn filled_at_once(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..bytes).step_by(MAX_FILL).map(move |at| (offset + at, MAX_FILL.min(bytes - at)))
 }
@@ -273,5 +335,41 @@ mod tests {
         let parts = [(128, MAX_FILL), (128 + MAX_FILL, MAX_FILL), (128 + 2 * MAX_FILL, 4096)];
         assert_eq!(all(128, 2 * MAX_FILL + 4096), parts);
         assert_eq!(MAX_FILL % MAX_PATTERN, 0);
+    }
+
+    /// Each part as the driver counts: patterns from the beginning of the object.
+    #[test]
+    fn fills_far_from_the_beginning_count_long_patterns() {
+        const GIB: usize = 1 << 30;
+        let parts = |offset, bytes, n| {
+            let parts = fill_parts(offset, bytes, n);
+            let mut at = offset;
+            for (start, len, by) in parts {
+                assert_eq!((start, len % n), (at, 0), "{offset} {bytes} {n}: {parts:?}");
+                at += len;
+                if let FillBy::Driver(times) = by {
+                    assert!(len == 0 || start % (times * n) == 0, "{parts:?}");
+                    assert!(len == 0 || at.div_ceil(times * n) <= MAX_COUNT, "{parts:?}");
+                } else {
+                    assert!(len < MAX_PATTERN, "{parts:?}");
+                }
+            }
+            assert_eq!(at, offset + bytes, "{parts:?}");
+            parts.into_iter().filter(|part| part.1 > 0).map(|part| part.2).collect::<Vec<_>>()
+        };
+        let (plain, wide, commands) = (FillBy::Driver(1), FillBy::Driver(128), FillBy::Commands);
+        assert_eq!(parts(5, 77, 1), [plain]);
+        assert_eq!(parts(0, 2 * GIB, 1), [plain]);
+        assert_eq!(parts(0, 2 * GIB + 4100, 1), [plain, wide, commands]);
+        assert_eq!(parts(2 * GIB + 3, 4096, 1), [commands, wide, commands]);
+        assert_eq!(parts(2 * GIB + 3, 60, 1), [commands]);
+        assert_eq!(parts(2 * GIB, 128, 1), [wide]);
+        assert_eq!(parts(4 * GIB, 4100, 4), [plain]);
+        assert_eq!(parts(8 * GIB - 4, 8, 4), [plain, commands]);
+        for n in [1, 2, 4, 16, 64, 128] {
+            for (offset, bytes) in [(0, 0), (0, 9 * GIB), (n, 128 * n), (GIB * n - n, 3 * n)] {
+                parts(offset, bytes, n);
+            }
+        }
     }
 }

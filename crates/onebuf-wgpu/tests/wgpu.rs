@@ -6,15 +6,16 @@ mod program;
 use ash::{vk, vk::Handle};
 use onebuf::{
     Buffer, CopyPolicy, Device, Error, Hub, MemoryKind, Probe, RouteKind, SyncMethod,
-    doctor::Verdicts, prelude::*,
+    doctor::Verdicts, hal::DeviceKind, prelude::*,
 };
 use onebuf_conformance::{
-    Side, Step, Watchdog, absent, assert_same, assert_settled, pages_apart, random_words,
-    step_model, trusted,
+    Hardware, Side, Step, Watchdog, absent, assert_same, assert_settled, lacking, pages_apart,
+    random_words, step_model, trusted,
 };
 use onebuf_wgpu::{Gpu, GpuBuffer, WgpuHubExt};
 use program::{Program, adapter, ready};
 use std::{
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -54,7 +55,8 @@ impl Drop for Alone {
 
 /// A hub that believes in every route.
 fn hub(probe: &Arc<Probe>, timeout: Duration) -> Hub {
-    let builder = || onebuf::builder().library("vulkan", LOADER).only(["vulkan", "opencl", "gl"]);
+    let builder =
+        || onebuf::builder().library("vulkan", LOADER).only(["vulkan", "opencl", "cuda", "gl"]);
     let base = builder().verdicts(Verdicts::default()).build().unwrap();
     let builder = builder().verdicts(trusted(&base)).probe(probe.clone());
     builder.timeout(timeout).build().unwrap()
@@ -73,10 +75,15 @@ fn made(gpu: &Gpu, buffer: &Buffer<u32>) -> GpuBuffer {
     unsafe { gpu.buffer(buffer, USED) }.unwrap()
 }
 
-/// Host pages that all of these devices use in place.
-fn in_place(hub: &Hub, devices: &[&Device]) -> Buffer<u32> {
-    let builder = hub.buffer::<u32>(N).shared_with(devices.iter().copied());
-    builder.memory_kind(MemoryKind::HostPages).copies(CopyPolicy::Forbid).build().unwrap()
+/// Host pages that PoCL and wgpu's device use in place. `None`, after a printed skip, if that is a GPU, which shares memory with its other APIs:
+/// `cuda_and_opencl_take_turns_on_a_gpu`.
+fn in_place(hub: &Hub, cl: &Device, gpu: &Device) -> Option<Buffer<u32>> {
+    if gpu.info().kind != DeviceKind::Cpu {
+        lacking(&[], &format!("{gpu} is a GPU, which uses no memory of PoCL in place"));
+        return None;
+    }
+    let builder = hub.buffer::<u32>(N).shared_with([cl, gpu]);
+    Some(builder.memory_kind(MemoryKind::HostPages).copies(CopyPolicy::Forbid).build().unwrap())
 }
 
 /// wgpu's shader and copies, kernels of OpenCL and the host take turns on every page, and nothing is copied.
@@ -90,7 +97,7 @@ fn wgpu_and_opencl_take_turns_in_place() {
         let Some(cl) = pocl(&hub) else { return };
         let gpu = hub.wgpu(&program.device, &program.queue).unwrap();
         assert!(gpu.device().id().ends_with("@1"), "{gpu:?}");
-        let field = in_place(&hub, &[&cl.device, &gpu.device()]);
+        let Some(field) = in_place(&hub, &cl.device, &gpu.device()) else { continue };
         let drawn = made(&gpu, &field);
         let mut model = random_words(1, N);
         field.write(&model).unwrap();
@@ -195,6 +202,55 @@ fn descriptors_are_shared_with_a_plain_wgpu_device() {
     assert_settled(&probe, "onebuf");
 }
 
+/// On a GPU: wgpu's shader and copies take turns with kernels of CUDA and of OpenCL, on memory of the chip that either side allocated. Nothing
+/// is copied.
+#[test]
+fn cuda_and_opencl_take_turns_on_a_gpu() {
+    let _alone = alone();
+    if !Path::new("/dev/nvidiactl").exists() {
+        return lacking(&[Hardware::Nvidia], "no NVIDIA GPU: wgpu shares no memory with CUDA");
+    }
+    let Some(program) = Program::new(Backends::VULKAN) else { return };
+    let probe = Probe::new();
+    let hub = hub(&probe, LONG);
+    let gpu = hub.wgpu(&program.device, &program.queue).unwrap();
+    for name in ["cuda:0", "NVIDIA CUDA"] {
+        let other = Side::open(&hub.device(name).unwrap()).unwrap();
+        // NVIDIA's OpenCL imports memory and exports none.
+        let homes = [gpu.device(), other.device.clone()];
+        let homes = &homes[..if other.device.info().api.0 == "cuda" { 2 } else { 1 }];
+        for home in homes {
+            let field = hub.buffer::<u32>(N).shared_with([&other.device, &gpu.device()]);
+            let field = field.allocate_on(home).route(RouteKind::OpaqueFd);
+            let field = field.copies(CopyPolicy::Forbid).build().unwrap();
+            let drawn = made(&gpu, &field);
+            let mut model = random_words(6, N);
+            field.write(&model).unwrap();
+            let before = hub.ledger().implied_bytes();
+            for round in 0..50 {
+                let start = model.clone();
+                other.step(&field, Step::nth(round)).unwrap();
+                step_model(&mut model, Step::nth(round));
+                let turn = gpu.read(&field).unwrap();
+                let seen = program.read(&drawn, drawn.offset(), N);
+                drop(turn);
+                assert_same(&seen, &model, &format!("{name}, then wgpu"));
+                // The control: each step changes every page.
+                assert_eq!(pages_apart(&seen, &start).len(), (N * 4).div_ceil(4096));
+                let turn = gpu.write(&field).unwrap();
+                program.step(drawn.binding(), N, Step::nth(round + 60));
+                drop(turn);
+                step_model(&mut model, Step::nth(round + 60));
+                assert_same(&other.look(&field).unwrap(), &model, &format!("wgpu, then {name}"));
+            }
+            assert_eq!(hub.ledger().implied_bytes(), before, "{}", field.explain());
+        }
+    }
+    drop((gpu, hub));
+    program.finish();
+    assert_settled(&probe, "onebuf");
+}
+
 /// A buffer that wgpu allocated, also one that wgpu has not initialised: what onebuf writes first stays.
 #[test]
 fn buffers_of_wgpu_are_wrapped() {
@@ -247,7 +303,7 @@ fn both_directions_are_ordered() {
     let hub = hub(&probe, Duration::from_secs(2));
     let Some(cl) = pocl(&hub) else { return };
     let gpu = hub.wgpu(&program.device, &program.queue).unwrap();
-    let field = in_place(&hub, &[&cl.device, &gpu.device()]);
+    let Some(field) = in_place(&hub, &cl.device, &gpu.device()) else { return };
     let drawn = made(&gpu, &field);
     field.fill(1).unwrap();
     let gate = Gate::new(&program.device);
@@ -343,7 +399,7 @@ fn other_threads_submit_meanwhile() {
         let hub = hub(&probe, LONG);
         let Some(cl) = pocl(&hub) else { return };
         let gpu = hub.wgpu(&program.device, &program.queue).unwrap();
-        let field = in_place(&hub, &[&cl.device, &gpu.device()]);
+        let Some(field) = in_place(&hub, &cl.device, &gpu.device()) else { continue };
         let (drawn, side) = (made(&gpu, &field), Side::open(&gpu.device()).unwrap());
         let mut model = random_words(8, N);
         field.write(&model).unwrap();

@@ -48,7 +48,7 @@ const fn long(chapter: &'static str, name: &'static str, seconds: f64) -> Test {
 }
 
 /// Every chapter, in the order of the report.
-pub const CHAPTERS: [&str; 18] = [
+pub const CHAPTERS: [&str; 19] = [
     "discovery",
     "doctor",
     "suite",
@@ -58,6 +58,7 @@ pub const CHAPTERS: [&str; 18] = [
     "vulkan",
     "memory",
     "foreign",
+    "neighbours",
     "peers",
     "graft",
     "libraries",
@@ -70,7 +71,7 @@ pub const CHAPTERS: [&str; 18] = [
 ];
 
 /// The test programs of each chapter.
-pub const TESTS: [Test; 27] = [
+pub const TESTS: [Test; 32] = [
     long("doctor", "doctor", 80.0),
     test("suite", "report", 1.0),
     test("cuda", "cuda", 35.0),
@@ -82,6 +83,11 @@ pub const TESTS: [Test; 27] = [
     test("memory", "gpus", 9.0),
     test("memory", "on_chip", 1.0),
     long("foreign", "foreign", 180.0),
+    test("neighbours", "ash", 3.0),
+    test("neighbours", "cudarc", 2.0),
+    test("neighbours", "glow", 4.0),
+    long("neighbours", "opencl3", 10.0),
+    long("neighbours", "wgpu", 15.0),
     test("peers", "peer", 30.0),
     test("graft", "graft", 3.0),
     test("libraries", "libs", 6.0),
