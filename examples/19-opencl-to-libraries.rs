@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     println!("a kernel on {kernels}, a transform on {libraries}");
 
     // One buffer for both. The plan says by which route the second device accesses it.
-    let signal = hub.buffer_from(&tones()).shared_with([&kernels, &libraries]).build()?;
+    let signal = hub.buffer_from(tones()).shared_with([&kernels, &libraries]).build()?;
     println!("{}", signal.explain());
 
     let source = Source::opencl_c(TEXT).with_native("window", |args| {
