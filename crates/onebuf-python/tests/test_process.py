@@ -46,12 +46,30 @@ def interrupted(wait, seconds=6):
     return float(out.split()[-1])
 
 
-@pytest.mark.parametrize(
-    "wait", ["x.wait()", "x.read()", "x.write(1)", "memoryview(x)", "cl.finish()", "x.map().__enter__()", "np.from_dlpack(x)"]
-)
+WAITS = {
+    "x.wait()": "",
+    "x.read()": "",
+    "x.write(1)": "",
+    "x.fill(1)": "",
+    "x.copy_from(y)": "y = hub.empty(1, np.uint32)",
+    "y.copy_from(x)": "y = hub.empty(1, np.uint32)",
+    "memoryview(x)": "",
+    "x.map().__enter__()": "",
+    "x.on(hub.host).__enter__()": "",
+    "np.from_dlpack(x)": "",
+    "x.__dlpack__(copy=True)": "",
+    "cl.finish()": "",
+    "fence.wait()": "",
+    "transfer.wait()": "transfer = x.read_async()",
+    "x.discard(); x.read()": "",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
 def test_ctrl_c_ends_a_wait(wait):
     took = interrupted(f"""
-        slow[1](x, count)
+        fence = slow[1](x, count, fence=True)
+        {WAITS[wait]}
         print("waits", flush=True)
         began = time.perf_counter()
         try:
@@ -63,22 +81,104 @@ def test_ctrl_c_ends_a_wait(wait):
     assert took < 3, "the work takes six seconds"
 
 
-def test_ctrl_c_ends_a_launch_that_waits_for_another_device():
-    took = interrupted("""
-        there = next(device for device in hub.devices if "rusticl" in device.platform.lower())
-        look = there.kernel("kernel void look(global uint *x) { x[0] += 1; }")
-        y = hub.empty(1, np.uint32, share=[cl, there], memory_kind="device")
-        look(y); slow[1](y, 1); y.wait()
-        slow[1](y, count)
+VISITED = """
+offer = ob.Offer(y, f"end-{os.getpid()}")
+visitor = threading.Thread(target=lambda: setattr(ob, "visitor", ob.attach(offer.path, hub)), daemon=True)
+visitor.start()
+peer = offer.accept(20)
+visitor.join()
+"""
+THERE = """
+there = next(device for device in hub.devices if "rusticl" in device.platform.lower())
+look = there.kernel("kernel void look(global uint *x) { x[0] += 1; }")
+y = hub.empty(1, np.uint32, share=[cl, there], memory_kind="device")
+look(y); slow[1](y, 1); y.wait()
+"""
+NUMBERS = "y, w = (hub.empty((4, 4), np.complex64, share=[cl]) for _ in range(2))"
+# What waits for a kernel on `y`, and how that is made.
+HAND_OVERS = {
+    "look(y)": THERE,
+    "y.on(there).__enter__()": THERE,
+    "ob.fft(y)": NUMBERS,
+    "ob.matmul(y, y, w)": NUMBERS,
+    "ob.lu(y)": NUMBERS,
+    "peer.hand_over()": "y = hub.empty(1, np.uint32, share=[cl], memory_kind='host_pages')" + VISITED,
+}
+
+
+@pytest.mark.parametrize("use", HAND_OVERS)
+def test_ctrl_c_ends_a_hand_over(use):
+    took = interrupted(f"""
+{textwrap.indent(HAND_OVERS[use], " " * 8)}
+        slow[1](y.view(np.uint32), count)
         print("waits", flush=True)
         began = time.perf_counter()
         try:
-            look(y)
+            {use}
         except KeyboardInterrupt:
             print("interrupted", time.perf_counter() - began, flush=True)
             os._exit(0)
     """)
     assert took < 3, "the work takes six seconds"
+
+
+@pytest.mark.parametrize("wait", ["offer.accept(30)", "peer.wait(30)"])
+def test_ctrl_c_ends_a_wait_for_another_process(wait):
+    first = 'y = hub.empty(64, memory_kind="host_pages")'
+    made = first + (VISITED + "peer.hand_over()" if "peer" in wait else '; offer = ob.Offer(y, f"end-{os.getpid()}")')
+    took = interrupted(
+        f"""
+{textwrap.indent(made, " " * 8)}
+        print("waits", flush=True)
+        began = time.perf_counter()
+        try:
+            {wait}
+        except KeyboardInterrupt:
+            print("interrupted", time.perf_counter() - began, flush=True)
+            os._exit(0)
+    """,
+        seconds=0.01,
+    )
+    assert took < 3
+
+
+def test_ctrl_c_ends_a_launch_on_an_array_of_the_host():
+    took = interrupted("""
+        array = np.ones(1, np.uint32)
+        kernel = ob.kernel(text)
+        kernel[1](array, 1)
+        print("waits", flush=True)
+        began = time.perf_counter()
+        try:
+            kernel[1](array, count)
+        except KeyboardInterrupt:
+            print("interrupted", time.perf_counter() - began, flush=True)
+            os._exit(0)
+    """)
+    assert took < 3, "the work takes six seconds"
+
+
+def test_ctrl_c_ends_the_doctor_and_keeps_its_verdicts():
+    """Its experiments run in a process group of their own, which a terminal's Ctrl-C does not reach: the pair in work is completed."""
+    took = interrupted(
+        """
+        import tempfile
+        folder = tempfile.mkdtemp()
+        print("waits", flush=True)
+        began = time.perf_counter()
+        try:
+            ob.doctor([hub.host, cl], hub=hub, cache=folder)
+        except KeyboardInterrupt:
+            took = time.perf_counter() - began
+            told = ob.doctor([hub.host, cl], hub=hub, cache=folder)
+            states = {row["state"] for row in told["routes"]}
+            assert "proven" in states and "refuted" not in states, states
+            print("interrupted", took, flush=True)
+            os._exit(0)
+    """,
+        seconds=0.01,
+    )
+    assert took < 60
 
 
 def test_ctrl_c_stops_a_pipeline():
