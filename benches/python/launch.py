@@ -4,7 +4,7 @@ Run it with the package installed: `python benches/python/launch.py`. `paired.py
 """
 
 import numpy as np
-from paired import compare, host_time, table
+from paired import compare, host_time, main
 
 import onebuf as ob
 
@@ -43,6 +43,4 @@ def exchanges():
     compare("python_dlpack_over_numpys", lambda: np.from_dlpack(x), lambda: np.from_dlpack(array), BATCH, host_time())
 
 
-launches()
-exchanges()
-table()
+main(launches, exchanges)

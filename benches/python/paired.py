@@ -2,7 +2,9 @@
 
 import json
 import statistics
+import sys
 import time
+import traceback
 
 ROUNDS = 24
 _results = []
@@ -48,6 +50,19 @@ def compare(name, ours, theirs, batch, timed, *, theirs_timed=None, bar=None):
     }
     _results.append(result)
     print(json.dumps(result), flush=True)
+
+
+def main(*parts):
+    """Runs all parts, also after one that fails, and prints the table. Exits with status 1 if one has failed."""
+    failed = False
+    for part in parts:
+        try:
+            part()
+        except Exception:
+            failed = True
+            traceback.print_exc()
+    table()
+    sys.exit(failed)
 
 
 def table():

@@ -8,7 +8,7 @@ installed: `python benches/python/tensors.py`. `paired.py` says how it is measur
 import cupy
 import numpy as np
 import torch
-from paired import compare, host_time, table
+from paired import compare, host_time, main
 
 import onebuf as ob
 
@@ -27,7 +27,9 @@ on_host = host_time(torch.cuda.synchronize)
 def captured(run, count):
     """A function that runs a call so often, by one CUDA graph."""
     stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream), cupy.cuda.ExternalStream(stream.cuda_stream):
+    # Newer versions of CuPy have another name for it.
+    older = getattr(cupy.cuda, "ExternalStream", None)
+    with torch.cuda.stream(stream), older(stream.cuda_stream) if older else cupy.cuda.Stream.from_external(stream):
         run()  # compiled and loaded before the capture
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
@@ -126,7 +128,4 @@ def exchanges():
     compare("python_from_torch_over_cupys", lambda: hub.from_dlpack(t), lambda: cupy.from_dlpack(t), 200, on_host)
 
 
-launches()
-kernels()
-exchanges()
-table()
+main(launches, kernels, exchanges)

@@ -133,14 +133,14 @@ def test_ctrl_c_ends_a_launch_on_an_array_of_the_host():
     assert interrupted("kernel[1](array, count)", made) < 3, "the work takes six seconds"
 
 
-def test_ctrl_c_ends_the_doctor_and_keeps_its_verdicts():
+def test_ctrl_c_ends_the_doctor_and_keeps_its_verdicts(tmp_path):
     """Its experiments run in a process group of their own, which a terminal's Ctrl-C does not reach: the pair in work is completed."""
     doctor = "told = ob.doctor([hub.host, cl], hub=hub, cache=folder, reach=1 << 20)"
     then = f"""{doctor}
 states = {{row["state"] for row in told["routes"]}}
 assert "proven" in states and "refuted" not in states, states
 """
-    interrupted(doctor, "import tempfile; folder = tempfile.mkdtemp()", then, seconds=0.01)
+    interrupted(doctor, f"folder = {str(tmp_path)!r}", then, seconds=0.01)
 
 
 def test_ctrl_c_stops_a_pipeline():
