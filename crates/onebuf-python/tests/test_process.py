@@ -102,6 +102,7 @@ NUMBERS = "y, w = (hub.empty((4, 4), np.complex64, share=[cl]) for _ in range(2)
 HAND_OVERS = {
     "look(y)": THERE,
     "y.on(there).__enter__()": THERE,
+    "y.hand_to(there.queue())": THERE,
     "ob.fft(y)": NUMBERS,
     "ob.matmul(y, y, w)": NUMBERS,
     "ob.lu(y)": NUMBERS,
