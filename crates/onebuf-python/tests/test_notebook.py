@@ -16,6 +16,16 @@ import pytest
 
 NOTEBOOK = Path(os.environ.get("ONEBUF_EXAMPLES", "examples/python")) / "beams.ipynb"
 
+
+@pytest.fixture(autouse=True)
+def folders(monkeypatch, tmp_path):
+    """Kernels write nothing outside of the test's folder."""
+    for name in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "MPLCONFIGDIR", "TMPDIR"):
+        folder = tmp_path / name
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(folder))
+
+
 # What the plots show, and the demonstration's beams as the file has them.
 FACTS = """
 import json
