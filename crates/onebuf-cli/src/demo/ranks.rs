@@ -60,6 +60,7 @@ fn single(args: &DemoArgs) -> Option<&'static str> {
     let used = [
         ("--adaptive", args.adaptive.is_some()),
         ("--batch", args.batch.is_some()),
+        ("--save-beams", args.save_beams.is_some()),
         ("--staged", args.staged),
         ("--source udp: or tcp:", matches!(args.source, Source::Network(_))),
     ];
