@@ -14,6 +14,8 @@
 
 mod actor;
 mod division;
+#[cfg(test)]
+mod tests;
 
 use crate::{
     counts::{Counters, MpiMeter},

@@ -13,7 +13,7 @@ use super::division::Shape;
 use crate::{
     board::Board,
     checksum::checksum,
-    ending::Ends,
+    ending::{Ends, Fate, burst, tell, tell_now},
     engine::{Actor, Io, Standing},
     layout::Layout,
     post::{Inbox, Outbox},
@@ -62,15 +62,11 @@ pub(super) struct Turning {
     /// Frames that were reported.
     reported: u64,
     end: Option<bool>,
-    /// The owner does not wait for the other ranks any longer.
-    abandoned: bool,
-    over: bool,
-    closed: bool,
-    error: Option<Error>,
+    fate: Fate,
+    /// Of how many frames at a time the owner is told.
+    burst: usize,
     /// The rank that was waited for in vain: the others are told.
     blamed: Option<usize>,
-    /// Frames whose memory is in use.
-    busy: usize,
     heard: Instant,
 }
 
@@ -145,12 +141,9 @@ impl TurnActor {
             begun: VecDeque::new(),
             reported: 0,
             end: None,
-            abandoned: false,
-            over: false,
-            closed: false,
-            error: None,
+            fate: Fate::default(),
+            burst: burst(slots, shape.received()),
             blamed: None,
-            busy: 0,
             heard: Instant::now(),
         };
         let tag = FIRST_TAG + number as i32;
@@ -191,9 +184,7 @@ impl TurnActor {
 
     /// The bytes that other ranks send for a frame.
     pub fn received_bytes(&self) -> usize {
-        let own = self.shape.channels.part(self.shape.rank).len();
-        let others = self.shape.channels.total() - own;
-        others * self.shape.frequencies.part(self.shape.rank).len() * self.shape.element
+        self.shape.received()
     }
 
     /// Queues a frame. The engine must be woken afterwards.
@@ -205,8 +196,8 @@ impl TurnActor {
         if turning.begun.is_empty() && turning.wanted.is_empty() {
             turning.heard = Instant::now();
         }
-        if !turning.over {
-            turning.busy += 1;
+        if !turning.fate.over {
+            turning.fate.busy += 1;
             turning.wanted.push_back(Wanted { slot, number, from, into });
         }
     }
@@ -222,7 +213,7 @@ impl TurnActor {
             turning.reported += 1;
             return Ok(true);
         }
-        if let Some(error) = &turning.error {
+        if let Some(error) = &turning.fate.error {
             return Err(error.clone());
         }
         if turning.heard.elapsed() < self.timeout {
@@ -586,7 +577,7 @@ impl TurnActor {
         if told.is_err() {
             wires.partners.iter().for_each(|partner| partner.inbox.cancel(io));
         }
-        self.board.lock().error.get_or_insert(error);
+        self.board.lock().fate.fail(error);
     }
 
     /// Brings this rank and those that have said their last to the same frame: gives up blocks that will not come, and receives
@@ -636,36 +627,35 @@ impl TurnActor {
     /// Tells the owner, and the engine if there is nothing more to do.
     fn tell(&self, wires: &mut TurnWires, io: &mut Io<'_>) {
         if let Err(error) = self.level(wires, io) {
-            self.board.lock().error.get_or_insert(error);
+            self.board.lock().fate.fail(error);
         }
         let mut turning = self.board.lock();
         let (said, heard) = wires.partners.iter().fold((true, true), |(said, heard), partner| {
             (said && partner.said, heard && partner.heard)
         });
-        if turning.error.is_some()
+        if turning.fate.error.is_some()
             || turning.end == Some(false)
             || (said && !wires.partners.is_empty())
         {
             // What was not begun is not in use.
-            turning.busy -= turning.wanted.len();
+            turning.fate.busy -= turning.wanted.len();
             turning.wanted.clear();
-            turning.over = true;
+            turning.fate.over = true;
         }
         let sent = wires.partners.iter().all(|partner| partner.out.is_idle());
         let levelled = wires.discarding == 0;
-        let ends = turning.end.is_some() || turning.error.is_some();
-        turning.closed = ends && said && heard && sent && levelled;
+        let ends = turning.end.is_some() || turning.fate.error.is_some();
+        turning.fate.closed = ends && said && heard && sent && levelled;
         let idle = sent
             && levelled
-            && turning.busy == 0
+            && turning.fate.busy == 0
             && wires.partners.iter().all(|partner| partner.inbox.is_idle());
-        if idle && (turning.closed || turning.error.is_some()) {
-            turning.closed = true;
+        if idle && (turning.fate.closed || turning.fate.error.is_some()) {
+            turning.fate.closed = true;
             wires.release(io);
             io.retire();
         }
-        drop(turning);
-        self.board.tell();
+        tell(&self.board, turning, io);
     }
 }
 
@@ -688,20 +678,8 @@ impl Begun {
 }
 
 impl Ends for Turning {
-    fn is_over(&self) -> bool {
-        self.closed && self.busy == 0
-    }
-
-    fn is_busy(&self) -> bool {
-        self.busy > 0
-    }
-
-    fn error(&self) -> Option<&Error> {
-        self.error.as_ref()
-    }
-
-    fn abandon(&mut self) {
-        self.abandoned = true;
+    fn fate(&mut self) -> &mut Fate {
+        &mut self.fate
     }
 }
 
@@ -717,23 +695,25 @@ impl Turning {
         self.settle();
     }
 
-    /// Counts the frames whose memory is in use.
+    /// Counts the frames whose memory is in use, and tells the owner if the oldest is turned.
     fn settle(&mut self) {
         let begun = self.begun.iter().filter(|begun| begun.open.iter().any(|open| *open > 0));
-        self.busy = begun.count() + self.wanted.len();
+        self.fate.busy = begun.count() + self.wanted.len();
+        let ready = self.begun.iter().take_while(|begun| begun.is_done()).count();
+        self.fate.note_ready(ready, self.burst);
     }
 }
 
 impl Actor for TurnActor {
     fn woken(&self, io: &mut Io<'_>) {
         let mut wires = lock(&self.wires);
-        if self.board.lock().abandoned {
+        if self.board.lock().fate.abandoned {
             wires.partners.iter_mut().filter(|partner| !partner.heard).for_each(|partner| {
                 partner.inbox.cancel(io);
                 partner.heard = true;
             });
         }
-        if self.board.lock().error.is_none()
+        if self.board.lock().fate.error.is_none()
             && let Err(error) = self.step(&mut wires, io)
         {
             self.fail(&mut wires, io, error);
@@ -767,7 +747,7 @@ impl Actor for TurnActor {
                 }
             }
         };
-        let failed = self.board.lock().error.is_some();
+        let failed = self.board.lock().fate.error.is_some();
         let next = if failed { next } else { next.and_then(|()| self.step(&mut wires, io)) };
         if let Err(error) = next {
             self.fail(&mut wires, io, error);
@@ -780,5 +760,8 @@ impl Actor for TurnActor {
         wires.partners.iter_mut().for_each(|partner| partner.heard = true);
         self.fail(&mut wires, io, error.clone());
         self.tell(&mut wires, io);
+    }
+    fn calm(&self) {
+        tell_now(&self.board);
     }
 }

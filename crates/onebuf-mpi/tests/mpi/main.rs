@@ -6,6 +6,7 @@ mod failures;
 mod faults;
 mod launch;
 mod messages;
+mod network;
 mod ranks;
 mod speed;
 mod streams;
