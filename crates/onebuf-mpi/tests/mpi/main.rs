@@ -5,6 +5,7 @@ mod collectives;
 mod failures;
 mod faults;
 mod launch;
+mod live;
 mod messages;
 mod ranks;
 mod speed;
