@@ -11,7 +11,7 @@ import pytest
 
 import onebuf as ob
 
-LIBRARIES = ("dpctl", "jax", "pyopencl", "torch")
+LIBRARIES = ("dpctl", "jax", "mpi4py", "pyopencl", "torch")
 STRICT = os.environ.get("ONEBUF_STRICT", "0") != "0"
 HAS = os.environ.get("ONEBUF_PYTHON_HAS")
 
