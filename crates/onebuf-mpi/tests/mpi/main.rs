@@ -7,6 +7,7 @@ mod faults;
 mod launch;
 mod live;
 mod messages;
+mod model;
 mod ranks;
 mod speed;
 mod streams;
