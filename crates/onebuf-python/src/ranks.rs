@@ -91,6 +91,14 @@ fn handle(comm: &Bound<'_, PyAny>) -> Result<usize> {
     Ok(handle.extract::<usize>()?)
 }
 
+/// Drops a world, or what a forked child has of it: the communication thread is the parent's.
+fn leave<T>(world: T) {
+    match fork::is_child() {
+        true => std::mem::forget(world),
+        false => drop(world),
+    }
+}
+
 impl PyWorld {
     fn open(&self) -> Result<World> {
         if fork::is_child() {
@@ -351,7 +359,7 @@ impl PyWorld {
     /// Ends the communication, when all messages have ended: waits for the other ranks, for at most the timeout.
     fn close(&self, py: Python<'_>) {
         let world = locked(&self.world).take();
-        detached(py, || drop(world));
+        detached(py, || leave(world));
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -371,10 +379,8 @@ impl PyWorld {
 impl Drop for PyWorld {
     fn drop(&mut self) {
         let world = locked(&self.world).take();
-        if fork::is_child() {
-            std::mem::forget(world);
-        } else if world.is_some() {
-            let _ = Python::try_attach(|py| detached(py, || drop(world)));
+        if world.is_some() {
+            let _ = Python::try_attach(|py| detached(py, || leave(world)));
         }
     }
 }
@@ -474,10 +480,8 @@ impl PyInFlight {
 impl Drop for PyInFlight {
     fn drop(&mut self) {
         let last = std::mem::replace(&mut *locked(&self.state), MessageState::Done);
-        if fork::is_child() {
-            std::mem::forget(last);
-        } else if matches!(last, MessageState::Runs(_)) {
-            let _ = Python::try_attach(|py| detached(py, || drop(last)));
+        if matches!(last, MessageState::Runs(_)) {
+            let _ = Python::try_attach(|py| detached(py, || leave(last)));
         }
     }
 }

@@ -1,6 +1,11 @@
-"""What the ranks of `test_mpi4py.py` do: `mpirun -n 3 python ranks.py NAME`."""
+"""What the ranks of `test_mpi4py.py` do: `mpirun -n 3 python ranks.py NAME`.
 
+What they say goes to files in the folder `ONEBUF_RANKS_SAID`: launchers mix the output of ranks within a line.
+"""
+
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +18,15 @@ PAGE = 4096
 def values(rank, count, dtype=np.float32):
     """Other numbers for each rank and place."""
     return ((np.arange(count, dtype=np.uint64) * 2654435761 + (rank + 1) * 40503) % 65521).astype(dtype)
+
+
+def say(text):
+    folder = os.environ.get("ONEBUF_RANKS_SAID")
+    if folder is None:
+        print(text)
+        return
+    with open(Path(folder) / str(os.getpid()), "a") as file:
+        file.write(f"{text}\n")
 
 
 def around(world):
@@ -57,7 +71,7 @@ def messages():
         if hub.zero_copy(cl, hub.host):
             assert hub.ledger.implied_bytes == 0, hub.ledger
         else:
-            print("no proven route")
+            say("no proven route")
     assert not MPI.Is_finalized()
 
 
@@ -212,7 +226,7 @@ def one_thread():
     from mpi4py import MPI
 
     if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-        print("this MPI gives every level")
+        say("this MPI gives every level")
         return
     raises(ob.Unsupported, "MPI_THREAD_MULTIPLE" if sys.argv[2] == "funneled" else "MPI_THREAD_FUNNELED", ob.World)
     assert MPI.COMM_WORLD.allreduce(1) == MPI.COMM_WORLD.size
@@ -240,7 +254,23 @@ def without_mpi4py():
         sent.wait()
         assert (y.read() == values(before, 999)).all()
         assert "mpi4py" not in sys.modules
-        print(world.library.splitlines()[0] if world.library else "no MPI", world.size)
+        say(f"{world.library.splitlines()[0] if world.library else 'no MPI'} {world.size}")
+
+
+def forked():
+    """A child has no communication thread: its calls are refused, and it ends."""
+    hub = ob.discover(only=["host"])
+    world, x = ob.World(timeout=60), hub.empty(8, np.float32)
+    child = os.fork()
+    if child == 0:
+        raises(ob.DeviceLost, "forked", lambda: world.send(x, 0))
+        raises(ob.DeviceLost, "forked", world.barrier)
+        world.close()
+        sys.exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    came, sent = world.receive(hub.empty(8, np.float32), 0), world.send(x, 0)
+    came.wait()
+    sent.wait()
 
 
 def page():
@@ -262,4 +292,4 @@ def page():
 
 if __name__ == "__main__":
     globals()[sys.argv[1]]()
-    print("done", sys.argv[1])
+    say(f"done {sys.argv[1]}")

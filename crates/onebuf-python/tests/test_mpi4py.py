@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,12 @@ OPEN_MPI = ["/usr/bin/mpirun.openmpi", "--allow-run-as-root", "--oversubscribe",
 MPICH = ["/usr/bin/mpirun.mpich"]
 
 
-def run(launcher, ranks, *command):
+def run(launcher, ranks, *command, **variables):
     """Runs a program as so many ranks, or without a launcher."""
     if launcher and not Path(launcher[0]).exists():
         absent(f"{launcher[0]} is missing")
     # Debian's PMIx warns about components that nothing here needs.
-    environment = {**os.environ, "PMIX_MCA_gds": "hash"}
+    environment = {**os.environ, "PMIX_MCA_gds": "hash", **variables}
     whole = [*launcher, "-n", str(ranks)] if launcher else []
     ran = subprocess.run([*whole, sys.executable, *map(str, command)], capture_output=True, text=True, timeout=150, env=environment)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -27,9 +28,11 @@ def run(launcher, ranks, *command):
 
 
 def done(launcher, ranks, *name):
-    said = run(launcher, ranks, HERE / "ranks.py", *name)
-    assert said.count(f"done {name[0]}") == ranks, said
-    return said
+    with tempfile.TemporaryDirectory() as folder:
+        output = run(launcher, ranks, HERE / "ranks.py", *name, ONEBUF_RANKS_SAID=folder)
+        said = [path.read_text() for path in Path(folder).iterdir()]
+    assert len(said) == ranks and all(text.endswith(f"done {name[0]}\n") for text in said), f"{said} {output}"
+    return "".join(said)
 
 
 @pytest.mark.parametrize("name", ["messages", "parts", "calls", "communicators", "refused", "late", "left_open"])
@@ -49,6 +52,10 @@ def test_without_mpi4py(launcher, library):
     ranks = 2 if launcher else 1
     said = done(launcher, ranks, "without_mpi4py")
     assert said.count(library) == ranks, said
+
+
+def test_a_forked_child():
+    done(None, 1, "forked")
 
 
 def test_the_page():
