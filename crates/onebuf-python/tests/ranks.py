@@ -257,6 +257,23 @@ def without_mpi4py():
         say(f"{world.library.splitlines()[0] if world.library else 'no MPI'} {world.size}")
 
 
+def interrupted():
+    """A signal ends a wait; the message is still on its way."""
+    import signal
+
+    hub = ob.discover(only=["host"])
+    x, y = hub.array(values(3, 8)), hub.empty(8, np.float32)
+    with ob.World(timeout=60) as world:
+        came = world.receive(y, 0, 9)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        raises(KeyboardInterrupt, "", lambda: came.wait(50))
+        assert not came.done
+        world.send(x, 0, 9).wait()
+        came.wait()
+    assert (y.read() == values(3, 8)).all()
+
+
 def forked():
     """A child has no communication thread: its calls are refused, and it ends."""
     hub = ob.discover(only=["host"])

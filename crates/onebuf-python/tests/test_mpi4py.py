@@ -54,8 +54,9 @@ def test_without_mpi4py(launcher, library):
     assert said.count(library) == ranks, said
 
 
-def test_a_forked_child():
-    done(None, 1, "forked")
+@pytest.mark.parametrize("name", ["forked", "interrupted"])
+def test_one_rank(name):
+    done(None, 1, name)
 
 
 def test_the_page():
