@@ -228,7 +228,8 @@ fn ranks(seen: &Snapshot, screen: Screen) -> String {
 fn rank_cells(rank: &RankSeen, pipeline: Option<&PipelineSeen>) -> [Cell; 9] {
     let age = rank.told_us_ago.filter(|_| rank.state != RankState::Running);
     let age = age.map_or_else(String::new, |us| format!(", told {} ago", units::time(us as f64)));
-    let state = pipeline.map(state).unwrap_or_default();
+    let state = pipeline.map(state).filter(|state| !state.is_empty());
+    let state = state.map_or_else(String::new, |state| format!(",{state}"));
     let number = |text: Option<String>| Cell::number(text.unwrap_or_else(|| "-".into()));
     [
         Cell::number(rank.rank.to_string()),
@@ -388,7 +389,12 @@ mod tests {
             rank(1, RankState::Stopped),
             rank(2, RankState::Unknown),
         ];
-        let line = PipelineSeen { frames: 9, state: RunState::Running, ..Default::default() };
+        let line = PipelineSeen {
+            frames: 9,
+            state: RunState::Running,
+            stalled_us: Some(8_000_000),
+            ..Default::default()
+        };
         ranks[1].told.pipelines = vec![line];
         Snapshot { pid: 100, ranks, ranks_left_out: 4, ..Snapshot::default() }
     }
@@ -398,9 +404,11 @@ mod tests {
         let (view, line) = (view(&job(), Screen::default()), line(&job()));
         assert!(line.contains("; 7 ranks, rank 1 stopped, rank 2 unknown"), "{line}");
         assert!(!view.contains('\x1b') && view.contains("and 4 more"), "{view}");
-        for (pid, words) in
-            [("100", "running "), ("101", "stopped, told 7.00 s ago"), ("102", "unknown ")]
-        {
+        for (pid, words) in [
+            ("100", "running "),
+            ("101", "stopped, told 7.00 s ago, stalled for 8.00 s"),
+            ("102", "unknown "),
+        ] {
             let row = view.lines().find(|row| row.contains(pid) && !row.contains("process"));
             assert!(row.is_some_and(|row| row.contains(words)), "{pid}: {view}");
         }
