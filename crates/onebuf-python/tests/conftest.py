@@ -15,6 +15,7 @@ import onebuf as ob
 LIBRARIES = {
     "dpctl": ["dpctl"],
     "jax": ["jax"],
+    "mpi4py": ["mpi4py"],
     "notebook": ["nbclient", "ipykernel", "matplotlib", "tqdm"],
     "pyopencl": ["pyopencl"],
     "torch": ["torch"],

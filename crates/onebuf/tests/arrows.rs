@@ -38,10 +38,9 @@ const LEVELS: [&[&str]; 9] = [
         "onebuf-glow",
         "onebuf-mpi",
         "onebuf-opencl3",
-        "onebuf-python",
         "onebuf-wgpu",
     ],
-    &["onebuf-bench"],
+    &["onebuf-bench", "onebuf-python"],
 ];
 
 /// Words that must not occur in the code of `onebuf-hal`.

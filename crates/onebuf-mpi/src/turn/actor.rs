@@ -9,7 +9,10 @@
 
 #![allow(unsafe_code)]
 
-use super::division::Shape;
+use super::{
+    division::Shape,
+    log::{Exchange, TurnLog},
+};
 use crate::{
     board::Board,
     checksum::checksum,
@@ -53,6 +56,9 @@ struct Begun {
     open: Vec<usize>,
     /// Whether each rank's record has come.
     announced: Vec<bool>,
+    /// When the messages of each rank ended, since which time; empty unless that is recorded.
+    ended: Vec<Instant>,
+    since: Instant,
 }
 
 /// What the owner and the communication thread tell each other.
@@ -114,6 +120,7 @@ pub(super) struct TurnActor {
     run: u64,
     timeout: Duration,
     ranks: Arc<Ranks>,
+    log: Option<TurnLog>,
 }
 
 /// Marks: the record that comes from each partner, the blocks of slots, and the records that go.
@@ -175,7 +182,13 @@ impl TurnActor {
             run,
             timeout,
             ranks: world.ranks(),
+            log: None,
         }
+    }
+
+    /// Records exchanges in this log.
+    pub fn recorded(self, log: Option<TurnLog>) -> Self {
+        Self { log, ..self }
     }
 
     pub fn timeout(&self) -> Duration {
@@ -208,9 +221,12 @@ impl TurnActor {
     /// Why the turn has failed; [`Error::Timeout`] with the ranks that are late.
     pub fn poll(&self) -> Result<bool> {
         let mut turning = self.board.lock();
-        if turning.begun.front().is_some_and(Begun::is_done) {
-            turning.begun.pop_front();
+        if turning.begun.front().is_some_and(Begun::is_done)
+            && let Some(begun) = turning.begun.pop_front()
+        {
             turning.reported += 1;
+            drop(turning);
+            self.log(&begun);
             return Ok(true);
         }
         if let Some(error) = &turning.fate.error {
@@ -232,6 +248,25 @@ impl TurnActor {
                 Err(self.late_ranks("the beginning", |partner| !partner.agreed))
             }
         }
+    }
+
+    /// Records when the exchange of a frame with each rank ended.
+    fn log(&self, begun: &Begun) {
+        let Some(log) = &self.log else { return };
+        let others = begun.ended.iter().enumerate().filter(|(rank, _)| *rank != self.shape.rank);
+        log.note(others.map(|(peer, &ended)| Exchange {
+            frame: begun.number,
+            peer,
+            received_bytes: self.bytes_of(peer) as u64,
+            began: begun.since,
+            ended,
+        }));
+    }
+
+    /// The bytes that a rank sends for a frame.
+    fn bytes_of(&self, peer: usize) -> usize {
+        let columns = self.shape.frequencies.part(self.shape.rank).len();
+        self.shape.channels.part(peer).len() * columns * self.shape.element
     }
 
     /// Whether this or another rank has waited for one in vain.
@@ -354,12 +389,14 @@ impl TurnActor {
     fn begin_frames(&self, wires: &mut TurnWires, io: &mut Io<'_>) -> Result<()> {
         while wires.partners.iter().all(|partner| partner.agreed && !partner.said) {
             let Some(wanted) = self.board.lock().wanted.pop_front() else { return Ok(()) };
-            let many = self.ranks.all.len();
+            let (many, since) = (self.ranks.all.len(), Instant::now());
             let mut begun = Begun {
                 number: wanted.number,
                 slot: wanted.slot,
                 open: vec![0; many],
                 announced: vec![false; many],
+                ended: self.log.as_ref().map(|_| vec![since; many]).unwrap_or_default(),
+                since,
             };
             begun.announced[self.shape.rank] = true;
             let outcome = self.begin_frame(wires, io, wanted, &mut begun);
@@ -501,6 +538,7 @@ impl TurnActor {
             Some(begun) => {
                 self.check_frame(partner.rank, number, begun.number)?;
                 begun.announced[partner.rank] = true;
+                begun.heard_of(partner.rank);
                 turning.heard = Instant::now();
                 turning.settle();
             }
@@ -675,6 +713,13 @@ impl Begun {
     fn is_done(&self) -> bool {
         self.open.iter().all(|open| *open == 0) && self.announced.iter().all(|announced| *announced)
     }
+
+    /// Something of a rank has come, or has gone to it.
+    fn heard_of(&mut self, rank: usize) {
+        if let Some(ended) = self.ended.get_mut(rank) {
+            *ended = Instant::now();
+        }
+    }
 }
 
 impl Ends for Turning {
@@ -691,6 +736,7 @@ impl Turning {
             self.begun.iter_mut().find(|begun| begun.slot == slot && begun.open[rank] > 0)
         {
             begun.open[rank] -= 1;
+            begun.heard_of(rank);
         }
         self.settle();
     }
