@@ -39,6 +39,7 @@ const LEVELS: [&[&str]; 9] = [
         "onebuf-mpi",
         "onebuf-opencl3",
         "onebuf-python",
+        "onebuf-verdicts",
         "onebuf-wgpu",
     ],
     &["onebuf-bench"],
@@ -303,7 +304,7 @@ fn the_program_uses_the_library_and_its_measures() {
     }
     assert_eq!(
         dependencies(&read(folder.join("Cargo.toml"))),
-        ["onebuf", "onebuf-bench", "onebuf-demo", "onebuf-mpi"]
+        ["onebuf", "onebuf-bench", "onebuf-demo", "onebuf-mpi", "onebuf-verdicts"]
     );
 }
 
