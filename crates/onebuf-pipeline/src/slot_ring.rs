@@ -56,7 +56,7 @@ struct RingState {
     failed: Option<Failed>,
     /// For each part whether its waker was woken since it looked: the source is 0, the first stage is 1.
     woken: Vec<bool>,
-    /// For each part how many threads sleep: nobody else is called, because each call costs a system call.
+    /// For each part how many threads sleep. Only those are woken, because waking takes a system call.
     sleeping: Vec<usize>,
 }
 

@@ -38,6 +38,7 @@ const LEVELS: [&[&str]; 9] = [
         "onebuf-glow",
         "onebuf-mpi",
         "onebuf-opencl3",
+        "onebuf-verdicts",
         "onebuf-wgpu",
     ],
     &["onebuf-bench", "onebuf-python"],
@@ -302,7 +303,7 @@ fn the_program_uses_the_library_and_its_measures() {
     }
     assert_eq!(
         dependencies(&read(folder.join("Cargo.toml"))),
-        ["onebuf", "onebuf-bench", "onebuf-demo", "onebuf-mpi"]
+        ["onebuf", "onebuf-bench", "onebuf-demo", "onebuf-mpi", "onebuf-verdicts"]
     );
 }
 
