@@ -24,6 +24,8 @@
  *   ti           | an accelerator of Texas Instruments', which accepts CL_MEM_USE_MSMC_TI       | known_flags
  *   imports      | a GPU with a UUID that imports opaque file descriptors by mapping them       | import
  *   dma_buf      | as `imports`, with dma-bufs; both words together, both kinds                 | import
+ *   arm          | a GPU that imports dma-bufs and host pages by Arm's extension, and copies     | import_memory_arm
+ *                | host pages otherwise; with `imports` it has both extensions                 |
  *   cached       | imported memory has a cache: acquiring reads it, releasing writes it back    | hand_over
  *   refuses      | with the above: every import ends with CL_OUT_OF_RESOURCES                   | import
  *   semaphores   | with `imports`: signals and waits for semaphores of other APIs               | semaphore_command
@@ -41,6 +43,7 @@
  * ONEBUF_STUB_PLATFORMS=2  two platforms: the first is good, the second has the chosen behaviour
  * ONEBUF_STUB_VERSION=x    CL_DRIVER_VERSION instead of "1.0"
  * ONEBUF_STUB_UUID=hex     32 digits instead of those of the first device of the CUDA stub
+ * ONEBUF_STUB_ARM=n.n      the version of Arm's extension instead of 1.1; before 1.1 only kernels may use what it imports
  * ONEBUF_STUB_BUS=hex      the PCI bus of `amd`, instead of that of the HIP stub's first device
  * ONEBUF_STUB_BINARY=path  programs' binaries are this file's bytes; if these are SPIR-V, so is the programs' IL
  * ONEBUF_STUB_NAMES=1      programs list the names of their kernels
@@ -107,6 +110,7 @@ enum {
     /* context properties */ CONTEXT_PLATFORM = 0x1084, GL_CONTEXT = 0x2008, EGL_DISPLAY = 0x2009,
     CL_INVALID_SEMAPHORE = -1142, /* their properties */ SEMAPHORE_TYPE = 0x203D, SEMAPHORE_BINARY = 1, SEMAPHORE_FD = 0x2055,
     /* external memory */ OPAQUE_FD = 0x2060, DMA_BUF = 0x2067,
+    IMPORT_TYPE = 0x40B2, IMPORT_HOST = 0x40B3, IMPORT_DMA_BUF = 0x40B4, IMPORT_CONSISTENT = 0x41E3,
     /* SVM capabilities */ SVM_COARSE = 1, SVM_FINE_BUFFER = 2, SVM_ALL = 15,
     PAGE = 4096, ALIGN_BITS = 1024, MAX_GROUP = 1024
 };
@@ -116,7 +120,7 @@ enum {
 struct quirks {
     bool good, shadow, moving, last_page, separate, stale_read, crash, crash_kernel, hang, hang_map, liar, no_devices,
         no_platforms, oom, lost, ti, imports, dma_buf, cached, refuses, amd, apart, wrong_address, crowded, semaphores,
-        graphics, elsewhere;
+        graphics, elsewhere, arm;
 };
 enum magic { PLATFORM = 0x0b501, DEVICE, CONTEXT, QUEUE, MEM, PROGRAM, KERNEL, EVENT, SEMAPHORE };
 struct object { _Atomic int magic, refs, holds; void (*destroy)(void *); };
@@ -151,7 +155,8 @@ static void choose(struct quirks *q, const char *list)
         MODE(good), MODE(shadow), MODE(moving), MODE(last_page), MODE(separate), MODE(stale_read), MODE(crash),
         MODE(crash_kernel), MODE(hang), MODE(hang_map), MODE(liar), MODE(no_devices), MODE(no_platforms), MODE(oom),
         MODE(lost), MODE(ti), MODE(imports), MODE(dma_buf), MODE(cached), MODE(refuses), MODE(amd), MODE(apart),
-        MODE(wrong_address), MODE(crowded), MODE(semaphores), MODE(graphics), MODE(elsewhere) };
+        MODE(wrong_address), MODE(crowded), MODE(semaphores), MODE(graphics), MODE(elsewhere),
+        MODE(arm) };
     for (size_t n; *list; list += n + (list[n] == ',')) {
         n = strcspn(list, ",");
         size_t i = 0, count = sizeof modes / sizeof *modes;
@@ -161,7 +166,8 @@ static void choose(struct quirks *q, const char *list)
     }
 }
 
-static bool is_gpu(const struct quirks *q) { return q->imports || q->dma_buf; }
+static bool has_khr(const struct quirks *q) { return q->imports || q->dma_buf; }
+static bool is_gpu(const struct quirks *q) { return has_khr(q) || q->arm; }
 static bool is_chip(const struct quirks *q) { return is_gpu(q) || q->amd || q->graphics; }
 /* CL_DEVICE_TYPE_ACCELERATOR, _GPU or _CPU */
 static cl_ulong device_type(const struct quirks *q) { return q->ti ? 8 : is_chip(q) ? 4 : 2; }
@@ -172,12 +178,13 @@ static void declare_extensions(struct platform *p)
     const struct quirks *q = &p->quirks;
     bool fd = q->imports || q->liar, dma_buf = q->dma_buf || q->liar;
     const char *semaphores = " cl_khr_semaphore cl_khr_external_semaphore cl_khr_external_semaphore_opaque_fd";
-    snprintf(p->extensions, sizeof p->extensions, "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics%s%s%s%s%s%s%s%s",
+    snprintf(p->extensions, sizeof p->extensions, "cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics%s%s%s%s%s%s%s%s%s",
              fd || dma_buf ? " cl_khr_external_memory" : "", has_uuid(q) || q->liar ? " cl_khr_device_uuid" : "",
              q->graphics ? " cl_khr_gl_sharing" : "", fd ? " cl_khr_external_memory_opaque_fd" : "",
              dma_buf ? " cl_khr_external_memory_dma_buf" : "", q->liar || q->semaphores ? semaphores : "",
              q->liar ? " cl_khr_pci_bus_info" : "",
-             q->amd ? " cl_amd_device_attribute_query" : "");
+             q->amd ? " cl_amd_device_attribute_query" : "",
+             q->arm ? " cl_arm_import_memory cl_arm_import_memory_host cl_arm_import_memory_dma_buf" : "");
 }
 static void choose_uuid(const char *hex)
 {
@@ -300,7 +307,7 @@ struct event {
 struct mapping { struct mapping *next; unsigned char *at, *block; size_t offset, size; cl_ulong flags; };
 /* Imported memory, or the OpenGL buffer with that name: `held` is its state after all enqueued commands, `now` its current
  * state. */
-struct external { unsigned name; int fd, users; struct stat is; unsigned char *pages; bool apart, cached, held, now, dirty; };
+struct external { unsigned name; int fd, users; struct stat is; unsigned char *pages; bool apart, cached, held, now, dirty, by_arm; };
 struct mem;
 typedef void (*mem_callback)(struct mem *, void *);
 struct destructor { struct destructor *next; mem_callback call; void *user; };
@@ -417,7 +424,22 @@ cl_int clGetPlatformIDs(cl_uint entries, struct platform **list, cl_uint *count)
 static cl_int give_imports(const struct quirks *q, INFO)
 {
     if (q->liar || (q->imports && q->dma_buf)) return GIVE(cl_uint, OPAQUE_FD, DMA_BUF);
-    return is_gpu(q) ? GIVE(cl_uint, q->imports ? OPAQUE_FD : DMA_BUF) : CL_INVALID_VALUE;
+    return has_khr(q) ? GIVE(cl_uint, q->imports ? OPAQUE_FD : DMA_BUF) : CL_INVALID_VALUE;
+}
+/* CL_VERSION of Arm's extension: 10 bits, 10 bits, 12 bits. */
+static cl_uint arm_version(void)
+{
+    const char *text = getenv("ONEBUF_STUB_ARM");
+    unsigned major = 1, minor = 1;
+    if (text && sscanf(text, "%u.%u", &major, &minor) != 2) violation("ONEBUF_STUB_ARM is no version");
+    return major << 22 | minor << 12;
+}
+/* DEVICE_EXTENSIONS_WITH_VERSION */
+static cl_int give_versions(const struct quirks *q, INFO)
+{
+    struct { cl_uint version; char name[64]; } rows[] = {
+        { 1 << 22, "cl_khr_byte_addressable_store" }, { arm_version(), "cl_arm_import_memory" } };
+    return give(rows, q->arm ? sizeof rows : sizeof *rows, room, out, need);
 }
 cl_int clGetPlatformInfo(struct platform *p, cl_uint what, INFO)
 {
@@ -484,6 +506,7 @@ cl_int clGetDeviceInfo(struct device *d, cl_uint what, INFO)
     case 0x1042: return GIVE(struct device *, NULL);       /* PARENT_DEVICE */
     case 0x1047: return GIVE(cl_uint, 1);                  /* REFERENCE_COUNT */
     case 0x1053: return GIVE(cl_ulong, declared_svm(q));
+    case 0x1060: return give_versions(q, room, out, need);
     case 0x106A: return has_uuid(q) ? give(uuid, sizeof uuid, room, out, need) : CL_INVALID_VALUE; /* UUID_KHR */
     case 0x4037: { /* TOPOLOGY_AMD: that of the HIP stub's first device by default */
         const char *bus = getenv("ONEBUF_STUB_BUS");
@@ -503,6 +526,7 @@ cl_int clGetDeviceInfo(struct device *d, cl_uint what, INFO)
 static cl_int acquire_external(struct queue *q, cl_uint count, struct mem *const *list, WAITS);
 static cl_int release_external(struct queue *q, cl_uint count, struct mem *const *list, WAITS);
 static void *semaphore_function(const char *name);
+static struct mem *import_memory_arm(struct context *c, cl_ulong flags, const intptr_t *list, void *memory, size_t size, cl_int *err);
 static cl_int get_gl_context_info(const intptr_t *properties, cl_uint what, INFO);
 void *clGetExtensionFunctionAddressForPlatform(struct platform *p, const char *name)
 {
@@ -510,7 +534,8 @@ void *clGetExtensionFunctionAddressForPlatform(struct platform *p, const char *n
     if (p->quirks.liar) return (void *)liars_function;
     if (p->quirks.semaphores && semaphore_function(name)) return semaphore_function(name);
     if (p->quirks.graphics && !strcmp(name, "clGetGLContextInfoKHR")) return (void *)get_gl_context_info;
-    if (!is_gpu(&p->quirks)) return NULL;
+    if (p->quirks.arm && !strcmp(name, "clImportMemoryARM")) return (void *)import_memory_arm;
+    if (!has_khr(&p->quirks)) return NULL;
     if (!strcmp(name, "clEnqueueAcquireExternalMemObjectsKHR")) return (void *)acquire_external;
     return strcmp(name, "clEnqueueReleaseExternalMemObjectsKHR") ? NULL : (void *)release_external;
 }
@@ -1039,7 +1064,7 @@ static bool lay_out(struct mem *m, const struct quirks *q)
 {
     bool use = m->flags & CL_MEM_USE_HOST_PTR, alloc = m->flags & CL_MEM_ALLOC_HOST_PTR;
     m->split = m->size;
-    if (q->shadow || (q->moving && !use)) m->split = 0, m->map_copies = m->unmap_copies = true;
+    if (q->shadow || (q->moving && !use) || (q->arm && use)) m->split = 0, m->map_copies = m->unmap_copies = true;
     if (q->stale_read && (use || alloc)) m->split = 0, m->map_copies = true, m->unmap_copies = false;
     if (q->separate && use) m->split = 0, m->map_copies = m->unmap_copies = false;
     if (q->last_page && use && m->split) m->split = (m->size - 1) / PAGE * PAGE;
@@ -1062,7 +1087,7 @@ static void external_destroy(struct mem *m)
     if (fstat(x->fd, &now) || now.st_dev != x->is.st_dev || now.st_ino != x->is.st_ino)
         violation("the descriptor of imported memory was closed by somebody else");
     munmap(x->pages, m->size);
-    close(x->fd);
+    if (!x->by_arm) close(x->fd);
     if (x->apart) free(m->host);
     free(x);
 }
@@ -1125,6 +1150,34 @@ static struct mem *import(struct context *c, int fd, cl_ulong flags, size_t size
     m->context = hold(c), m->root = m, m->size = m->split = size, m->flags = flags, m->host = host, m->external = copy;
     DONE(m);
 }
+/* clImportMemoryARM. It needs no acquire: the driver keeps the memory consistent. The descriptor stays the caller's, who may not
+ * close it before the object is gone. */
+static struct mem *import_memory_arm(struct context *c, cl_ulong flags, const intptr_t *list, void *memory, size_t size, cl_int *err)
+{
+    if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+    if ((flags & ~(cl_ulong)MEM_ACCESS) || !one_bit_at_most(flags) || !memory) FAIL(CL_INVALID_VALUE);
+    if (!size || size > MAX_ALLOC) FAIL(CL_INVALID_BUFFER_SIZE);
+    intptr_t type = IMPORT_HOST, consistent = 0;
+    for (; list && *list; list += 2) {
+        if (*list == IMPORT_TYPE) type = list[1];
+        else if (*list == IMPORT_CONSISTENT) consistent = list[1];
+        else FAIL(CL_INVALID_PROPERTY);
+    }
+    if (c->platform->quirks.refuses) FAIL(CL_INVALID_OPERATION);
+    flags = flags ? flags : CL_MEM_READ_WRITE;
+    if (type == IMPORT_HOST) {
+        struct mem *m = object_new(sizeof *m, MEM, mem_destroy);
+        if (!m) FAIL(CL_OUT_OF_HOST_MEMORY);
+        m->context = hold(c), m->root = m, m->size = m->split = size, m->host = m->host_ptr = memory;
+        m->flags = flags | CL_MEM_USE_HOST_PTR;
+        DONE(m);
+    }
+    if (type != IMPORT_DMA_BUF) FAIL(CL_INVALID_PROPERTY);
+    if (!consistent) violation("an import by Arm's extension does not ask for consistency with the host");
+    struct mem *m = import(c, *(int *)memory, flags, size, err);
+    if (m) m->external->by_arm = m->external->held = m->external->now = true;
+    return m;
+}
 /* On the queue's thread, with or without a cache. */
 static void hand_over(struct mem *m, bool acquire)
 {
@@ -1148,7 +1201,7 @@ static cl_int external_command(struct queue *q, cl_uint type, cl_uint count, str
     if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
     if (!count || !list) return CL_INVALID_VALUE;
     for (cl_uint i = 0; i < count; i++) {
-        if (!is(list[i], MEM) || !list[i]->external) return CL_INVALID_MEM_OBJECT;
+        if (!is(list[i], MEM) || !list[i]->external || list[i]->external->by_arm) return CL_INVALID_MEM_OBJECT;
         if (of_gl != (list[i]->external->name != 0)) return CL_INVALID_GL_OBJECT;
         if (list[i]->context != q->context) return CL_INVALID_CONTEXT;
         if (list[i]->external->held == acquire) return CL_INVALID_OPERATION; /* twice, or without the counterpart */
@@ -1402,7 +1455,7 @@ void *clEnqueueMapBuffer(struct queue *q, struct mem *m, cl_uint blocking, cl_ul
                              (flags & CL_MAP_READ ? CL_MEM_HOST_WRITE_ONLY : 0));
     if (bad) FAIL(bad);
     if (!flags || flags > CL_MAP_WRITE_INVALIDATE_REGION) FAIL(CL_INVALID_VALUE);
-    if (m->root->external) FAIL(CL_INVALID_OPERATION); /* imported memory must not be mapped */
+    if (m->root->external && !m->root->external->by_arm) FAIL(CL_INVALID_OPERATION); /* imported memory must not be mapped */
     before_map(q->context->platform);
     struct mem *r = m->root;
     struct mapping *g = calloc(1, sizeof *g);

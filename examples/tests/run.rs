@@ -43,7 +43,7 @@ const fn on_nvidia(name: &'static str, result: &'static str, missing: &'static s
 }
 
 /// In the order of running: example 2 plans with the verdicts that example 6 stores.
-const EXAMPLES: [Example; 18] = [
+const EXAMPLES: [Example; 19] = [
     with_opencl(
         "06-own-helper",
         ": Proven, zero-copy Some(",
@@ -82,6 +82,7 @@ const EXAMPLES: [Example; 18] = [
         "ran in one stream of",
         "nothing to graft: no GPU that both OpenCL and CUDA see",
     ),
+    anywhere("19-opencl-to-libraries", "16 channels, and each peak is in its bin"),
 ];
 
 /// Cargo builds the examples before the tests, into a folder beside the tests' folder.

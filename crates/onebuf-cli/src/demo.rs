@@ -3,6 +3,7 @@
 
 mod account;
 mod batch;
+mod beams;
 mod graft;
 mod judge;
 mod listen;
@@ -22,6 +23,7 @@ use crate::{
     screen::Screen,
 };
 use batch::Batch;
+use beams::BeamsFile;
 use clap::error::ErrorKind;
 use graft::Graft;
 use onebuf::{
@@ -54,6 +56,7 @@ Examples:
   onebuf demo --adaptive 64               weights adapted to the received signal
   onebuf demo --source udp:127.0.0.1:5000 receives from `onebuf send --to udp:127.0.0.1:5000`
   onebuf demo --frames 64 --trace out.json   then open it at https://ui.perfetto.dev
+  onebuf demo --save-beams beams.npy      then numpy.load('beams.npy')
   onebuf demo --json | jq .speedup
   mpirun -n 4 onebuf demo --frames 100    four processes, each with a part of the channels
 
@@ -113,6 +116,9 @@ pub struct DemoArgs {
     /// Write a trace to this file, for Perfetto or chrome://tracing; recording adds overhead
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Write the beams of the last frame to this file, for NumPy (.npy): a row for each beam, a column for each frequency
+    #[arg(long, value_name = "FILE")]
+    save_beams: Option<PathBuf>,
     /// Run OpenCL kernels in OpenCL, even if it is proven that they run in the CUDA stream
     #[arg(long)]
     no_graft: bool,
@@ -196,6 +202,7 @@ pub fn run(args: &DemoArgs, screen: Screen) -> Result<Option<Answer>> {
 
 fn run_alone(args: &DemoArgs, setup: Setup, screen: Screen) -> Result<Answer> {
     let shape = setup.shape;
+    let file = args.save_beams.as_deref().map(|path| BeamsFile::create(path, shape)).transpose()?;
     let mut supply = Supply::of(&args.source, &setup)?;
     let bytes = (shape.samples() * size_of::<Complex32>()) as u64;
     let (hub, devices) = machine(args, bytes, 0, args.grafts())?;
@@ -224,6 +231,9 @@ fn run_alone(args: &DemoArgs, setup: Setup, screen: Screen) -> Result<Answer> {
     pipeline.run(&pipeline.frames(request, 1)?)?;
     let mut feed = supply.start(&setup)?;
     let streamed = stream(args, pipeline, request, batch.frames, &mut feed, &watched)?;
+    if let (Some(mut file), Some(beams)) = (file, &streamed.beams) {
+        file.write(beams)?;
+    }
     let mut frames = match feed {
         Feed::Frames(frames) => frames,
         Feed::Wire(wire) => Frames::again(&setup, wire.into_kept())?,
@@ -314,8 +324,8 @@ fn stream(
 ) -> Result<Streamed> {
     let ring = args.ring.map_or((2 * batch).max(4), |ring| ring as usize);
     let (request, batch, count) = (request.clone(), batch.min(ring), args.frames.into());
-    let grafts = args.grafts();
-    Stream { pipeline, request, frames: count, ring, batch, grafts, watched }.run(feed)
+    let (grafts, keep) = (args.grafts(), args.save_beams.is_some());
+    Stream { pipeline, request, frames: count, ring, batch, grafts, keep, watched }.run(feed)
 }
 
 fn way<'p>(

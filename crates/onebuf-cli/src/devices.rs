@@ -7,6 +7,7 @@ use crate::{
     units,
 };
 use onebuf::{Device, Hub};
+use onebuf_verdicts::device_json;
 use serde_json::{Value, json};
 
 /// List the devices of every API, and the APIs that are unavailable
@@ -34,30 +35,8 @@ pub fn discover() -> Result<Hub> {
 
 /// The devices and the unavailable APIs as JSON.
 pub fn json(hub: &Hub) -> Value {
-    let devices: Vec<Value> = hub.devices().iter().map(row).collect();
+    let devices: Vec<Value> = hub.devices().iter().map(device_json).collect();
     json!({ "devices": devices, "unavailable": hub.unavailable() })
-}
-
-fn row(device: &Device) -> Value {
-    let info = device.info();
-    let derived = info.caps.words().into_iter().map(str::to_owned);
-    let features: Vec<String> = derived.chain(info.extensions.iter().cloned()).collect();
-    json!({
-        "id": device.id(),
-        "api": info.api,
-        "name": info.name,
-        "platform": info.platform,
-        "version": info.version,
-        "driver": info.driver,
-        "kind": info.kind,
-        "physical": {
-            "uuid": info.physical.uuid_text(),
-            "pci": info.physical.pci.map(|address| address.to_string()),
-        },
-        "memory_bytes": Some(info.memory_bytes).filter(|&bytes| bytes > 0),
-        "max_loop_iterations": info.caps.max_loop_iterations,
-        "features": features,
-    })
 }
 
 fn table(hub: &Hub, screen: Screen) -> String {

@@ -17,11 +17,13 @@ use onebuf::{
     },
     topology::{DeviceIx, Route, VerdictState},
 };
+use onebuf_verdicts::{Findings, Private};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
+    fs,
     io::IsTerminal,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -34,6 +36,7 @@ Examples:
   onebuf doctor --devices opencl:0,host   only the routes between these two
   onebuf doctor --reach 4GiB              for buffers of up to 4 GiB
   onebuf doctor --html report.html        also writes an HTML page, for bug reports
+  onebuf doctor --submit my-machine.json  also writes a file for docs/verdicts
   onebuf doctor --json | jq '.routes[] | select(.zero_copy)'
 
 Routes are tested in helper processes: a driver that crashes or hangs refutes its route and affects
@@ -52,6 +55,9 @@ pub struct DoctorArgs {
     /// Also write an HTML page as a single file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Also write the results, the machine and the date for others to see, without names of users, hosts and paths
+    #[arg(long, value_name = "FILE")]
+    submit: Option<PathBuf>,
 }
 
 pub fn run(args: &DoctorArgs, screen: Screen) -> Result<Answer> {
@@ -83,12 +89,23 @@ pub fn run(args: &DoctorArgs, screen: Screen) -> Result<Answer> {
     json["experiments"] = json!(report.experiments);
     json["saved"] = json!(report.cached.not_saved.is_none() && cached.not_saved.is_none());
     json["seconds"] = json!(seconds);
+    if let Some(path) = &args.submit {
+        submit(path, &json)?;
+    }
     let text = match report.routes.is_empty() {
         true => "only one device: there is no route to test\n".into(),
         false => table(&report, screen) + &grafts_text(&hub, &grafts) + &summary(&report, seconds),
     };
     let text = text + &large.iter().map(|one| large_text(&hub, one)).collect::<String>();
     Ok(Answer { json, text: text + &devices::missing_text(&hub) })
+}
+
+/// Writes the object that can be published.
+fn submit(path: &Path, json: &Value) -> Result<()> {
+    let private = Private::of_this_machine();
+    let findings = Findings::here(env!("CARGO_PKG_VERSION"), json, &private);
+    let text = findings.map_err(|why| Failure::new(format!("--submit: {why}")))?.text();
+    fs::write(path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
 /// The devices that a list of selectors means; all devices if it is empty.

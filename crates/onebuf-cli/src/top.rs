@@ -8,7 +8,7 @@ use crate::{
 };
 use onebuf::{
     Cause, Error,
-    live::{self, BufferSeen, HubLiveExt, PipelineSeen, Snapshot, Viewer},
+    live::{self, BufferSeen, HubLiveExt, PipelineSeen, RankSeen, RankState, Snapshot, Viewer},
     pipeline::RunState,
     printable,
 };
@@ -25,6 +25,7 @@ Examples:
   onebuf demo --frames 100000             in one terminal; it publishes its state
   onebuf top                              in another: the one published program, or a list
   onebuf top demo-4711 --once             a single snapshot
+  mpirun -n 4 onebuf demo --frames 100000 several ranks: the view of the first one shows them all
   onebuf top --once --json | jq '.pipelines[].frames_per_second'
 
 A program publishes its state with `hub.publish(name)`, for processes of the same user only. Viewers
@@ -82,20 +83,39 @@ fn follow(
     Ok(Answer { json: json!(seen), text })
 }
 
-/// The one program that answers; dead ones are skipped.
+/// How long each of several programs may take to say whether it shows the others.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The one program that answers, or the one that shows the ranks of a job which all others are; dead ones are skipped.
 fn only(timeout: Duration) -> Result<String> {
-    let alive = |name: &String| Viewer::attach(name, timeout).is_ok();
-    let mut names: Vec<String> = live::names().into_iter().filter(alive).collect();
-    match names.len() {
-        1 => Ok(names.remove(0)),
+    let alive = |name: String| Some((Viewer::attach(&name, timeout).ok()?, name));
+    let mut found: Vec<(Viewer, String)> = live::names().into_iter().filter_map(alive).collect();
+    if found.len() > 1 {
+        let pids: Vec<u32> = found.iter().map(|(viewer, _)| viewer.peer().pid).collect();
+        // A rank that is stopped does not answer.
+        let patience = timeout.min(PATIENCE);
+        let gathers = |(viewer, _): &mut (Viewer, String)| {
+            viewer.next(patience).is_ok_and(|seen| has_all(&seen, &pids))
+        };
+        if let Some(first) = found.iter_mut().position(gathers) {
+            return Ok(found.swap_remove(first).1);
+        }
+    }
+    match found.len() {
+        1 => Ok(found.remove(0).1),
         0 => Err(Failure::new(
             "no published program: start `onebuf demo`, or call `hub.publish(name)` in your program",
         )),
         _ => Err(Failure::new(format!(
             "several programs are published, name one: {}",
-            names.iter().map(|name| printable(name)).collect::<Vec<_>>().join(", ")
+            found.iter().map(|(_, name)| printable(name)).collect::<Vec<_>>().join(", ")
         ))),
     }
+}
+
+/// Whether a program shows the ranks of a job, and all of these processes are such ranks.
+fn has_all(first: &Snapshot, pids: &[u32]) -> bool {
+    pids.iter().all(|pid| first.ranks.iter().any(|rank| rank.pid == *pid))
 }
 
 /// Draws from the top of the screen, as many lines as fit, and clears the rest.
@@ -116,14 +136,26 @@ fn line(seen: &Snapshot) -> String {
         format!("; {name}{state}: {} frames, {rate}, p99 {p99}, {} dropped", p.frames, p.dropped)
     });
     format!(
-        "{:.1} s: {} buffers, {} hand-overs, requested {}, implied {}{}\n",
+        "{:.1} s: {} buffers, {} hand-overs, requested {}, implied {}{}{}\n",
         seen.uptime_us as f64 / 1e6,
         seen.buffers.len() + seen.buffers_left_out,
         seen.fences.iter().map(|(_, count)| count).sum::<u64>(),
         units::bytes(bytes(Cause::Asked)),
         units::bytes(bytes(Cause::Implied)),
         pipelines.collect::<String>(),
+        ranks_line(seen),
     )
+}
+
+/// How many ranks are in which state, and which those are that do not run.
+fn ranks_line(seen: &Snapshot) -> String {
+    if seen.ranks.is_empty() {
+        return String::new();
+    }
+    let many = seen.ranks.len() + seen.ranks_left_out;
+    let ailing = seen.ranks.iter().filter(|rank| rank.state != RankState::Running);
+    let ailing = ailing.map(|rank| format!(", rank {} {}", rank.rank, rank.state.name()));
+    format!("; {many} ranks{}", ailing.collect::<String>())
 }
 
 fn moved(seen: &Snapshot, cause: Cause) -> u64 {
@@ -169,7 +201,47 @@ fn view(seen: &Snapshot, screen: Screen) -> String {
         seen.uptime_us as f64 / 1e6,
     );
     let pipelines: String = seen.pipelines.iter().map(|p| pipeline(p, screen)).collect();
-    fit(&(head + &pipelines + &buffers(seen, screen) + &ledger(seen, screen)), screen)
+    let ranks = ranks(seen, screen);
+    fit(&(head + &ranks + &pipelines + &buffers(seen, screen) + &ledger(seen, screen)), screen)
+}
+
+/// The ranks of a job, a line for each of their pipelines.
+fn ranks(seen: &Snapshot, screen: Screen) -> String {
+    if seen.ranks.is_empty() {
+        return String::new();
+    }
+    let head =
+        ["rank", "host", "process", "state", "frames", "rate", "p99", "in flight", "implied"];
+    let mut table = Table::new(head);
+    for rank in &seen.ranks {
+        let pipelines = rank.told.pipelines.iter().map(Some);
+        let nothing = rank.told.pipelines.is_empty().then_some(None);
+        pipelines.chain(nothing).for_each(|p| table.row(rank_cells(rank, p), ""));
+    }
+    let more = match seen.ranks_left_out {
+        0 => String::new(),
+        more => format!("and {more} more\n"),
+    };
+    format!("\n{}{more}", table.render(screen))
+}
+
+fn rank_cells(rank: &RankSeen, pipeline: Option<&PipelineSeen>) -> [Cell; 9] {
+    let age = rank.told_us_ago.filter(|_| rank.state != RankState::Running);
+    let age = age.map_or_else(String::new, |us| format!(", told {} ago", units::time(us as f64)));
+    let state = pipeline.map(state).filter(|state| !state.is_empty());
+    let state = state.map_or_else(String::new, |state| format!(",{state}"));
+    let number = |text: Option<String>| Cell::number(text.unwrap_or_else(|| "-".into()));
+    [
+        Cell::number(rank.rank.to_string()),
+        Cell::from(printable(&rank.host)),
+        Cell::number(rank.pid.to_string()),
+        Cell::from(format!("{}{age}{state}", rank.state.name())),
+        number(pipeline.map(|p| p.frames.to_string())),
+        number(pipeline.map(rate)),
+        number(pipeline.and_then(|p| p.p99_us).map(|us| units::time(us as f64))),
+        number(pipeline.map(|p| p.on_the_way.to_string())),
+        Cell::number(units::bytes(rank.told.implied_bytes)),
+    ]
 }
 
 fn pipeline(seen: &PipelineSeen, screen: Screen) -> String {
@@ -303,11 +375,58 @@ mod tests {
         }
     }
 
+    fn job() -> Snapshot {
+        let rank = |rank: u64, state| RankSeen {
+            rank,
+            host: "node\x1b7".into(),
+            pid: 100 + rank as u32,
+            state,
+            told_us_ago: (rank != 2).then_some(7_000_000),
+            ..RankSeen::default()
+        };
+        let mut ranks = vec![
+            rank(0, RankState::Running),
+            rank(1, RankState::Stopped),
+            rank(2, RankState::Unknown),
+        ];
+        let line = PipelineSeen {
+            frames: 9,
+            state: RunState::Running,
+            stalled_us: Some(8_000_000),
+            ..Default::default()
+        };
+        ranks[1].told.pipelines = vec![line];
+        Snapshot { pid: 100, ranks, ranks_left_out: 4, ..Snapshot::default() }
+    }
+
+    #[test]
+    fn every_rank_has_a_line() {
+        let (view, line) = (view(&job(), Screen::default()), line(&job()));
+        assert!(line.contains("; 7 ranks, rank 1 stopped, rank 2 unknown"), "{line}");
+        assert!(!view.contains('\x1b') && view.contains("and 4 more"), "{view}");
+        for (pid, words) in [
+            ("100", "running "),
+            ("101", "stopped, told 7.00 s ago, stalled for 8.00 s"),
+            ("102", "unknown "),
+        ] {
+            let row = view.lines().find(|row| row.contains(pid) && !row.contains("process"));
+            assert!(row.is_some_and(|row| row.contains(words)), "{pid}: {view}");
+        }
+    }
+
+    #[test]
+    fn a_job_is_one_program() {
+        assert!(has_all(&job(), &[102, 100, 101]));
+        assert!(!has_all(&job(), &[100, 7]), "another program");
+        assert!(!has_all(&Snapshot { pid: 100, ..Snapshot::default() }, &[100]), "no ranks");
+    }
+
     #[test]
     fn lines_fit_a_narrow_screen() {
         let mut seen = pipeline_of(PipelineSeen::default());
         seen.pipelines[0].name = "フレーム".repeat(20);
         seen.fences = vec![(onebuf::SyncMethod::HostWait, u64::MAX); 5];
+        seen.ranks = job().ranks;
         for room in [10, 40, 79, 80] {
             let screen = Screen { width: Some(room), ..Screen::default() };
             for line in view(&seen, screen).lines() {

@@ -269,6 +269,7 @@ impl Library {
             // The other process finds its device by the UUID. chipStar exports the calls, without support and without a UUID.
             ipc: ipc::is_there(&self.table) && asked.uuid().is_some(),
             parses_fds: false,
+            imports_without_acquire: false,
             imports: external::is_there(&self.table).then_some(fd).into_iter().collect(),
             align_bytes: ALIGN_BYTES,
             unified_memory: unified,

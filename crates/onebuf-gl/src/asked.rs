@@ -191,6 +191,7 @@ impl Asking<'_> {
             ipc: false,
             // Mesa's CPU renderers read sizes and offsets from a header in the file.
             parses_fds: is_cpu,
+            imports_without_acquire: false,
             align_bytes: size(align).max(ALIGN_BYTES),
             unified_memory: is_cpu,
             // A kernel accesses a buffer as one storage block.

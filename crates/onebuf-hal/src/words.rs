@@ -345,6 +345,9 @@ pub struct Caps {
     /// Whether its driver trusts the contents of such a file, or maps it unchecked, as drivers that run on the CPU do.
     /// A forged file then gives access to any memory of the process, so files of other processes are refused.
     pub parses_fds: bool,
+    /// Whether imported descriptors have no calls that acquire and release them, so that only an experiment can show that another
+    /// device's writes are seen.
+    pub imports_without_acquire: bool,
     /// The APIs on the same chip whose objects it can import by dedicated sharing calls, according to its driver.
     pub shares_objects_of: Vec<Api>,
     /// The chips whose memory its kernels can access directly, in the same API.

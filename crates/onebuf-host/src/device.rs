@@ -151,6 +151,7 @@ fn caps(memory_bytes: u64) -> Caps {
         peers: Vec::new(),
         ipc: false,
         parses_fds: false,
+        imports_without_acquire: false,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::deadline::Deadline;
 use onebuf_hal::{
     Result,
-    locks::{Condvar, Mutex, MutexGuard, lock},
+    locks::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock},
 };
 use std::task::Waker;
 
@@ -11,12 +11,15 @@ use std::task::Waker;
 pub(crate) struct Board<T> {
     state: Mutex<T>,
     changed: Condvar,
+    /// How many threads wait. Each began with the state locked, so who has changed the state before sees them here.
+    waiting: AtomicU64,
     waker: Mutex<Option<Waker>>,
 }
 
 impl<T> Board<T> {
     pub fn new(state: T) -> Self {
-        Self { state: Mutex::new(state), changed: Condvar::new(), waker: Mutex::new(None) }
+        let (state, changed, waiting) = (Mutex::new(state), Condvar::new(), AtomicU64::new(0));
+        Self { state, changed, waiting, waker: Mutex::new(None) }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -25,7 +28,9 @@ impl<T> Board<T> {
 
     /// Wakes those who wait.
     pub fn tell(&self) {
-        self.changed.notify_all();
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.changed.notify_all();
+        }
         let waker = lock(&self.waker).clone();
         if let Some(waker) = waker {
             waker.wake();
@@ -55,8 +60,10 @@ impl<T> Board<T> {
             if left.is_zero() {
                 return None;
             }
+            self.waiting.fetch_add(1, Ordering::Relaxed);
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -42,6 +42,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How much longer than the limit an answer of the thread is waited for.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// After so many polls in a row that have found something a burst is over, too.
+const LONGEST_BURST: u32 = 4;
+
 /// After this many polls in a row that MPI refused, everything under way has failed.
 const MOST_REFUSALS: u32 = 3;
 
@@ -53,6 +56,8 @@ pub(crate) trait Actor: Send + Sync {
     fn ended(&self, io: &mut Io<'_>, mark: u64, outcome: Outcome);
     /// A rank that it waits for is gone, or MPI has failed as a whole.
     fn failed(&self, io: &mut Io<'_>, error: &Error);
+    /// Nothing more ends now: see [`Io::tell_later`].
+    fn calm(&self) {}
 }
 
 /// An actor that does one thing, which its owner waits for.
@@ -186,6 +191,8 @@ struct Core {
     pace: Pace,
     /// Transfers that the actor which is called now has begun.
     opened: usize,
+    /// Actors that tell their owners something when nothing more ends.
+    later: Vec<u64>,
 }
 
 /// A prepared transfer, and what the engine must know of it.
@@ -335,6 +342,13 @@ impl Io<'_> {
         self.core.pace.expect(bytes);
     }
 
+    /// Has [`Actor::calm`] called when nothing more ends at the moment.
+    pub fn tell_later(&mut self) {
+        if !self.core.later.contains(&self.actor) {
+            self.core.later.push(self.actor);
+        }
+    }
+
     /// Removes the actor, once its last transfer has ended.
     pub fn retire(&mut self) {
         self.retired = true;
@@ -349,6 +363,8 @@ pub(crate) struct Engine {
     ranks: Arc<Ranks>,
     looked: Instant,
     refusals: u32,
+    /// Polls in a row that have found something.
+    burst: u32,
     /// The ends of transfers that were polled, reused.
     ended: Vec<(Key, Outcome)>,
 }
@@ -363,6 +379,7 @@ impl Engine {
             lost: BTreeMap::new(),
             pace: Pace::new(),
             opened: 0,
+            later: Vec::new(),
         };
         let engine = Self {
             core,
@@ -371,6 +388,7 @@ impl Engine {
             ranks,
             looked: Instant::now(),
             refusals: 0,
+            burst: 0,
             ended: Vec::new(),
         };
         (engine, Link { commands: sender, next: Arc::default() })
@@ -382,10 +400,13 @@ impl Engine {
             let command = match self.commands.try_recv() {
                 Ok(command) => Some(command),
                 Err(TryRecvError::Disconnected) => return,
-                Err(TryRecvError::Empty) if self.core.is_idle() => match self.commands.recv() {
-                    Ok(command) => Some(command),
-                    Err(_) => return,
-                },
+                Err(TryRecvError::Empty) if self.core.is_idle() => {
+                    self.calm();
+                    match self.commands.recv() {
+                        Ok(command) => Some(command),
+                        Err(_) => return,
+                    }
+                }
                 Err(TryRecvError::Empty) => self.poll_or_nap(),
             };
             match command {
@@ -413,13 +434,28 @@ impl Engine {
         self.look();
         if progress {
             self.core.pace.progress();
+            self.burst += 1;
+            if self.burst >= LONGEST_BURST {
+                self.calm();
+            }
             return None;
         }
+        self.calm();
         let Some(nap) = self.core.pace.nap() else {
             thread::yield_now();
             return None;
         };
         self.commands.recv_timeout(nap).ok()
+    }
+
+    /// Nothing more ends at the moment: tells what was left for later.
+    fn calm(&mut self) {
+        self.burst = 0;
+        for id in self.core.later.drain(..) {
+            if let Some(entry) = self.actors.get(&id) {
+                entry.actor.calm();
+            }
+        }
     }
 
     /// Calls an actor, and removes it if it has nothing more to do.

@@ -60,6 +60,17 @@ impl<'b, T: Pod> InFlight<'b, T> {
         }
     }
 
+    /// Waits for at most this long, and says whether it is done. A rank that has not come by then does not count as late, as it does
+    /// for [`InFlight::wait`]: for callers that do something else in between.
+    ///
+    /// # Errors
+    /// As for [`InFlight::wait`], without the timeout.
+    pub fn is_done_within(&self, limit: Duration) -> Result<bool> {
+        let outcome = |progress: &mut Progress| progress.outcome.is_some().then_some(());
+        let _ = self.call.progress().wait(Deadline::after(limit), outcome);
+        self.is_done()
+    }
+
     /// Waits until the bytes were sent or received, and gives the buffers back.
     ///
     /// # Errors

@@ -71,17 +71,28 @@ impl World {
         peer: usize,
         tag: u32,
     ) -> Result<InFlight<'b, T>> {
-        self.check_rank(peer)?;
         if tag > MOST_TAG {
             return Err(Error::invalid(format!("tag {tag}: tags are 0 to {MOST_TAG}")));
         }
+        self.tagged(way, span, peer, tag as i32)
+    }
+
+    /// A message with a tag that programs do not have.
+    pub(crate) fn tagged<'b, T: Pod>(
+        &self,
+        way: Way,
+        span: Span<'b, T>,
+        peer: usize,
+        tag: i32,
+    ) -> Result<InFlight<'b, T>> {
+        self.check_rank(peer)?;
         let held = match way {
             Way::Send => span.read()?,
             Way::Receive => span.overwrite()?,
         };
         let (at, layout) = (held.at(), Layout::contiguous(held.bytes()));
         let letters = vec![Letter { way, peer, at, layout }];
-        let label = Label { kind: Kind::Message, tag: tag as i32, number: 0, call: 0 };
+        let label = Label { kind: Kind::Message, tag, number: 0, call: 0 };
         // SAFETY: `held` guards the letter's memory.
         unsafe {
             let bundle = Arc::new(Bundle::new(letters, label, self.ranks()));

@@ -71,21 +71,23 @@ fn ring_on(
     }
 }
 
-/// Exchanges `bytes` bytes between every two ranks by `MPI_Alltoall`, `frames` times, and returns the time.
+/// Exchanges `bytes` bytes between every two ranks by `MPI_Alltoall`, `frames` times, and returns the time. It uses one pair of
+/// `slots` pairs of memories after another, as a pipeline does.
 ///
 /// # Errors
 /// As for [`ring`].
-pub fn alltoall(world: &World, bytes: usize, frames: usize) -> Result<Duration> {
-    let size = world.size();
+pub fn alltoall(world: &World, bytes: usize, slots: usize, frames: usize) -> Result<Duration> {
+    let all = bytes * world.size();
     on_thread(world, move |mpi, comm| {
-        let (from, mut into) = (vec![1u8; bytes * size], vec![0u8; bytes * size]);
+        let mut memory = vec![(vec![1u8; all], vec![1u8; all]); slots];
         let (count, byte) = (bytes as i32, mpi.constants().byte);
-        let (at, to) = (from.as_ptr().cast(), into.as_mut_ptr().cast());
-        // SAFETY: the call has ended when it returns, and both vectors live longer.
+        // SAFETY: each call has ended when it returns, and the vectors live longer.
         unsafe {
             mpi.barrier(comm)?;
             let began = Instant::now();
-            for _ in 0..frames {
+            for frame in 0..frames {
+                let (from, into) = &mut memory[frame % slots];
+                let (at, to) = (from.as_ptr().cast(), into.as_mut_ptr().cast());
                 mpi.alltoall(at, count, byte, to, count, byte, comm)?;
             }
             mpi.barrier(comm)?;

@@ -6,6 +6,8 @@
 
 pub(crate) mod alone;
 pub(crate) mod datatypes;
+#[cfg(test)]
+pub(crate) mod fabric;
 pub(crate) mod mpi;
 
 use crate::{deadline::Deadline, layout::Layout};

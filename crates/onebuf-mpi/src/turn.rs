@@ -14,6 +14,9 @@
 
 mod actor;
 mod division;
+mod log;
+#[cfg(test)]
+mod tests;
 
 use crate::{
     counts::{Counters, MpiMeter},
@@ -33,6 +36,7 @@ use onebuf_hal::{Error, Result};
 use std::{collections::VecDeque, mem, ops::Range, sync::Arc, task::Waker, time::Duration};
 
 pub use division::share;
+pub use log::{Exchange, TurnLog};
 
 /// The largest number of a corner turn.
 pub const MOST_TURN: u32 = 4_095;
@@ -80,6 +84,7 @@ pub struct CornerTurn {
     number: u32,
     timeout: Duration,
     counters: Arc<Counters>,
+    log: Option<TurnLog>,
     runs: u64,
 }
 
@@ -93,6 +98,7 @@ impl CornerTurn {
             number: 0,
             timeout: world.timeout(),
             counters: Arc::default(),
+            log: None,
             runs: 0,
         }
     }
@@ -149,6 +155,12 @@ impl CornerTurn {
         MpiMeter(self.counters.clone())
     }
 
+    /// Records how long each frame's exchange with each rank takes: so many of the newest. Returns the log, which can be read while a pipeline
+    /// owns the turn.
+    pub fn log(&mut self, most: usize) -> TurnLog {
+        self.log.insert(TurnLog::new(most)).clone()
+    }
+
     /// Selects the two buffers of a slot: a stage of a pipeline, for
     /// [`Builder::stage_overlapped`](onebuf::pipeline::Builder::stage_overlapped).
     pub fn between<S, T: Pod, A: Fn(&S) -> &Buffer<T>, B: Fn(&S) -> &Buffer<T>>(
@@ -189,7 +201,7 @@ impl<S, T: Pod, A: Fn(&S) -> &Buffer<T>, B: Fn(&S) -> &Buffer<T>> Overlapped<S>
         let many = slots.len();
         let actor =
             TurnActor::new(shape.clone(), turn.number, turn.runs, many, turn.timeout, &turn.world);
-        let actor = Arc::new(actor);
+        let actor = Arc::new(actor.recorded(turn.log.clone()));
         actor.board.set_waker(waker);
         let (from, into) = (memories.0.open(inputs, false)?, memories.1.open(outputs, true)?);
         let posted = turn.world.link().post(actor.clone());

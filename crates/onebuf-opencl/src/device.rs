@@ -1,7 +1,7 @@
 //! A device, and the one context that owns all objects created for it.
 
 use super::{
-    OpenClBackend, conv,
+    OpenClBackend, arm, conv,
     conv::Version,
     graphics::{self, Tie},
     ids::Ids,
@@ -35,6 +35,8 @@ pub(super) struct Driver {
     pub quirks: Quirks,
     /// Acquire and release of imported memory, if the platform has them.
     pub external: Option<ExternalCalls>,
+    /// Import by Arm's extension, if the device has it.
+    pub arm: Option<arm::Import>,
     /// Semaphores of other APIs, if the platform has them.
     pub semaphores: Option<Arc<OpenClExt>>,
     /// Sharing with OpenGL, if the platform has it.

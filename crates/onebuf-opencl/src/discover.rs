@@ -1,7 +1,7 @@
 //! Discovers platforms and devices, and their capabilities.
 
 use super::{
-    API, address,
+    API, address, arm,
     conv::{self, Version},
     device::{Device, Driver},
     graphics, query,
@@ -150,6 +150,11 @@ fn driver(
     if external.is_none() {
         info.caps.imports.clear();
     }
+    let arm = arm_import(cl, raw, device, &info);
+    if arm.as_ref().is_some_and(|arm| arm.dma_bufs) {
+        info.caps.imports.push(FdKind::DmaBuf);
+        info.caps.imports_without_acquire = true;
+    }
     let semaphores = semaphore_calls(cl, raw, &info);
     info.caps.imports_semaphores &= semaphores.is_some();
     let graphics = graphics::calls(cl, raw, &info);
@@ -164,12 +169,34 @@ fn driver(
         version,
         quirks,
         external,
+        arm,
         semaphores,
         graphics,
         domain,
         post: Post::new(API.0, info.name.clone()),
         info,
     })
+}
+
+/// Arm's import, if the device has a version of it whose memory all commands can use.
+fn arm_import(
+    cl: &OpenCl,
+    raw: ClPlatform,
+    device: ClDevice,
+    info: &DeviceInfo,
+) -> Option<arm::Import> {
+    if !arm::is_declared(info) {
+        return None;
+    }
+    let what = cl::CL_DEVICE_EXTENSIONS_WITH_VERSION;
+    // SAFETY: a live device; `query` passes a buffer of the stated length.
+    let rows =
+        query::list(|n, at, len| unsafe { cl.get_device_info(device, what, n, at, len) }).ok()?;
+    if !rows.iter().any(arm::NameVersion::is_usable) {
+        return None;
+    }
+    // SAFETY: a live platform, whose device declares the extension in that version.
+    unsafe { arm::Import::of(cl, raw, info) }
 }
 
 /// The semaphore functions, if the device imports semaphores.
@@ -344,6 +371,7 @@ impl DeviceQuery<'_> {
             peers: Vec::new(),
             ipc: false,
             parses_fds: false,
+            imports_without_acquire: false,
         })
     }
 

@@ -31,6 +31,7 @@
 
 mod access_state;
 mod address;
+mod arm;
 mod backend;
 mod base_device;
 pub mod binaries;

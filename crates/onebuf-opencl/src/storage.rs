@@ -4,14 +4,14 @@ use super::{
     address, conv, conv::Version, device::Context, graphics, owner::Custody, queue::RawQueue,
 };
 use onebuf_hal::{
-    Access, AddressRange, AllocSpec, Error, FdRange, HostRange, MemoryKind, ObjectRange, Result,
-    checks, locks::Arc,
+    Access, AddressRange, AllocSpec, Error, FdKind, FdRange, HostRange, MemoryKind, ObjectRange,
+    Result, checks, locks::Arc,
 };
 use onebuf_sys::{
     ClStatus,
     opencl::{ClBufferRegion, ClEvent, ClMem, consts as cl},
 };
-use std::{ffi::c_void, os::fd::IntoRawFd, ptr, ptr::NonNull, time::Duration};
+use std::{any::Any, ffi::c_void, os::fd::IntoRawFd, ptr, ptr::NonNull, time::Duration};
 
 /// How long a free may wait for the queues that used the memory.
 const FREE_WAIT: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ pub(super) enum Place {
 pub(super) struct Object {
     context: Arc<Context>,
     pub mem: ClMem,
-    /// For imported host pages.
+    /// For imported host pages, and for descriptors that stay ours.
     custody: Option<Arc<Custody>>,
 }
 
@@ -162,6 +162,14 @@ impl Object {
         Ok(Object { context: context.clone(), mem, custody: None })
     }
 
+    /// Keeps the owner of imported memory until the driver has destroyed the object. If the callback is refused, the import
+    /// fails: nothing would report when the owner may go. The object is then released before any command has used it, and the
+    /// caller still holds the owner.
+    fn keeping(mut self, owner: Arc<dyn Any + Send + Sync>) -> Result<Object> {
+        self.custody = Some(Custody::register(&self.context, self.mem, owner)?);
+        Ok(self)
+    }
+
     /// Releases the object; after the queues' work if the driver would not wait for it.
     pub fn release(self, users: &[Arc<RawQueue>]) {
         if self.context.driver.quirks.releases_early {
@@ -215,7 +223,14 @@ impl Storage {
     /// have sub-buffers. So the whole is kept if the memory is a part of it.
     pub fn behind(context: &Arc<Context>, range: &FdRange, access: Access) -> Result<Storage> {
         let flags = conv::access(access);
-        let whole = Object::imported(context, flags, range)?;
+        let whole = match &context.driver.arm {
+            Some(arm) if arm.dma_bufs && range.kind == FdKind::DmaBuf => {
+                let mem = arm.dma_buf(context, range, access)?;
+                let object = Object { context: context.clone(), mem, custody: None };
+                object.keeping(range.fd.clone())?
+            }
+            _ => Object::imported(context, flags, range)?,
+        };
         if range.offset == 0 {
             return Ok(Storage::of(whole, flags));
         }
@@ -229,10 +244,9 @@ impl Storage {
     pub fn shared(context: &Arc<Context>, object: &ObjectRange, access: Access) -> Result<Storage> {
         let flags = conv::access(access);
         let mem = graphics::buffer(context, object, flags)?;
-        let mut made = Object { context: context.clone(), mem, custody: None };
+        let made = Object { context: context.clone(), mem, custody: None };
         graphics::check_bytes(&context.driver, mem, object.bytes)?;
-        made.custody = Some(Custody::register(context, mem, Arc::new(object.clone()))?);
-        Ok(Storage::of(made, flags))
+        Ok(Storage::of(made.keeping(Arc::new(object.clone()))?, flags))
     }
 
     /// Memory that another API allocated, by its address. It is not freed here.
@@ -248,15 +262,20 @@ impl Storage {
     pub fn over(context: &Arc<Context>, range: &HostRange, access: Access) -> Result<Storage> {
         let flags = cl::CL_MEM_USE_HOST_PTR | conv::access(access);
         let (bytes, host) = (range.bytes, range.pointer.as_ptr().cast());
-        // SAFETY: the pages have this length and stay mapped while their owner lives; a clone of the owner is kept
-        // until the driver has destroyed the object.
-        let object = unsafe { Object::make(context, flags, bytes, host) };
-        let mut object = object.map_err(|why| address::not_over(&context.driver, range, why))?;
-        // If the callback is refused, the import fails: nothing would report when to free the pages. The object is then
-        // released before any command has used it, and the caller still holds the pages.
-        let custody = Custody::register(context, object.mem, range.owner.clone())?;
-        object.custody = Some(custody);
-        Ok(Storage::of(object, flags))
+        let object = match &context.driver.arm {
+            Some(arm) if arm.host_pages => {
+                // SAFETY: the pages stay mapped while their owner lives; a clone of the owner is kept until the driver has
+                // destroyed the object.
+                let mem = unsafe { arm.host_pages(context, range, access) }?;
+                Object { context: context.clone(), mem, custody: None }
+            }
+            _ => {
+                // SAFETY: as above, and the pages have this length.
+                let object = unsafe { Object::make(context, flags, bytes, host) };
+                object.map_err(|why| address::not_over(&context.driver, range, why))?
+            }
+        };
+        Ok(Storage::of(object.keeping(range.owner.clone())?, flags))
     }
 }
 

@@ -56,6 +56,8 @@ struct RingState {
     failed: Option<Failed>,
     /// For each part whether its waker was woken since it looked: the source is 0, the first stage is 1.
     woken: Vec<bool>,
+    /// For each part how many threads sleep. Only those are woken, because waking takes a system call.
+    sleeping: Vec<usize>,
 }
 
 pub(super) struct SlotRing {
@@ -65,7 +67,8 @@ pub(super) struct SlotRing {
 /// What wakers keep of the ring.
 struct SharedRing {
     state: Mutex<RingState>,
-    moved: Condvar,
+    /// By part: something that the part may wait for has happened.
+    moved: Vec<Condvar>,
 }
 
 /// Wakes one part.
@@ -76,8 +79,24 @@ struct PartWaker {
 
 impl Wake for PartWaker {
     fn wake(self: Arc<Self>) {
-        lock(&self.ring.state).woken[self.part] = true;
-        self.ring.moved.notify_all();
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut state = lock(&self.ring.state);
+        state.woken[self.part] = true;
+        self.ring.tell(state, self.part);
+    }
+}
+
+impl SharedRing {
+    /// Wakes a part, if it sleeps, after a change of the state.
+    fn tell(&self, state: MutexGuard<'_, RingState>, part: usize) {
+        let sleeps = state.sleeping[part] > 0;
+        drop(state);
+        if sleeps {
+            self.moved[part].notify_all();
+        }
     }
 }
 
@@ -86,9 +105,11 @@ impl SlotRing {
     pub fn new(slots: usize, stages: usize) -> Self {
         let waiting = (0..=stages).map(|_| VecDeque::with_capacity(slots)).collect();
         let free = (0..slots).rev().collect();
-        let woken = vec![false; stages + 2];
-        let state = RingState { free, waiting, ended: 0, failed: None, woken };
-        Self { shared: Arc::new(SharedRing { state: Mutex::new(state), moved: Condvar::new() }) }
+        let parts = stages + 2;
+        let (woken, sleeping) = (vec![false; parts], vec![0; parts]);
+        let state = RingState { free, waiting, ended: 0, failed: None, woken, sleeping };
+        let moved = (0..parts).map(|_| Condvar::new()).collect();
+        Self { shared: Arc::new(SharedRing { state: Mutex::new(state), moved }) }
     }
 
     /// A waker of a part: the source is 0, the first stage is 1, the sink is the last.
@@ -137,7 +158,7 @@ impl SlotRing {
             if woken || also(&state) || state.failed.is_some() || left.is_zero() {
                 return;
             }
-            state = self.wait(state, Some(left));
+            state = self.wait(state, part, Some(left));
         }
     }
 
@@ -150,14 +171,15 @@ impl SlotRing {
             }
             match state.free.pop() {
                 Some(slot) => return Some(slot),
-                None => state = self.wait(state, None),
+                None => state = self.wait(state, 0, None),
             }
         }
     }
 
     pub fn put_free(&self, slot: usize) {
-        lock(&self.shared.state).free.push(slot);
-        self.shared.moved.notify_all();
+        let mut state = lock(&self.shared.state);
+        state.free.push(slot);
+        self.shared.tell(state, 0);
     }
 
     /// Adds a frame before the first stage. Returns how many frames were dropped so that the next one has a slot.
@@ -165,8 +187,9 @@ impl SlotRing {
         let mut state = lock(&self.shared.state);
         state.waiting[0].push_back(in_flight);
         let dropped = if state.free.is_empty() { state.drop_one(when_full) } else { None };
+        // The source itself gets what is free now.
         state.free.extend(dropped);
-        self.shared.moved.notify_all();
+        self.shared.tell(state, 1);
         dropped.is_some().into()
     }
 
@@ -187,26 +210,28 @@ impl SlotRing {
                 return Some(state.waiting[stage].drain(..n).collect());
             }
             let left = since.map(|since| linger.saturating_sub(since));
-            state = self.wait(state, left);
+            state = self.wait(state, stage + 1, left);
         }
     }
 
     /// Passes frames on to the next stage.
     pub fn pass(&self, to: usize, in_flight: Vec<FrameInFlight>) {
-        lock(&self.shared.state).waiting[to].extend(in_flight);
-        self.shared.moved.notify_all();
+        let mut state = lock(&self.shared.state);
+        state.waiting[to].extend(in_flight);
+        self.shared.tell(state, to + 1);
     }
 
     /// Marks a part as ended: the source is 0, the first stage is 1.
     pub fn end(&self, place: usize) {
-        lock(&self.shared.state).ended = place + 1;
-        self.shared.moved.notify_all();
+        let mut state = lock(&self.shared.state);
+        state.ended = place + 1;
+        self.shared.tell(state, place + 1);
     }
 
     /// Stops the pipeline. Only the first reason is kept.
     pub fn fail(&self, why: Failed) {
         lock(&self.shared.state).failed.get_or_insert(why);
-        self.shared.moved.notify_all();
+        self.shared.moved.iter().for_each(Condvar::notify_all);
     }
 
     pub fn has_failed(&self) -> bool {
@@ -223,16 +248,24 @@ impl SlotRing {
         slots - lock(&self.shared.state).free.len()
     }
 
+    /// Lets a thread of a part sleep until something has happened.
     fn wait<'s>(
         &self,
-        state: MutexGuard<'s, RingState>,
+        mut state: MutexGuard<'s, RingState>,
+        part: usize,
         most: Option<Duration>,
     ) -> MutexGuard<'s, RingState> {
-        let Some(most) = most else {
-            return self.shared.moved.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        state.sleeping[part] += 1;
+        let moved = &self.shared.moved[part];
+        let mut state = match most {
+            None => moved.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
+            Some(most) => {
+                let woken = moved.wait_timeout(state, most);
+                woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+            }
         };
-        let woken = self.shared.moved.wait_timeout(state, most);
-        woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+        state.sleeping[part] -= 1;
+        state
     }
 }
 

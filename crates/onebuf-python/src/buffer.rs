@@ -267,6 +267,7 @@ impl PyBuffer {
         let root = self.root()?;
         let queue = owner::queue(py, &root, stream, device)?;
         root.check_kernel(&queue.device(), true)?;
+        root.settle_for(py, queue.device().index(), true)?;
         detached(py, || root.buffer.hand_to(&queue).map(drop))?;
         Ok(())
     }

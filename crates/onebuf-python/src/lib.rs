@@ -54,6 +54,7 @@ mod peer;
 mod pipeline;
 mod pool;
 mod protocol;
+mod ranks;
 mod root;
 mod solver;
 mod stream;
@@ -83,6 +84,7 @@ fn _onebuf(module: &Bound<'_, PyModule>) -> PyResult<()> {
     libs::register(module)?;
     solver::register(module)?;
     peer::register(module)?;
+    ranks::register(module)?;
     module.add_class::<pool::PyPool>()?;
     module.add_class::<types::PyHub>()?;
     module.add_class::<ledger::PyLedger>()?;

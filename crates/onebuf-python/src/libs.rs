@@ -74,8 +74,10 @@ fn queue(of: &Piece) -> Result<Queue> {
     Ok(device.unwrap_or_else(|| root.buffer.hub().host()).default_queue()?)
 }
 
-/// What kernels get of each buffer, with a look at who has it now, and the queue: the given one, or one for the first buffer.
+/// What kernels get of each buffer, with a look at who has it now, and the queue: the given one, or one for the first buffer. Waits where the
+/// hand-over would wait for other devices' work, so that signals end the wait.
 pub(crate) fn pieces(
+    py: Python<'_>,
     queue: Option<Queue>,
     all: &[(&PyBuffer, bool)],
 ) -> Result<(Queue, Vec<Piece>)> {
@@ -83,6 +85,7 @@ pub(crate) fn pieces(
     let queue = queue.map_or_else(|| self::queue(&found[0]), Ok)?;
     for (piece, (_, writes)) in found.iter().zip(all) {
         piece.root().check_kernel(&queue.device(), *writes)?;
+        piece.root().settle_on(py, &queue.device(), *writes)?;
     }
     Ok((queue, found))
 }
@@ -110,7 +113,7 @@ pub(crate) fn fft(
         return Err(Fault::invalid("`out` must have the shape and the type of the signals"));
     }
     let all = [Some((from, to.is_none())), to.map(|to| (to, true))];
-    let (queue, found) = pieces(named(queue), &all.into_iter().flatten().collect::<Vec<_>>())?;
+    let (queue, found) = pieces(py, named(queue), &all.into_iter().flatten().collect::<Vec<_>>())?;
     let name = from.dtype.name();
     let run = || match name {
         "complex64" => transform::<Complex32>(&queue, &plan, &found),
@@ -183,7 +186,7 @@ pub(crate) fn matmul(
         return Err(Fault::invalid(format!("shapes {a:?} and {b:?} with the result {out:?}")));
     }
     same_type(&[a, b, out])?;
-    let (queue, found) = pieces(named(queue), &[(out, true), (a, false), (b, false)])?;
+    let (queue, found) = pieces(py, named(queue), &[(out, true), (a, false), (b, false)])?;
     let product = Product { sizes: [m, n, k], ops: [op_a, op_b], alpha, beta };
     let name = out.dtype.name();
     let run = || with_number!(name, "a product", T => product.run::<T>(&queue, &found));

@@ -220,14 +220,16 @@ impl PyPeer {
     fn hand_over(&self, py: Python<'_>) -> Result<()> {
         let attached = self.buffer.as_ref().and_then(|buffer| buffer.get().root().ok());
         self.with(|end| {
-            detached(py, || {
-                let root = match &*end {
-                    End::Visit(visiting) => Some(&visiting.only.0.root),
-                    End::Attached(_) => attached.as_ref(),
-                };
-                root.inspect(|root| root.awake());
-                Ok(of!(end, inner => inner.hand_over())?)
-            })
+            let root = match &*end {
+                End::Visit(visiting) => Some(&visiting.only.0.root),
+                End::Attached(_) => attached.as_ref(),
+            };
+            if let Some(root) = root {
+                root.awake();
+                // Here, so that signals end the wait.
+                wait::for_work(py, root.buffer.uses(), root.buffer.hub().timeout())?;
+            }
+            detached(py, || Ok(of!(end, inner => inner.hand_over())?))
         })
     }
 

@@ -290,6 +290,14 @@ impl Root {
         Ok(())
     }
 
+    /// As [`Root::settle_for`], or [`Root::settle`] for the host.
+    pub fn settle_on(&self, py: Python<'_>, device: &Device, write: bool) -> Result<()> {
+        match device.info().api.0 {
+            "host" => self.settle(py, write),
+            _ => self.settle_for(py, device.index(), write),
+        }
+    }
+
     /// Whether another device used the buffer last.
     fn moves_to(&self, device: DeviceIx) -> bool {
         self.last.load(Ordering::Relaxed) != device.get()

@@ -89,7 +89,7 @@ pub(crate) fn lu(
             "a matrix of {size} x {columns}: a square one is needed"
         )));
     }
-    let (queue, found) = pieces(named(queue), &[(buffer, true)])?;
+    let (queue, found) = pieces(py, named(queue), &[(buffer, true)])?;
     let name = buffer.dtype.name();
     let run = || with_number!(name, "a system", T => factor::<T>(&queue, size, &found[0]));
     let pivots = detached(py, run)?;
@@ -119,7 +119,7 @@ impl PyLu {
         let (a, b) = (self.a.get(), b.get());
         let count = vectors(b, self.size)?;
         same_type(&[a, b])?;
-        let (queue, found) = pieces(self.on(queue), &[(a, false), (b, true)])?;
+        let (queue, found) = pieces(py, self.on(queue), &[(a, false), (b, true)])?;
         // The libraries count by columns, so that they have factored the transpose.
         let op = if transpose { Op::None } else { Op::Transpose };
         let name = a.dtype.name();
@@ -145,7 +145,7 @@ impl PyLu {
             )));
         }
         same_type(&[a, out])?;
-        let (queue, found) = pieces(self.on(queue), &[(a, false), (out, true)])?;
+        let (queue, found) = pieces(py, self.on(queue), &[(a, false), (out, true)])?;
         let name = a.dtype.name();
         let run = || with_number!(name, "a system", T => self.inverted::<T>(&queue, &found));
         Ok(detached(py, run)?)

@@ -154,7 +154,7 @@ impl PyTensorKernel {
             }
             (None, None) => {
                 return Err(Fault::invalid(
-                    "a kernel without buffers needs a device: use `Device.kernel`",
+                    "none of the arguments is a buffer or an array: pass one, or choose a device by `Device.kernel`",
                 ));
             }
         };

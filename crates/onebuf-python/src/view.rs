@@ -136,6 +136,7 @@ impl PyView {
         }
         let piece = buffer.piece()?;
         piece.root().check_kernel(&self.device, self.write)?;
+        piece.root().settle_for(py, self.device.index(), self.write)?;
         let taken = detached(py, || {
             let queue = match &self.queue {
                 Some(queue) => queue.clone(),

@@ -11,10 +11,17 @@ import pytest
 
 import onebuf as ob
 
-LIBRARIES = ("dpctl", "jax", "pyopencl", "torch")
+# Each has a file of tests, and these modules.
+LIBRARIES = {
+    "dpctl": ["dpctl"],
+    "jax": ["jax"],
+    "mpi4py": ["mpi4py"],
+    "notebook": ["nbclient", "ipykernel", "matplotlib", "tqdm"],
+    "pyopencl": ["pyopencl"],
+    "torch": ["torch"],
+}
 STRICT = os.environ.get("ONEBUF_STRICT", "0") != "0"
 HAS = os.environ.get("ONEBUF_PYTHON_HAS")
-
 
 
 def absent(what):
@@ -28,10 +35,11 @@ def pytest_ignore_collect(collection_path):
     name = collection_path.stem.removeprefix("test_")
     if name in LIBRARIES and HAS is not None and name not in HAS.split(","):
         return True
-    if name in LIBRARIES and importlib.util.find_spec(name) is None:
+    missing = [module for module in LIBRARIES.get(name, []) if importlib.util.find_spec(module) is None]
+    if missing:
         if STRICT or HAS is not None:
-            raise pytest.UsageError(f"{name} is not installed")
-        print(f"skip: {name}: not installed")
+            raise pytest.UsageError(f"{', '.join(missing)} not installed")
+        print(f"skip: {name}: {', '.join(missing)} not installed")
         return True
     return None
 

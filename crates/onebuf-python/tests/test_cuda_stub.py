@@ -371,7 +371,7 @@ for wrong, why in [
     ((x, 0, N, 1, 1 << 40), "does not fit"),
     ((buffer, x, N, 1, 1), "arrays and buffers"),
     ((x, 0, N, 1, x), "an integer is needed"),
-    ((1, 0, N, 1, 1), "without buffers"),
+    ((1, 0, N, 1, 1), "none of the arguments is"),
 ]:
     try:
         advance(*wrong)

@@ -5,7 +5,6 @@ import doctest
 import importlib
 import importlib.util
 import inspect
-import json
 import os
 import subprocess
 import sys
@@ -134,22 +133,3 @@ def test_examples_run(path, tmp_path):
     assert ran.stdout.strip(), "an example shows something"
     if ran.stdout.startswith("skip:"):
         pytest.skip(ran.stdout.removeprefix("skip:").strip())
-
-
-def cells(path):
-    """The code of a notebook's cells."""
-    notebook = json.loads(path.read_text())
-    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-
-
-def test_the_notebook_runs_to_its_plot():
-    names, shown = {}, []
-    for source in cells(ALL[0].with_name("beams.ipynb")):
-        tree = ast.parse(source)
-        last = ast.Expression(tree.body.pop().value) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, "cell", "exec"), names)
-        if last is not None:
-            shown.append(eval(compile(last, "cell", "eval"), names))
-    assert any(hasattr(one, "_repr_html_") for one in shown), "the table of devices"
-    assert any(hasattr(one, "_repr_svg_") and "<polyline" in one._repr_svg_() for one in shown), "the plot"
-    assert names["peaks"] == [-40, 5, 30]

@@ -1,5 +1,8 @@
 """The doctor as a function."""
 
+import contextlib
+import io
+
 import pytest
 
 import onebuf as ob
@@ -34,6 +37,12 @@ def test_what_its_progress_raises_ends_it(program, hub, cl, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         ob.doctor(hub=hub, cache=tmp_path, progress=stop)
+
+
+def test_its_line_of_progress_ends(program, hub, cl, tmp_path):
+    with contextlib.redirect_stderr(io.StringIO()) as file:
+        ob.doctor([cl], hub=hub, cache=tmp_path, progress=True)
+    assert file.getvalue() == "1 of 1 pairs\n"
 
 
 def test_bad_input_is_an_exception(program, hub):

@@ -207,7 +207,8 @@ def test_kernels_for_arrays_and_buffers(hub, cl):
         ((np.zeros(4), 1.0), "float64 elements"),
         ((np.zeros((4, 4), np.float32)[:, ::2], 1.0), "not contiguous"),
         ((x, np.zeros(4, np.float32)), "arrays and buffers"),
-        ((1.0,), "without buffers"),
+        ((1.0,), "none of the arguments is"),
+        (([1.0, 2.0], 1.0), "none of the arguments is"),
         ((np.zeros(4, np.float32),), "takes 2 arguments"),
     ]:
         with pytest.raises(ob.InvalidArgument, match=why):

@@ -39,6 +39,8 @@ PROGRAMS = sections("python")
 # These need a CUDA device, and PyTorch on it.
 ON_A_GPU = {"Arrays on CUDA and ROCm", "An allocator for PyTorch"}
 RUN_HERE = {"Python", "Fences and transfers", "pyopencl", "Two processes", "Traces and the live view"}
+# `test_mpi4py.py` runs these on two ranks.
+ON_RANKS = {"Ranks of an MPI job"}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def first():
 
 
 def test_every_program_is_known_here():
-    assert set(PROGRAMS) == ON_A_GPU | RUN_HERE
+    assert set(PROGRAMS) == ON_A_GPU | RUN_HERE | ON_RANKS
     for programs in PROGRAMS.values():
         for program in programs:
             ast.parse(program)
@@ -131,7 +133,7 @@ def test_pyopencl(first):
 MEANS = {
     "hub": ob.Hub, "x": ob.Buffer, "y": ob.Buffer, "pool": ob.Pool, "lu": ob.LU, "line": ob.Pipeline, "fence": ob.Fence, "queue": ob.Queue,
     "transfer": ob.Transfer, "v": ob.View, "shown": ob.Published, "allocator": ob.TorchAllocator, "peer": ob.Peer, "offer": ob.Offer, "ob": ob,
-    "onebuf": ob, "device": ob.Device,
+    "onebuf": ob, "device": ob.Device, "world": ob.World, "came": ob.InFlight,
 }  # fmt: skip
 
 

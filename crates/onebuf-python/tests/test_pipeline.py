@@ -1,5 +1,6 @@
 """Pipelines of Python functions, and of the library's sources and sinks."""
 
+import contextlib
 import gc
 import io
 import threading
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import onebuf as ob
+import onebuf._progress
 from onebuf import sinks, sources
 
 from conftest import GAIN
@@ -199,13 +201,96 @@ def test_progress_and_stop(hub):
     assert 3 <= len(reports) <= 6 and report["frames"] > 0 and reports == sorted(reports)
     again = line.run(lambda report: line.stop())
     assert again["frames"] > 0
-    text = io.StringIO()
-    shown = ob._pipeline.Progress(text, interval=0)
-    shown(report)
-    shown.end(report)
-    assert "frames" in text.getvalue() and text.getvalue().endswith("\n")
     with pytest.raises(ZeroDivisionError):
         line.run(lambda report: 1 // 0)
+
+
+@pytest.fixture
+def columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+class Terminal(io.StringIO):
+    """What a terminal of 80 columns is sent."""
+
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+    def states(self):
+        assert self.getvalue().endswith("\n") and self.getvalue().count("\n") == 1
+        states = self.getvalue().removesuffix("\n").split("\r")[1:]
+        assert all(len(one) < 80 for one in states)
+        return states
+
+
+def ticking(hub, count):
+    def source(slot, number):
+        time.sleep(0.01)
+        return number < count
+
+    return ob.Pipeline(2, lambda: hub.empty(4), source=source, sink=lambda *_: None)
+
+
+def test_a_line_of_progress_in_a_terminal(hub, columns):
+    with contextlib.redirect_stderr(Terminal()) as terminal:
+        ticking(hub, 50).run(progress=True, total=50)
+    states = terminal.states()
+    assert len(states) > 3 and all("/50 frames [00:00" in one for one in states), states
+    assert "100% ███" in states[-1] and "50/50 frames" in states[-1] and "<" not in states[-1], states
+    assert any("<00:00" in one for one in states), "the time that is left"
+    shares = [int(one.split("%")[0]) for one in states]
+    assert shares == sorted(shares) and shares[0] < 60, states
+
+
+def test_a_line_of_progress_without_an_end(hub, columns):
+    with contextlib.redirect_stderr(Terminal()) as terminal:
+        ticking(hub, 30).run(progress=True)
+    states = terminal.states()
+    assert len(states) > 2 and not any("%" in one or "/50" in one for one in states) and states[-1].startswith("30 frames ["), states
+
+
+def test_a_line_of_progress_ends_with_an_exception(hub, columns):
+    def fail(slot, number):
+        time.sleep(0.05)
+        if number == 5:
+            raise ValueError("mine")
+
+    line = ob.Pipeline(2, lambda: hub.empty(4), source=fail, sink=lambda *_: None)
+    with contextlib.redirect_stderr(Terminal()) as terminal, pytest.raises(ValueError, match="mine"):
+        line.run(progress=True)
+    assert terminal.states(), "the message begins on a line of its own"
+
+
+def test_progress_in_a_file_is_its_last_state(hub):
+    with contextlib.redirect_stderr(io.StringIO()) as file:
+        ticking(hub, 30).run(progress=True)
+    assert file.getvalue().startswith("30 frames [") and file.getvalue().count("\n") == 1 and "\r" not in file.getvalue()
+
+
+def test_a_shorter_line_erases_the_one_before(columns):
+    terminal = Terminal()
+    line = onebuf._progress.Line(terminal)
+    line.show("a longer text")
+    line.end("short")
+    assert terminal.getvalue() == "\ra longer text\rshort        \n"
+    assert onebuf._progress.bar(0.5, 4, unicode=False) == "##  " and onebuf._progress.bar(0.57, 2) == "█▏"
+    assert [onebuf._progress.clock(one) for one in (0.9, 61, 3661)] == ["00:00", "01:01", "1:01:01"]
+
+
+def test_a_bar_of_another_library(hub):
+    class Bar:
+        n = 7
+
+        def update(self, more):
+            self.n += more
+
+    bar = Bar()
+    assert ticking(hub, 30).run(progress=bar)["frames"] == 30 and bar.n == 37
+    for progress, total in ((3, None), (True, 0), (True, -1)):
+        with pytest.raises(ob.InvalidArgument, match="progress|total"):
+            ticking(hub, 3).run(progress=progress, total=total)
 
 
 def test_a_pipeline_runs_once_at_a_time(hub):

@@ -34,67 +34,120 @@ def run(text, **named):
     return subprocess.run([sys.executable, "-X", "faulthandler", "-c", text], **named)
 
 
-def interrupted(wait, seconds=6):
-    """Sends Ctrl-C to a process that waits for work, and returns after how many seconds it ended."""
-    text = START + SLOW.replace("SECONDS", str(seconds)) + textwrap.dedent(wait)
+WAIT = """
+print("waits", flush=True)
+began = time.perf_counter()
+try:
+    {wait}
+except KeyboardInterrupt:
+    took = time.perf_counter() - began
+{then}
+    print("interrupted", took, flush=True)
+    os._exit(0)
+"""
+
+
+def interrupted(wait, made="", then="", seconds=6):
+    """Sends Ctrl-C to a process that waits, and returns after how many seconds the wait ended. `made` is run before the wait, and `then` after it."""
+    text = START + SLOW.replace("SECONDS", str(seconds)) + made + WAIT.format(wait=wait, then=textwrap.indent(then, "    "))
     process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "waits\n", process.stderr.read()
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=240)
     assert "interrupted" in out, (out, err)
     return float(out.split()[-1])
 
 
-@pytest.mark.parametrize(
-    "wait", ["x.wait()", "x.read()", "x.write(1)", "memoryview(x)", "cl.finish()", "x.map().__enter__()", "np.from_dlpack(x)"]
-)
+WAITS = {
+    "x.wait()": "",
+    "x.read()": "",
+    "x.write(1)": "",
+    "x.fill(1)": "",
+    "x.copy_from(y)": "y = hub.empty(1, np.uint32)",
+    "y.copy_from(x)": "y = hub.empty(1, np.uint32)",
+    "memoryview(x)": "",
+    "x.map().__enter__()": "",
+    "x.on(hub.host).__enter__()": "",
+    "np.from_dlpack(x)": "",
+    "x.__dlpack__(copy=True)": "",
+    "cl.finish()": "",
+    "fence.wait()": "",
+    "transfer.wait()": "transfer = x.read_async()",
+    "x.discard(); x.read()": "",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
 def test_ctrl_c_ends_a_wait(wait):
-    took = interrupted(f"""
-        slow[1](x, count)
-        print("waits", flush=True)
-        began = time.perf_counter()
-        try:
-            {wait}
-        except KeyboardInterrupt:
-            print("interrupted", time.perf_counter() - began, flush=True)
-            os._exit(0)
-    """)
+    took = interrupted(wait, "fence = slow[1](x, count, fence=True)\n" + WAITS[wait])
     assert took < 3, "the work takes six seconds"
 
 
-def test_ctrl_c_ends_a_launch_that_waits_for_another_device():
-    took = interrupted("""
-        there = next(device for device in hub.devices if "rusticl" in device.platform.lower())
-        look = there.kernel("kernel void look(global uint *x) { x[0] += 1; }")
-        y = hub.empty(1, np.uint32, share=[cl, there], memory_kind="device")
-        look(y); slow[1](y, 1); y.wait()
-        slow[1](y, count)
-        print("waits", flush=True)
-        began = time.perf_counter()
-        try:
-            look(y)
-        except KeyboardInterrupt:
-            print("interrupted", time.perf_counter() - began, flush=True)
-            os._exit(0)
-    """)
+VISITED = """
+offer = ob.Offer(y, f"end-{os.getpid()}")
+visitor = threading.Thread(target=lambda: setattr(ob, "visitor", ob.attach(offer.path, hub)), daemon=True)
+visitor.start()
+peer = offer.accept(20)
+visitor.join()
+"""
+THERE = """
+there = next(device for device in hub.devices if "rusticl" in device.platform.lower())
+look = there.kernel("kernel void look(global uint *x) { x[0] += 1; }")
+y = hub.empty(1, np.uint32, share=[cl, there], memory_kind="device")
+look(y); slow[1](y, 1); y.wait()
+"""
+NUMBERS = "y, w = (hub.empty((4, 4), np.complex64, share=[cl]) for _ in range(2))\n"
+# What waits for a kernel on `y`, and how that is made.
+HAND_OVERS = {
+    "look(y)": THERE,
+    "y.on(there).__enter__()": THERE,
+    "y.hand_to(there.queue())": THERE,
+    "ob.fft(y)": NUMBERS,
+    "ob.matmul(y, y, w)": NUMBERS,
+    "ob.lu(y)": NUMBERS,
+    "peer.hand_over()": "y = hub.empty(1, np.uint32, share=[cl], memory_kind='host_pages')" + VISITED,
+}
+
+
+@pytest.mark.parametrize("use", HAND_OVERS)
+def test_ctrl_c_ends_a_hand_over(use):
+    took = interrupted(use, HAND_OVERS[use] + "slow[1](y.view(np.uint32), count)")
     assert took < 3, "the work takes six seconds"
+
+
+PAGES = 'y = hub.empty(64, memory_kind="host_pages")'
+# What waits for another process, and how that is made.
+OTHERS = {
+    "offer.accept(30)": PAGES + '; offer = ob.Offer(y, f"end-{os.getpid()}")',
+    "peer.wait(30)": PAGES + VISITED + "peer.hand_over()",
+}
+
+
+@pytest.mark.parametrize("wait", OTHERS)
+def test_ctrl_c_ends_a_wait_for_another_process(wait):
+    assert interrupted(wait, OTHERS[wait], seconds=0.01) < 3
+
+
+def test_ctrl_c_ends_a_launch_on_an_array_of_the_host():
+    made = "array = np.ones(1, np.uint32); kernel = ob.kernel(text); kernel[1](array, 1)"
+    assert interrupted("kernel[1](array, count)", made) < 3, "the work takes six seconds"
+
+
+def test_ctrl_c_ends_the_doctor_and_keeps_its_verdicts(tmp_path):
+    """Its experiments run in a process group of their own, which a terminal's Ctrl-C does not reach: the pair in work is completed."""
+    doctor = "told = ob.doctor([hub.host, cl], hub=hub, cache=folder, reach=1 << 20)"
+    then = f"""{doctor}
+states = {{row["state"] for row in told["routes"]}}
+assert "proven" in states and "refuted" not in states, states
+"""
+    interrupted(doctor, f"folder = {str(tmp_path)!r}", then, seconds=0.01)
 
 
 def test_ctrl_c_stops_a_pipeline():
-    took = interrupted(
-        """
-        line = ob.Pipeline(2, lambda: hub.empty(4), source=lambda *_: time.sleep(0.01), sink=lambda *_: None)
-        print("waits", flush=True)
-        began = time.perf_counter()
-        try:
-            line.run()
-        except KeyboardInterrupt:
-            print("interrupted", time.perf_counter() - began)
-    """,
-        seconds=0.01,
-    )
-    assert took < 3
+    made = "line = ob.Pipeline(2, lambda: hub.empty(4), source=lambda *_: time.sleep(0.01), sink=lambda *_: None)"
+    then = 'assert line.pulse()["state"] == "finished" and line.report()["frames"] > 0'
+    assert interrupted("line.run()", made, then, seconds=0.01) < 3
 
 
 def test_waits_release_the_interpreter():

@@ -318,6 +318,11 @@ table! {
         context: ClContext, il: *const c_void, length: usize
     ) -> create ClProgram;
 
+    [has_import_memory_arm]
+    import_memory_arm = clImportMemoryARM(
+        context: ClContext, flags: u64, properties: *const isize, memory: *mut c_void, bytes: usize
+    ) -> create ClMem;
+
     [has_get_gl_context_info]
     get_gl_context_info = clGetGLContextInfoKHR(properties: *const isize, name: u32) -> info;
 
@@ -345,6 +350,7 @@ fn extension_of(symbol: &str) -> Option<&'static str> {
         }
         "clCreateProgramWithILKHR" => Some("cl_khr_il_program"),
         "clGetGLContextInfoKHR" => Some("cl_khr_gl_sharing"),
+        "clImportMemoryARM" => Some("cl_arm_import_memory"),
         "clCreateSemaphoreWithPropertiesKHR"
         | "clReleaseSemaphoreKHR"
         | "clEnqueueWaitSemaphoresKHR"
@@ -369,6 +375,7 @@ impl fmt::Debug for OpenClExt {
         f.debug_struct("OpenClExt")
             .field("external_memory", &external_memory)
             .field("gl_sharing", &self.has_get_gl_context_info())
+            .field("arm_import", &self.has_import_memory_arm())
             .field("semaphores", &self.has_semaphores())
             .finish_non_exhaustive()
     }

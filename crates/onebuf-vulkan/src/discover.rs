@@ -390,6 +390,7 @@ impl<'a> Asked<'a> {
             ipc: false,
             // lavapipe reads sizes and offsets from a header in the file; other CPU drivers map the file.
             parses_fds: more.is_lavapipe || conv::kind(kind) == DeviceKind::Cpu,
+            imports_without_acquire: false,
             il_versions: vec![format!("SPIR-V_{}", self.spirv())],
         }
     }

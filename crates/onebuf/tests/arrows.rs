@@ -38,10 +38,10 @@ const LEVELS: [&[&str]; 9] = [
         "onebuf-glow",
         "onebuf-mpi",
         "onebuf-opencl3",
-        "onebuf-python",
+        "onebuf-verdicts",
         "onebuf-wgpu",
     ],
-    &["onebuf-bench"],
+    &["onebuf-bench", "onebuf-python"],
 ];
 
 /// Words that must not occur in the code of `onebuf-hal`.
@@ -303,7 +303,7 @@ fn the_program_uses_the_library_and_its_measures() {
     }
     assert_eq!(
         dependencies(&read(folder.join("Cargo.toml"))),
-        ["onebuf", "onebuf-bench", "onebuf-demo", "onebuf-mpi"]
+        ["onebuf", "onebuf-bench", "onebuf-demo", "onebuf-mpi", "onebuf-verdicts"]
     );
 }
 

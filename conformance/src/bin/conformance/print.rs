@@ -1,8 +1,9 @@
 //! What the program prints: text, or a line of JSON for each check.
 
 use crate::{arguments::Work, name};
-use onebuf::{Device, Hub};
+use onebuf::Hub;
 use onebuf_conformance::{Ending, Outcome};
+use onebuf_verdicts::device_json;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -108,19 +109,6 @@ fn row(one: &Outcome) -> Value {
 
 /// The devices of a hub, and the APIs without one.
 pub fn devices_json(hub: &Hub) -> Value {
-    let row = |device: &Device| {
-        let info = device.info();
-        json!({
-            "id": device.id(),
-            "api": info.api,
-            "name": info.name.trim(),
-            "platform": info.platform.trim(),
-            "version": info.version.trim(),
-            "driver": info.driver.trim(),
-            "kind": info.kind,
-            "memory_bytes": Some(info.memory_bytes).filter(|&bytes| bytes > 0),
-        })
-    };
-    let devices: Vec<Value> = hub.devices().iter().map(row).collect();
+    let devices: Vec<Value> = hub.devices().iter().map(device_json).collect();
     json!({ "devices": devices, "unavailable": hub.unavailable() })
 }

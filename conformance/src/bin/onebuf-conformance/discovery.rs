@@ -27,6 +27,8 @@ pub struct Found {
     /// Name, platform, version and driver, for people.
     pub about: [String; 4],
     row: Value,
+    /// Everything that is known of it.
+    pub whole: Value,
 }
 
 impl Found {
@@ -53,6 +55,8 @@ pub struct Devices {
     pub found: Vec<Found>,
     /// APIs whose discovery failed: no other chapter loads their drivers.
     pub broken: Vec<&'static str>,
+    /// The APIs without a device, as the program listed them.
+    pub missing: Vec<Value>,
     pub rows: Vec<Row>,
 }
 
@@ -71,7 +75,7 @@ impl Devices {
         all
     }
 
-    fn take(&mut self, api: &'static str, ended: &Ended) -> Counts {
+    pub fn take(&mut self, api: &'static str, ended: &Ended) -> Counts {
         let mut counts = Counts::default();
         let Some(report) = report(ended) else {
             self.broken.push(api);
@@ -87,7 +91,12 @@ impl Devices {
         }
         match self.found.iter().any(|one| one.api == api) {
             true => counts.passed += 1,
-            false => counts.skip(unavailable(&report, api)),
+            false => {
+                let row = unavailable(&report, api);
+                let reason = row.and_then(|row| row["reason"].as_str());
+                counts.skip(reason.unwrap_or("no device"));
+                self.missing.extend(row.cloned());
+            }
         }
         counts
     }
@@ -116,7 +125,8 @@ fn report(ended: &Ended) -> Option<Value> {
 }
 
 fn found(row: &Value) -> Option<Found> {
-    let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
+    let whole = row.clone();
+    let text = |name: &str| row[name].as_str().unwrap_or_default().trim().to_owned();
     let id = row["id"].as_str().filter(|id| !id.is_empty())?.to_owned();
     let about = ["name", "platform", "version", "driver"].map(text);
     let [name, platform, version, driver] = &about;
@@ -124,15 +134,12 @@ fn found(row: &Value) -> Option<Found> {
         "id": id, "api": text("api"), "name": name, "platform": platform, "version": version,
         "driver": driver, "kind": row["kind"], "memory_bytes": row["memory_bytes"],
     });
-    Some(Found { id, api: text("api"), about, row })
+    Some(Found { id, api: text("api"), about, row, whole })
 }
 
-/// Why an API has no device.
-fn unavailable(report: &Value, api: &str) -> String {
-    let mut all = report["unavailable"].as_array().into_iter().flatten();
-    let row = all.find(|row| row["api"] == api);
-    let reason = row.and_then(|row| row["reason"].as_str());
-    reason.unwrap_or("no device").to_owned()
+/// What is said of an API without a device.
+fn unavailable<'r>(report: &'r Value, api: &str) -> Option<&'r Value> {
+    report["unavailable"].as_array().into_iter().flatten().find(|row| row["api"] == api)
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use crate::{
     parse::{self, Format},
-    private::Private,
     process::{self, Ended, Program},
     result::{Counts, Row},
 };
+use onebuf_verdicts::Private;
 use std::{
     collections::BTreeMap,
     fs::DirBuilder,

@@ -10,7 +10,6 @@ mod html;
 mod job;
 mod options;
 mod parse;
-mod private;
 mod process;
 mod progress;
 mod report;
@@ -20,6 +19,7 @@ use chapters::Plan;
 use discovery::Devices;
 use job::{Job, Tools};
 use onebuf_conformance::{MARK, VARIABLE};
+use onebuf_verdicts::Machine;
 use options::{LIMIT_VARIABLE, Options, Request, USAGE};
 use progress::Progress;
 use report::Report;
@@ -91,9 +91,12 @@ fn run(options: &Options) -> Result<ExitCode, String> {
     for route in &mut routes {
         route.why = tools.private.scrub(&route.why);
     }
+    let findings = report::findings(&version, &devices, &routes, &rows, &tools.private);
     let cut_short = process::interrupted().map(|_| "the run was interrupted".to_owned());
-    let (rows, facts, took) = (result::joined(rows), report::facts(), start.elapsed());
-    let report = Report { version, devices: chosen, rows, routes, took, cut_short, facts };
+    let facts = report::facts(&Machine::here());
+    let (rows, took) = (result::joined(rows), start.elapsed());
+    let report =
+        Report { version, devices: chosen, rows, routes, took, cut_short, facts, findings };
     drop(tools);
     publish(&report, options);
     Ok(match process::interrupted() {

@@ -2,12 +2,13 @@
 
 use crate::{
     chapters::{ALL, CHAPTERS},
-    discovery::Found,
+    discovery::{Devices, Found},
     parse::Route,
     result::{Counts, Row},
 };
+use onebuf_verdicts::{Findings, Machine, Private};
 use serde_json::{Value, json};
-use std::{fmt::Write, fs, time::Duration};
+use std::{fmt::Write, time::Duration};
 
 /// Devices side by side in one table.
 const COLUMNS: usize = 7;
@@ -24,6 +25,8 @@ pub struct Report {
     pub cut_short: Option<String>,
     /// Facts about the machine: their names and values.
     pub facts: Vec<(&'static str, String)>,
+    /// What the doctor found, or why it cannot be shown.
+    pub findings: Result<Findings, String>,
 }
 
 /// One block of the table device × chapter: its head, then a row for each chapter.
@@ -56,7 +59,10 @@ impl Report {
         };
         let devices: Vec<&Value> = self.devices.iter().map(Found::json).collect();
         let chapters: Vec<Value> = self.rows.iter().map(row).collect();
-        json!({ "schema": 2, "devices": devices, "chapters": chapters })
+        json!({
+            "schema": 2, "devices": devices, "chapters": chapters,
+            "doctor": self.findings.as_ref().ok(),
+        })
     }
 
     /// The table device × chapter. A pair counts for both of its devices.
@@ -125,7 +131,11 @@ impl Report {
             text.push_str("routes, by the doctor's experiments\n");
             text.push_str(&aligned(&self.route_rows()));
         }
-        text
+        text.push_str("\nthe doctor's object, as `onebuf doctor --submit` writes it\n");
+        text + &match &self.findings {
+            Ok(findings) => findings.text(),
+            Err(why) => format!("none: {why}\n"),
+        }
     }
 
     pub fn device_rows(&self) -> Block {
@@ -137,7 +147,8 @@ impl Report {
     pub fn route_rows(&self) -> Block {
         let head = ["from", "to", "kind", "state", "zero-copy", "sync", "µs", "GB/s", "why"];
         let row = |route: &Route| {
-            let Route { from, to, kind, state, zero_copy, sync, handoff_us, gb_per_s, why } = route;
+            let Route { from, to, kind, state, zero_copy, sync, handoff_us, gb_per_s, why, .. } =
+                route;
             [from, to, kind, state, zero_copy, sync, handoff_us, gb_per_s, why]
                 .map(Clone::clone)
                 .into()
@@ -183,23 +194,39 @@ fn aligned(rows: &[Vec<String>]) -> String {
 }
 
 /// What a bug report needs to know of the machine.
-pub fn facts() -> Vec<(&'static str, String)> {
-    let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
-    let field = |text: &str, name: &str| {
-        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
-        line.split_once(':').map_or_else(String::new, |(_, value)| value.trim().to_owned())
-    };
-    let processors = std::thread::available_parallelism().map_or(1, |number| number.get());
-    let cpu = field(&read("/proc/cpuinfo"), "model name");
-    let system = read("/etc/os-release");
-    let system = system.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+pub fn facts(machine: &Machine) -> Vec<(&'static str, String)> {
+    let Machine { system, kernel, cpu, processors, memory_bytes, .. } = machine;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let memory = memory_bytes.map_or_else(String::new, |bytes| format!("{} kB", bytes >> 10));
     vec![
-        ("system", system.unwrap_or_default().trim_matches('"').to_owned()),
-        ("kernel", read("/proc/sys/kernel/osrelease").trim().to_owned()),
+        ("system", text(system)),
+        ("kernel", text(kernel)),
         ("glibc", glibc()),
-        ("CPU", format!("{cpu}, {processors} usable")),
-        ("memory", field(&read("/proc/meminfo"), "MemTotal")),
+        ("CPU", format!("{}, {} usable", text(cpu), processors.unwrap_or(1))),
+        ("memory", memory),
     ]
+}
+
+/// What the doctor found, with all devices of the machine, since routes may lead to any of them.
+pub fn findings(
+    version: &str,
+    devices: &Devices,
+    routes: &[Route],
+    rows: &[Row],
+    private: &Private,
+) -> Result<Findings, String> {
+    let took = rows.iter().filter(|row| row.chapter == "doctor" && !row.of.is_empty());
+    let doctor = json!({
+        "devices": devices.found.iter().map(|one| &one.whole).collect::<Vec<_>>(),
+        "unavailable": devices.missing,
+        "routes": routes.iter().map(|route| &route.row).collect::<Vec<_>>(),
+        "grafts": [],
+        "large": [],
+        // Nothing was known before.
+        "experiments": routes.len(),
+        "seconds": took.map(|row| row.took.as_secs_f64()).sum::<f64>(),
+    });
+    Findings::here(version, &doctor, private)
 }
 
 /// The version of the C library that this process runs with.
@@ -207,4 +234,81 @@ fn glibc() -> String {
     // SAFETY: the call takes nothing and returns a static text that ends with a zero.
     let text = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
     text.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{parse, process};
+
+    /// What the discovery of one API prints, with names of a machine in it.
+    const FOUND: &str = r#"{"devices":[
+        {"id":"host","api":"host","name":"CPU of ada ","platform":"linux","version":"6.1","driver":"6.1","kind":"cpu",
+         "physical":{"uuid":null,"pci":null},"memory_bytes":5,"max_loop_iterations":null,"features":["callbacks"]},
+        {"id":"gl:0","api":"gl","name":"Acme","platform":"Acme","version":"4","driver":"/home/ada/libacme.so.1","kind":"gpu",
+         "physical":{"uuid":"8f6f1c0e-5a60-4b8a-9b8e-0123456789ab","pci":"0000:01:00.0"},"memory_bytes":null,
+         "max_loop_iterations":9,"features":[]}],
+        "unavailable":[{"api":"cuda","tried":["/home/ada/libcuda.so"],"loaded":false,"code":null,"reason":"none","hint":null}]}"#;
+    const ROUTES: &str = r#"{"routes":[{"from":"host","to":"gl:0","kind":"host_pointer","state":"proven","zero_copy":true,
+        "sync":"host_wait","handoff_us":3.25,"gb_per_s":null,"why":"ada saw every page","envelope":null}]}"#;
+
+    fn report() -> Report {
+        let ended = |stdout: &str| process::Ended {
+            how: process::How::Exit(0),
+            stdout: stdout.replace('\n', ""),
+            stderr: String::new(),
+            took: Duration::from_secs(2),
+        };
+        let mut devices = Devices::default();
+        for api in ["gl", "cuda"] {
+            devices.take(api, &ended(FOUND));
+        }
+        let routes = parse::routes(&ended(ROUTES).stdout).expect("routes");
+        let row = |device: &str, of: &[&str]| Row {
+            chapter: "doctor",
+            device: device.into(),
+            of: of.iter().map(|&id| id.to_owned()).collect(),
+            counts: Counts { passed: 1, ..Counts::default() },
+            took: Duration::from_secs(2),
+        };
+        let rows = vec![row("host", &["host"]), row("gl:0", &["gl:0"]), row(ALL, &[])];
+        let private = Private::new(["ada".to_owned()], []);
+        let findings = findings("0.2.0", &devices, &routes, &rows, &private);
+        Report {
+            version: "0.2.0".into(),
+            devices: devices.found,
+            rows,
+            routes,
+            took: Duration::from_secs(9),
+            cut_short: None,
+            facts: facts(&Machine::here()),
+            findings,
+        }
+    }
+
+    #[test]
+    fn the_report_contains_the_doctors_object_without_names() {
+        let report = report();
+        let json = report.json();
+        let fields: Vec<&String> = json.as_object().expect("an object").keys().collect();
+        assert_eq!(fields, ["chapters", "devices", "doctor", "schema"]);
+        let object = Findings::parse(&json["doctor"].to_string()).expect("findings");
+        assert_eq!((object.devices.len(), object.unavailable.len()), (2, 1));
+        assert_eq!((object.experiments, object.seconds), (1, Some(4.0)), "those of devices");
+        assert_eq!(object.routes[0].why, "<user> saw every page");
+        let whole = report.text();
+        let (_, text) = whole.split_once("`onebuf doctor --submit` writes it\n").expect("a head");
+        assert_eq!(Findings::parse(text), Ok(object));
+        for private in ["/home", "8f6f1c0e", "01:00"] {
+            assert!(FOUND.contains(private) && !text.contains(private), "{private}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_made_has_a_reason() {
+        let mut report = report();
+        report.findings = Err("no doctor".into());
+        assert!(report.json()["doctor"].is_null() && report.is_good());
+        assert!(report.text().ends_with("writes it\nnone: no doctor\n"), "{}", report.text());
+    }
 }

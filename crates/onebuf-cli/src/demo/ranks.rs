@@ -60,6 +60,7 @@ fn single(args: &DemoArgs) -> Option<&'static str> {
     let used = [
         ("--adaptive", args.adaptive.is_some()),
         ("--batch", args.batch.is_some()),
+        ("--save-beams", args.save_beams.is_some()),
         ("--staged", args.staged),
         ("--source udp: or tcp:", matches!(args.source, Source::Network(_))),
     ];
@@ -123,7 +124,7 @@ fn all_of_it(
     let told = told(&part, &ran, world);
     let parts = world.collect(told.to_string().into_bytes(), 0, world.timeout())?;
     if let (Some(path), Some(offset)) = (trace, offset) {
-        agreed(world, trace::save(world, part.hub(), offset, path))?;
+        agreed(world, trace::save(world, part.hub(), offset, path, &ran.exchanges))?;
     }
     let Some(parts) = parts else { return Ok(None) };
     let parts = parts.iter().map(|part| serde_json::from_slice(part));

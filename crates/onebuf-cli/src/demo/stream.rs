@@ -28,6 +28,8 @@ pub struct Stream<'s> {
     pub batch: usize,
     /// Kernels may run in the other stage's queue.
     pub grafts: bool,
+    /// Whether the last frame's beams are kept.
+    pub keep: bool,
     /// An additional observer.
     pub watched: &'s Watched<'s>,
 }
@@ -55,6 +57,8 @@ pub struct Streamed {
     pub detected: u64,
     /// Detections in the last frame.
     pub detections: Vec<Detection>,
+    /// The beams of the last frame, if they are kept.
+    pub beams: Option<Vec<Complex32>>,
 }
 
 /// The detections so far.
@@ -67,6 +71,8 @@ pub struct Detected {
     times: Option<[Instant; 2]>,
     pub count: u64,
     pub last: Vec<Detection>,
+    /// The beams of the last frame, if they are kept.
+    beams: Option<Vec<Complex32>>,
 }
 
 impl Detected {
@@ -139,6 +145,7 @@ impl Stream<'_> {
             findings,
             detected: seen.count,
             detections: seen.last,
+            beams: seen.beams,
         })
     }
 
@@ -225,6 +232,7 @@ impl Stream<'_> {
             let found = detect(&beams, self.pipeline.shape().length);
             seen.note_frame(self.ring);
             seen.found(&found);
+            seen.beams = self.keep.then(|| beams.clone());
             let wrong = judge.judge(number, beams, found);
             wrong.map_or(Ok(()), |why| Err(Error::invalid(why)))
         })

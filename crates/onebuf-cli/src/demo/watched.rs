@@ -1,7 +1,7 @@
 //! Observation: a trace of everything, and the pipeline in `onebuf top`.
 
 use crate::{
-    out::{Failure, Result},
+    out::{self, Failure, Result},
     top,
 };
 use onebuf::{
@@ -10,6 +10,7 @@ use onebuf::{
     pipeline::Handle,
     trace::{HubBuilderTraceExt, HubTraceExt},
 };
+use onebuf_mpi::{LiveRanks, World};
 use std::path::Path;
 
 /// Number of events that are kept, at a few hundred bytes each.
@@ -38,6 +39,14 @@ impl<'w> Watched<'w> {
         if let Some(published) = &self.published {
             published.pipeline("demo", handle);
         }
+    }
+
+    /// Shows all ranks of a job in the live view of rank 0. All ranks call it.
+    pub fn ranks(&self, world: &World) -> Option<LiveRanks> {
+        let shown = LiveRanks::open(world, self.published.as_ref());
+        shown
+            .inspect_err(|error| out::warn(format!("`onebuf top` shows this rank alone: {error}")))
+            .ok()
     }
 
     /// Writes the requested trace.

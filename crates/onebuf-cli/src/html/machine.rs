@@ -28,15 +28,13 @@ struct Listed {
 
 impl Machine {
     pub fn of(hub: &Hub) -> Self {
-        let uname = rustix::system::uname();
-        let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
-        let kernel = format!("{} {}", text(uname.sysname()), text(uname.release()));
-        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        let here = onebuf_verdicts::Machine::here();
+        let text = |text: Option<String>| text.unwrap_or_else(|| "unknown".into());
         let facts = vec![
             ("onebuf", env!("CARGO_PKG_VERSION").into()),
-            ("kernel", format!("{kernel} ({})", text(uname.machine()))),
-            ("system", system()),
-            ("cores", cores.to_string()),
+            ("kernel", format!("Linux {} ({})", text(here.kernel), text(here.architecture))),
+            ("system", text(here.system)),
+            ("cores", here.processors.unwrap_or(0).to_string()),
         ];
         let devices = hub.devices().iter().map(Listed::of).collect();
         let missing = hub.unavailable().to_vec();
@@ -101,11 +99,4 @@ impl Listed {
             memory,
         }
     }
-}
-
-/// The name of the distribution.
-fn system() -> String {
-    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
-    name.map_or_else(|| "unknown".into(), |name| name.trim_matches('"').to_owned())
 }

@@ -4,8 +4,9 @@ use crate::support::{Cli, Ran, assert_fields, assert_has};
 use onebuf::{
     Complex32,
     pipeline::{
+        Filled,
         sink::{Faults, Sink, Udp},
-        source::Synthetic,
+        source::{FrameSource, Npy, Synthetic},
     },
 };
 use serde_json::{Value, json};
@@ -55,6 +56,30 @@ fn the_demo_finds_the_waves() {
         }
         assert!(!found.contains(&(5, 48)), "a beam that looks elsewhere: {found:?}");
     }
+}
+
+/// The saved beams are those that the detections were found in.
+#[test]
+fn the_demo_saves_its_beams() {
+    let (cli, folder) = (Cli::new(), tempfile::tempdir().unwrap());
+    let path = folder.path().join("beams.npy");
+    let args = "demo --json --samples 16384 --channels 64 --beams 8 --frames 3 --ring 2";
+    let value = cli.run_bare(&format!("{args} --save-beams {}", path.display())).json();
+    let mut saved = Npy::<Complex32>::open(&path).unwrap();
+    assert_eq!(saved.shape(), [8, 256]);
+    let mut beams = vec![Complex32::ZERO; 8 * 256];
+    assert_eq!(saved.fill(&mut beams).unwrap(), Filled::Frame);
+    let powers = |row: u64, bin: u64| f64::from(beams[(row * 256 + bin) as usize].norm_sqr());
+    let detections = value["detections"].as_array().unwrap();
+    let known = detections.iter().map(|one| one["power"].as_f64().unwrap());
+    let found: Vec<f64> = places(&value).into_iter().map(|(row, bin)| powers(row, bin)).collect();
+    assert!(!found.is_empty());
+    for (found, known) in found.into_iter().zip(known) {
+        assert!((found / known - 1.0).abs() < 1e-5, "{found} instead of {known}");
+    }
+    assert!(powers(5, 48) < powers(3, 48) / 100.0, "the control: a beam that looks elsewhere");
+    cli.run_bare(&format!("{args} --save-beams /nonexistent/beams.npy"))
+        .failed(1, "/nonexistent/beams.npy");
 }
 
 /// No device can transform a channel of 65536 samples in one work-group.

@@ -1,6 +1,6 @@
 //! `mpirun -n 4 onebuf demo`, with the launchers of two MPIs.
 
-use crate::support::{Cli, Ran, assert_has, skip};
+use crate::support::{Cli, Ran, assert_has, private, skip};
 use serde_json::Value;
 use std::{
     fs,
@@ -137,6 +137,42 @@ fn ranks_use_devices_files_and_one_trace() {
     let trace = fs::read(&trace).expect("a trace");
     let trace: Value = serde_json::from_slice(&trace).expect("JSON");
     assert_causal(&trace, 3);
+    assert_exchanged(&trace, &value);
+}
+
+/// Each rank's exchanges with every other one, for every frame: their bytes are those of the report.
+fn assert_exchanged(trace: &Value, report: &Value) {
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let ranks = report["ranks"].as_array().expect("a list");
+    let mut sent = 0;
+    for turn in ["corner turn", "gather"] {
+        for (rank, other) in (0..3).flat_map(|rank| (0..3).map(move |other| (rank, other))) {
+            let of_pair = |event: &&Value| {
+                event["cat"] == turn
+                    && number(event, "pid") >> 20 == rank
+                    && event["name"] == format!("{turn}, rank {other}")
+            };
+            let (begins, ends): (Vec<_>, Vec<_>) =
+                events.iter().filter(of_pair).partition(|event| event["ph"] == "b");
+            let many = if rank == other { 0 } else { number(report, "frames") };
+            assert_eq!((begins.len() as u64, ends.len() as u64), (many, many), "{turn} {rank}");
+            for (frame, (begin, end)) in begins.into_iter().zip(ends).enumerate() {
+                let args = &begin["args"];
+                assert_eq!((number(args, "frame"), number(args, "partner")), (frame as u64, other));
+                assert_eq!(begin["id"], end["id"]);
+                let [from, to, waited] = [&begin["ts"], &end["ts"], &args["waited_us"]]
+                    .map(|us| us.as_f64().expect("a time"));
+                assert!(waited >= 0.0 && (to - from - waited).abs() < 1.0, "{begin} {end}");
+                if turn == "corner turn" {
+                    let own = number(&ranks[rank as usize], "frequencies");
+                    let theirs = number(&ranks[other as usize], "channels");
+                    assert_eq!(number(args, "bytes"), 8 * own * theirs, "{begin}");
+                }
+                sent += number(args, "bytes");
+            }
+        }
+    }
+    assert_eq!(sent, number(report, "bytes_sent"));
 }
 
 /// No rank forms the beams of a frame before every rank with channels has begun to transform it, on rank 0's clock.
@@ -189,7 +225,13 @@ fn ranks_that_do_not_fit_together_say_so() {
         assert!(ran.stderr.contains("rank 2: /nonexistent: No such file"), "{}", ran.stderr);
         assert!(!ran.stdout.contains("schema"), "an answer: {}", ran.stdout);
     }
-    for option in ["--adaptive 4", "--batch 2", "--staged", "--source udp:127.0.0.1:0"] {
+    for option in [
+        "--adaptive 4",
+        "--batch 2",
+        "--staged",
+        "--source udp:127.0.0.1:0",
+        "--save-beams /tmp/none/x",
+    ] {
         let refused = format!("{} {option}", small());
         let ran = MPICH.run(1, cli.bare_command(&refused));
         assert_ne!(ran.code, Some(0), "{option}");
@@ -222,7 +264,7 @@ impl Running {
     }
 
     /// Waits until something holds, for at most 90 s.
-    fn wait(&mut self, what: &str, holds: impl Fn(&mut Self) -> bool) {
+    fn wait(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
         let end = Instant::now() + Duration::from_secs(90);
         while !holds(self) {
             assert!(Instant::now() < end, "{what}: {}", self.read("said"));
@@ -258,4 +300,56 @@ fn a_rank_that_dies_is_named_by_the_others() {
     assert!(said.contains(&why) && said.contains("gone)"), "{said}");
     running.job.stdout.take().map(|mut stdout| stdout.read_to_string(&mut answer));
     assert!(!answer.contains("schema"), "an answer: {answer}");
+}
+
+/// One view has all ranks; a stopped one is shown as such, and goes on.
+#[test]
+fn top_shows_all_ranks_in_one_place() {
+    if !OPEN_MPI.is_there() {
+        return;
+    }
+    let endless = small().replace("--frames 9", "--frames 100000000");
+    let (cli, folder) = (Cli::new(), private());
+    // Other tests publish programs, too.
+    let command = |args: &str| {
+        let mut command = cli.bare_command(args);
+        command.env("XDG_RUNTIME_DIR", folder.path());
+        command
+    };
+    let mut running = Running::start(&OPEN_MPI, 3, command(&endless));
+    running.wait("frames", |running| running.read("said").contains("frame "));
+    let pids = [0, 1, 2].map(|rank| running.read(&rank.to_string()).trim().to_owned());
+    let top = |args: &str| Ran::from(command(args).output().expect("it starts"));
+    // The name of one process is not needed, although each rank has one.
+    let mut seen = Value::Null;
+    let mut until = |what: &str, states: [&str; 3]| {
+        running.wait(what, |_| {
+            let ran = top("top --once --json");
+            seen = serde_json::from_str(&ran.stdout).unwrap_or_default();
+            [0, 1, 2].into_iter().all(|rank| seen["ranks"][rank]["state"] == states[rank])
+        });
+        seen.clone()
+    };
+    let view = until("three ranks", ["running"; 3]);
+    for (rank, pid) in pids.iter().enumerate() {
+        let seen = &view["ranks"][rank];
+        assert_eq!(
+            (number(seen, "rank"), number(seen, "pid")),
+            (rank as u64, pid.parse().unwrap())
+        );
+        let line = &seen["pipelines"][0];
+        assert!(line["stages"].as_array().is_some_and(|all| all.len() == 4), "{seen:#}");
+    }
+    let send = |signal: &str| {
+        assert!(Command::new("kill").args([signal, &pids[1]]).status().expect("kill").success());
+    };
+    send("-STOP");
+    until("a stopped rank", ["running", "stopped", "running"]);
+    let text = top("top --once").stdout;
+    send("-CONT");
+    assert!(text.contains("stopped, told "), "{text}");
+    until("three ranks again", ["running"; 3]);
+    let alone = top(&format!("top demo-{} --once --json", pids[2]));
+    let alone: Value = serde_json::from_str(&alone.stdout).expect("JSON");
+    assert_eq!(alone["ranks"], serde_json::json!([]), "another rank shows itself");
 }

@@ -83,6 +83,60 @@ fn pages_are_written_where_they_are_wanted() {
     }
 }
 
+/// Names of a user and a host, in the environment and in the path of a library.
+const PRIVATE: [&str; 4] = ["lovelace", "/home", "difference", "secret-project"];
+
+/// The doctor on the host alone, where the loader's error names files of a user.
+fn of_lovelace(cli: &Cli, args: &str) -> Command {
+    let mut command = cli.bare_command(args);
+    command.env("USER", "lovelace").env("HOME", "/home/lovelace");
+    command.env("HOSTNAME", "difference.example.org");
+    command.env("ONEBUF_CUDA_LIB", "/home/lovelace/secret-project/libcuda.so.1");
+    command.env("ONEBUF_HIP_LIB", "lovelace-difference.so");
+    command
+}
+
+#[test]
+fn what_is_submitted_names_no_user_host_or_path() {
+    let (cli, folder) = (Cli::new(), private());
+    let file = folder.path().join("findings.json");
+    let args = format!("doctor --json --submit {}", file.display());
+    let ran = of_lovelace(&cli, &args).output().expect("it starts");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let printed = String::from_utf8(ran.stdout).expect("JSON");
+    let written = fs::read_to_string(&file).expect("the file");
+    for name in PRIVATE {
+        assert!(printed.contains(name), "the control: {name} in {printed}");
+        assert!(!written.contains(name), "{name} in {written}");
+    }
+    assert!(
+        written.contains("…/libcuda.so.1") && written.contains("<user>-<host>.so"),
+        "{written}"
+    );
+    let findings = onebuf_verdicts::Findings::parse(&written).expect("findings");
+    assert_eq!(findings.devices.len(), 1);
+    assert_eq!(findings.unavailable.len(), 5);
+    assert!(onebuf_verdicts::date::is_date(&findings.date) && findings.machine.kernel.is_some());
+    // Every field of the doctor's object is there, but one that is about this machine's cache.
+    let fields = |text: &str| -> Vec<String> {
+        let value: Value = serde_json::from_str(text).expect("JSON");
+        value.as_object().expect("an object").keys().cloned().collect()
+    };
+    let mut wanted = fields(&printed);
+    wanted.retain(|name| name != "saved");
+    wanted.extend(["date", "machine", "onebuf"].map(str::to_owned));
+    wanted.sort();
+    assert_eq!(fields(&written), wanted);
+}
+
+#[test]
+fn findings_that_cannot_be_written_are_a_failure() {
+    let (cli, folder) = (Cli::new(), private());
+    let absent = folder.path().join("absent/x.json");
+    cli.run_bare(&format!("doctor --submit {}", absent.display())).failed(1, "absent/x.json");
+    cli.run_bare(&format!("doctor --submit {}", folder.path().display())).failed(1, "directory");
+}
+
 #[test]
 fn a_demonstration_can_be_looked_at() {
     let (cli, folder) = (Cli::new(), private());

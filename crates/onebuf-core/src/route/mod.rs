@@ -174,7 +174,14 @@ impl RouteEnds<'_> {
             let memory_kind = MemoryKind::Exportable;
             let memory_kind =
                 if self.offers(memory_kind) { memory_kind } else { MemoryKind::Device };
-            self.promised(kind.route(), Some(memory_kind), 20, needs, why)
+            match b.caps.imports_without_acquire {
+                true => {
+                    let why = "the import has no acquire and release";
+                    let hoped = self.hoped(kind.route(), memory_kind, why);
+                    Route { needs: needs.into(), ..hoped }
+                }
+                false => self.promised(kind.route(), Some(memory_kind), 20, needs, why),
+            }
         })
     }
 

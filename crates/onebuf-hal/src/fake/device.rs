@@ -135,5 +135,6 @@ fn caps(config: &FakeConfig) -> Caps {
         peers: Vec::new(),
         ipc: false,
         parses_fds: false,
+        imports_without_acquire: false,
     }
 }

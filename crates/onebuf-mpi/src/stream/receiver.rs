@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     board::Board,
-    ending::Ends,
+    ending::{Ends, Fate, burst, tell, tell_now},
     engine::{Actor, Io},
     transport::{Address, Outcome, Way},
     wire::{Kind, Record},
@@ -51,14 +51,9 @@ pub(crate) struct Intake {
     total: Option<u64>,
     /// The owner ends the stream early.
     stop: bool,
-    closed: bool,
-    /// The owner does not wait for the other end any longer.
-    abandoned: bool,
-    error: Option<Error>,
-    /// Slots whose memory is in use.
-    busy: usize,
-    /// No more slots are used.
-    over: bool,
+    fate: Fate,
+    /// Of how many frames at a time the owner is told.
+    burst: usize,
     /// Receives for which nothing will come were cancelled.
     cancelled: bool,
     heard: Heard,
@@ -89,11 +84,8 @@ impl StreamReceiver {
             reported: 0,
             total: None,
             stop: false,
-            closed: false,
-            abandoned: false,
-            error: None,
-            busy: 0,
-            over: false,
+            fate: Fate::default(),
+            burst: burst(slots, spec.bytes),
             cancelled: false,
             heard: Heard::now(),
         };
@@ -107,8 +99,8 @@ impl StreamReceiver {
     /// The memory, of a frame's size, is valid and has no other user until it is reported: see the module.
     pub unsafe fn give(&self, slot: usize, at: Address) {
         let mut intake = self.board.lock();
-        if !intake.over {
-            intake.busy += 1;
+        if !intake.fate.over {
+            intake.fate.busy += 1;
             intake.given.push_back((slot, at));
         }
     }
@@ -132,7 +124,7 @@ impl StreamReceiver {
             intake.reported += 1;
             return Ok(Filling::Frame(arrived));
         }
-        if let Some(error) = &intake.error {
+        if let Some(error) = &intake.fate.error {
             return Err(error.clone());
         }
         if intake.total == Some(intake.reported) {
@@ -151,7 +143,7 @@ impl StreamReceiver {
             let Some((slot, at)) = intake.given.pop_front() else { break };
             // SAFETY: the owner keeps the slot's memory.
             let begun = unsafe { wires.start(&self.spec, io, slot, at) };
-            begun.inspect_err(|_| intake.busy -= 1)?;
+            begun.inspect_err(|_| intake.fate.busy -= 1)?;
             if intake.posted.is_empty() {
                 intake.heard = Heard::now();
             }
@@ -209,6 +201,7 @@ impl StreamReceiver {
         };
         posted.record = Some(arrived);
         intake.announced += 1;
+        intake.note_filled();
         io.expect(self.spec.bytes);
         Ok(())
     }
@@ -223,6 +216,7 @@ impl StreamReceiver {
                 .refused(&format!("an end after {said} frames, when {came} have come")));
         }
         intake.total = Some(record.number);
+        intake.fate.news = true;
         match record.kind {
             Kind::End => Ok(()),
             _ if intake.stop => Ok(()),
@@ -268,7 +262,7 @@ impl StreamReceiver {
         if self.say_last(wires, io, Kind::Stop).is_err() {
             wires.inbox.cancel(io);
         }
-        self.board.lock().error.get_or_insert(error);
+        self.board.lock().fate.fail(error);
     }
 
     /// Tells the owner, and the engine if there is nothing more to do.
@@ -277,53 +271,47 @@ impl StreamReceiver {
         let mut intake = self.board.lock();
         if wires.said {
             // What was not begun is not in use.
-            intake.busy -= intake.given.len();
+            intake.fate.busy -= intake.given.len();
             intake.given.clear();
-            intake.over = true;
+            intake.fate.over = true;
         }
-        intake.closed = wires.retire(io, intake.busy, intake.error.is_some());
-        drop(intake);
-        self.board.tell();
+        intake.fate.closed = wires.retire(io, intake.fate.busy, intake.fate.error.is_some());
+        tell(&self.board, intake, io);
     }
 }
 
 impl Ends for Intake {
-    fn is_over(&self) -> bool {
-        self.closed && self.busy == 0
-    }
-
-    fn is_busy(&self) -> bool {
-        self.busy > 0
-    }
-
-    fn error(&self) -> Option<&Error> {
-        self.error.as_ref()
-    }
-
-    fn abandon(&mut self) {
-        self.abandoned = true;
+    fn fate(&mut self) -> &mut Fate {
+        &mut self.fate
     }
 }
 
 impl Intake {
+    /// The owner is told if the oldest slots are filled.
+    fn note_filled(&mut self) {
+        let filled = |posted: &&SlotPosted| posted.bytes && posted.record.is_some();
+        self.fate.note_ready(self.posted.iter().take_while(filled).count(), self.burst);
+    }
+
     /// Notes that the bytes of a slot have come, or never will.
     fn came(&mut self, slot: usize, outcome: &Outcome) {
-        self.busy -= 1;
+        self.fate.busy -= 1;
         self.heard = Heard::now();
         let posted = self.posted.iter_mut().find(|posted| posted.slot == slot && !posted.bytes);
         if let (Some(posted), Outcome::Done(_)) = (posted, outcome) {
             posted.bytes = true;
         }
+        self.note_filled();
     }
 }
 
 impl Actor for StreamReceiver {
     fn woken(&self, io: &mut Io<'_>) {
         let mut wires = lock(&self.wires);
-        if self.board.lock().abandoned && !wires.heard {
+        if self.board.lock().fate.abandoned && !wires.heard {
             wires.abandon(io);
         }
-        if self.board.lock().error.is_none()
+        if self.board.lock().fate.error.is_none()
             && let Err(error) = self.step(&mut wires, io)
         {
             self.fail(&mut wires, io, error);
@@ -348,7 +336,7 @@ impl Actor for StreamReceiver {
             }
             outcome => outcome.check(self.spec.peer),
         };
-        let failed = self.board.lock().error.is_some();
+        let failed = self.board.lock().fate.error.is_some();
         let next = if failed { next } else { next.and_then(|()| self.step(&mut wires, io)) };
         if let Err(error) = next {
             self.fail(&mut wires, io, error);
@@ -361,5 +349,8 @@ impl Actor for StreamReceiver {
         wires.cut(io);
         self.fail(&mut wires, io, error.clone());
         self.tell(&mut wires, io);
+    }
+    fn calm(&self) {
+        tell_now(&self.board);
     }
 }

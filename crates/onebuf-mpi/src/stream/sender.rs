@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     board::Board,
-    ending::Ends,
+    ending::{Ends, Fate, burst, tell, tell_now},
     engine::{Actor, Io},
     transport::{Address, Outcome, Way},
     wire::{Kind, Record},
@@ -43,15 +43,9 @@ pub(crate) struct Desk {
     reported: u64,
     /// The owner ends the stream; whether in order.
     end: Option<bool>,
-    /// Both sides have said their last.
-    closed: bool,
-    /// The owner does not wait for the other end any longer.
-    abandoned: bool,
-    error: Option<Error>,
-    /// Frames whose memory is in use.
-    busy: usize,
-    /// No more frames are sent.
-    over: bool,
+    fate: Fate,
+    /// Of how many frames at a time the owner is told.
+    burst: usize,
     heard: Heard,
 }
 
@@ -69,11 +63,8 @@ impl StreamSender {
             started: 0,
             reported: 0,
             end: None,
-            closed: false,
-            abandoned: false,
-            error: None,
-            busy: 0,
-            over: false,
+            fate: Fate::default(),
+            burst: burst(slots, spec.bytes),
             heard: Heard::now(),
         };
         let wires = Mutex::new(Wires::new(&spec, Way::Send, slots));
@@ -90,8 +81,8 @@ impl StreamSender {
             desk.heard = Heard::now();
         }
         desk.order.push_back((frame.slot, false));
-        if !desk.over {
-            desk.busy += 1;
+        if !desk.fate.over {
+            desk.fate.busy += 1;
             desk.queue.push_back(frame);
         }
     }
@@ -102,7 +93,7 @@ impl StreamSender {
     /// Why the stream has failed; [`Error::Timeout`] if the other end is silent for too long.
     pub fn poll(&self) -> Result<bool> {
         let mut desk = self.board.lock();
-        if let Some(error) = &desk.error {
+        if let Some(error) = &desk.fate.error {
             return Err(error.clone());
         }
         match desk.order.front() {
@@ -210,7 +201,7 @@ impl StreamSender {
         if self.say_last(wires, io, Kind::Stop).is_err() {
             wires.inbox.cancel(io);
         }
-        self.board.lock().error.get_or_insert(error);
+        self.board.lock().fate.fail(error);
     }
 
     /// Tells the owner, and the engine if there is nothing more to do.
@@ -218,52 +209,41 @@ impl StreamSender {
         let mut desk = self.board.lock();
         if wires.said {
             // What was not begun is not in use.
-            desk.busy -= desk.queue.len();
+            desk.fate.busy -= desk.queue.len();
             desk.queue.clear();
-            desk.over = true;
+            desk.fate.over = true;
         }
-        desk.closed = wires.retire(io, desk.busy, desk.error.is_some());
-        drop(desk);
-        self.board.tell();
+        desk.fate.closed = wires.retire(io, desk.fate.busy, desk.fate.error.is_some());
+        tell(&self.board, desk, io);
     }
 }
 
 impl Ends for Desk {
-    fn is_over(&self) -> bool {
-        self.closed && self.busy == 0
-    }
-
-    fn is_busy(&self) -> bool {
-        self.busy > 0
-    }
-
-    fn error(&self) -> Option<&Error> {
-        self.error.as_ref()
-    }
-
-    fn abandon(&mut self) {
-        self.abandoned = true;
+    fn fate(&mut self) -> &mut Fate {
+        &mut self.fate
     }
 }
 
 impl Desk {
     /// Notes that the bytes of a slot were sent, or never will be.
     fn sent(&mut self, slot: usize) {
-        self.busy -= 1;
+        self.fate.busy -= 1;
         self.heard = Heard::now();
         if let Some(entry) = self.order.iter_mut().find(|(other, sent)| *other == slot && !sent) {
             entry.1 = true;
         }
+        let ready = self.order.iter().take_while(|(_, sent)| *sent).count();
+        self.fate.note_ready(ready, self.burst);
     }
 }
 
 impl Actor for StreamSender {
     fn woken(&self, io: &mut Io<'_>) {
         let mut wires = lock(&self.wires);
-        if self.board.lock().abandoned && !wires.heard {
+        if self.board.lock().fate.abandoned && !wires.heard {
             wires.abandon(io);
         }
-        if self.board.lock().error.is_none()
+        if self.board.lock().fate.error.is_none()
             && let Err(error) = self.step(&mut wires, io)
         {
             self.fail(&mut wires, io, error);
@@ -285,7 +265,7 @@ impl Actor for StreamSender {
             }
             outcome => outcome.check(self.spec.peer),
         };
-        let failed = self.board.lock().error.is_some();
+        let failed = self.board.lock().fate.error.is_some();
         let next = if failed { next } else { next.and_then(|()| self.step(&mut wires, io)) };
         if let Err(error) = next {
             self.fail(&mut wires, io, error);
@@ -298,5 +278,8 @@ impl Actor for StreamSender {
         wires.cut(io);
         self.fail(&mut wires, io, error.clone());
         self.tell(&mut wires, io);
+    }
+    fn calm(&self) {
+        tell_now(&self.board);
     }
 }

@@ -41,17 +41,26 @@ impl Alone {
             Way::Send => ((key, transfer), (other_key, other)),
             Way::Receive => ((other_key, other), (key, transfer)),
         };
-        for (source, target, many) in pairs(from.layout, to.layout) {
-            // SAFETY: both ranges are inside of the layouts, whose memory is valid by the contract. A frame may be sent to the
-            // memory that it is in, so the two may overlap.
-            unsafe { std::ptr::copy(from.at.plus(source).get(), to.at.plus(target).get(), many) };
-        }
-        let (bytes, room) = (from.layout.bytes(), to.layout.bytes());
-        self.ended.push((sent, Outcome::Done(bytes as u64)));
-        let outcome = if bytes > room { Outcome::Truncated } else { Outcome::Done(bytes as u64) };
-        self.ended.push((received, outcome));
+        // SAFETY: neither has been reported.
+        let [went, came] = unsafe { deliver(&from, &to) };
+        self.ended.extend([(sent, went), (received, came)]);
         Ok(())
     }
+}
+
+/// Copies a message to its receiver's memory, and returns how the two ends of it have ended.
+///
+/// # Safety
+/// The memory of both transfers is valid, as the contract of [`Transport`] says.
+pub(super) unsafe fn deliver(from: &Transfer, to: &Transfer) -> [Outcome; 2] {
+    for (source, target, many) in pairs(from.layout, to.layout) {
+        // SAFETY: both ranges are inside of the layouts, whose memory the caller guarantees. A frame may be sent to the memory
+        // that it is in, so the two may overlap.
+        unsafe { std::ptr::copy(from.at.plus(source).get(), to.at.plus(target).get(), many) };
+    }
+    let (bytes, room) = (from.layout.bytes(), to.layout.bytes());
+    let came = if bytes > room { Outcome::Truncated } else { Outcome::Done(bytes as u64) };
+    [Outcome::Done(bytes as u64), came]
 }
 
 impl Transport for Alone {

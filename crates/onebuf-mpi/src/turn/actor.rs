@@ -9,11 +9,14 @@
 
 #![allow(unsafe_code)]
 
-use super::division::Shape;
+use super::{
+    division::Shape,
+    log::{Exchange, TurnLog},
+};
 use crate::{
     board::Board,
     checksum::checksum,
-    ending::Ends,
+    ending::{Ends, Fate, burst, tell, tell_now},
     engine::{Actor, Io, Standing},
     layout::Layout,
     post::{Inbox, Outbox},
@@ -53,6 +56,9 @@ struct Begun {
     open: Vec<usize>,
     /// Whether each rank's record has come.
     announced: Vec<bool>,
+    /// When the messages of each rank ended, since which time; empty unless that is recorded.
+    ended: Vec<Instant>,
+    since: Instant,
 }
 
 /// What the owner and the communication thread tell each other.
@@ -62,15 +68,11 @@ pub(super) struct Turning {
     /// Frames that were reported.
     reported: u64,
     end: Option<bool>,
-    /// The owner does not wait for the other ranks any longer.
-    abandoned: bool,
-    over: bool,
-    closed: bool,
-    error: Option<Error>,
+    fate: Fate,
+    /// Of how many frames at a time the owner is told.
+    burst: usize,
     /// The rank that was waited for in vain: the others are told.
     blamed: Option<usize>,
-    /// Frames whose memory is in use.
-    busy: usize,
     heard: Instant,
 }
 
@@ -118,6 +120,7 @@ pub(super) struct TurnActor {
     run: u64,
     timeout: Duration,
     ranks: Arc<Ranks>,
+    log: Option<TurnLog>,
 }
 
 /// Marks: the record that comes from each partner, the blocks of slots, and the records that go.
@@ -145,12 +148,9 @@ impl TurnActor {
             begun: VecDeque::new(),
             reported: 0,
             end: None,
-            abandoned: false,
-            over: false,
-            closed: false,
-            error: None,
+            fate: Fate::default(),
+            burst: burst(slots, shape.received()),
             blamed: None,
-            busy: 0,
             heard: Instant::now(),
         };
         let tag = FIRST_TAG + number as i32;
@@ -182,7 +182,13 @@ impl TurnActor {
             run,
             timeout,
             ranks: world.ranks(),
+            log: None,
         }
+    }
+
+    /// Records exchanges in this log.
+    pub fn recorded(self, log: Option<TurnLog>) -> Self {
+        Self { log, ..self }
     }
 
     pub fn timeout(&self) -> Duration {
@@ -191,9 +197,7 @@ impl TurnActor {
 
     /// The bytes that other ranks send for a frame.
     pub fn received_bytes(&self) -> usize {
-        let own = self.shape.channels.part(self.shape.rank).len();
-        let others = self.shape.channels.total() - own;
-        others * self.shape.frequencies.part(self.shape.rank).len() * self.shape.element
+        self.shape.received()
     }
 
     /// Queues a frame. The engine must be woken afterwards.
@@ -205,8 +209,8 @@ impl TurnActor {
         if turning.begun.is_empty() && turning.wanted.is_empty() {
             turning.heard = Instant::now();
         }
-        if !turning.over {
-            turning.busy += 1;
+        if !turning.fate.over {
+            turning.fate.busy += 1;
             turning.wanted.push_back(Wanted { slot, number, from, into });
         }
     }
@@ -217,12 +221,15 @@ impl TurnActor {
     /// Why the turn has failed; [`Error::Timeout`] with the ranks that are late.
     pub fn poll(&self) -> Result<bool> {
         let mut turning = self.board.lock();
-        if turning.begun.front().is_some_and(Begun::is_done) {
-            turning.begun.pop_front();
+        if turning.begun.front().is_some_and(Begun::is_done)
+            && let Some(begun) = turning.begun.pop_front()
+        {
             turning.reported += 1;
+            drop(turning);
+            self.log(&begun);
             return Ok(true);
         }
-        if let Some(error) = &turning.error {
+        if let Some(error) = &turning.fate.error {
             return Err(error.clone());
         }
         if turning.heard.elapsed() < self.timeout {
@@ -241,6 +248,25 @@ impl TurnActor {
                 Err(self.late_ranks("the beginning", |partner| !partner.agreed))
             }
         }
+    }
+
+    /// Records when the exchange of a frame with each rank ended.
+    fn log(&self, begun: &Begun) {
+        let Some(log) = &self.log else { return };
+        let others = begun.ended.iter().enumerate().filter(|(rank, _)| *rank != self.shape.rank);
+        log.note(others.map(|(peer, &ended)| Exchange {
+            frame: begun.number,
+            peer,
+            received_bytes: self.bytes_of(peer) as u64,
+            began: begun.since,
+            ended,
+        }));
+    }
+
+    /// The bytes that a rank sends for a frame.
+    fn bytes_of(&self, peer: usize) -> usize {
+        let columns = self.shape.frequencies.part(self.shape.rank).len();
+        self.shape.channels.part(peer).len() * columns * self.shape.element
     }
 
     /// Whether this or another rank has waited for one in vain.
@@ -363,12 +389,14 @@ impl TurnActor {
     fn begin_frames(&self, wires: &mut TurnWires, io: &mut Io<'_>) -> Result<()> {
         while wires.partners.iter().all(|partner| partner.agreed && !partner.said) {
             let Some(wanted) = self.board.lock().wanted.pop_front() else { return Ok(()) };
-            let many = self.ranks.all.len();
+            let (many, since) = (self.ranks.all.len(), Instant::now());
             let mut begun = Begun {
                 number: wanted.number,
                 slot: wanted.slot,
                 open: vec![0; many],
                 announced: vec![false; many],
+                ended: self.log.as_ref().map(|_| vec![since; many]).unwrap_or_default(),
+                since,
             };
             begun.announced[self.shape.rank] = true;
             let outcome = self.begin_frame(wires, io, wanted, &mut begun);
@@ -510,6 +538,7 @@ impl TurnActor {
             Some(begun) => {
                 self.check_frame(partner.rank, number, begun.number)?;
                 begun.announced[partner.rank] = true;
+                begun.heard_of(partner.rank);
                 turning.heard = Instant::now();
                 turning.settle();
             }
@@ -586,7 +615,7 @@ impl TurnActor {
         if told.is_err() {
             wires.partners.iter().for_each(|partner| partner.inbox.cancel(io));
         }
-        self.board.lock().error.get_or_insert(error);
+        self.board.lock().fate.fail(error);
     }
 
     /// Brings this rank and those that have said their last to the same frame: gives up blocks that will not come, and receives
@@ -636,36 +665,35 @@ impl TurnActor {
     /// Tells the owner, and the engine if there is nothing more to do.
     fn tell(&self, wires: &mut TurnWires, io: &mut Io<'_>) {
         if let Err(error) = self.level(wires, io) {
-            self.board.lock().error.get_or_insert(error);
+            self.board.lock().fate.fail(error);
         }
         let mut turning = self.board.lock();
         let (said, heard) = wires.partners.iter().fold((true, true), |(said, heard), partner| {
             (said && partner.said, heard && partner.heard)
         });
-        if turning.error.is_some()
+        if turning.fate.error.is_some()
             || turning.end == Some(false)
             || (said && !wires.partners.is_empty())
         {
             // What was not begun is not in use.
-            turning.busy -= turning.wanted.len();
+            turning.fate.busy -= turning.wanted.len();
             turning.wanted.clear();
-            turning.over = true;
+            turning.fate.over = true;
         }
         let sent = wires.partners.iter().all(|partner| partner.out.is_idle());
         let levelled = wires.discarding == 0;
-        let ends = turning.end.is_some() || turning.error.is_some();
-        turning.closed = ends && said && heard && sent && levelled;
+        let ends = turning.end.is_some() || turning.fate.error.is_some();
+        turning.fate.closed = ends && said && heard && sent && levelled;
         let idle = sent
             && levelled
-            && turning.busy == 0
+            && turning.fate.busy == 0
             && wires.partners.iter().all(|partner| partner.inbox.is_idle());
-        if idle && (turning.closed || turning.error.is_some()) {
-            turning.closed = true;
+        if idle && (turning.fate.closed || turning.fate.error.is_some()) {
+            turning.fate.closed = true;
             wires.release(io);
             io.retire();
         }
-        drop(turning);
-        self.board.tell();
+        tell(&self.board, turning, io);
     }
 }
 
@@ -685,23 +713,18 @@ impl Begun {
     fn is_done(&self) -> bool {
         self.open.iter().all(|open| *open == 0) && self.announced.iter().all(|announced| *announced)
     }
+
+    /// Something of a rank has come, or has gone to it.
+    fn heard_of(&mut self, rank: usize) {
+        if let Some(ended) = self.ended.get_mut(rank) {
+            *ended = Instant::now();
+        }
+    }
 }
 
 impl Ends for Turning {
-    fn is_over(&self) -> bool {
-        self.closed && self.busy == 0
-    }
-
-    fn is_busy(&self) -> bool {
-        self.busy > 0
-    }
-
-    fn error(&self) -> Option<&Error> {
-        self.error.as_ref()
-    }
-
-    fn abandon(&mut self) {
-        self.abandoned = true;
+    fn fate(&mut self) -> &mut Fate {
+        &mut self.fate
     }
 }
 
@@ -713,27 +736,30 @@ impl Turning {
             self.begun.iter_mut().find(|begun| begun.slot == slot && begun.open[rank] > 0)
         {
             begun.open[rank] -= 1;
+            begun.heard_of(rank);
         }
         self.settle();
     }
 
-    /// Counts the frames whose memory is in use.
+    /// Counts the frames whose memory is in use, and tells the owner if the oldest is turned.
     fn settle(&mut self) {
         let begun = self.begun.iter().filter(|begun| begun.open.iter().any(|open| *open > 0));
-        self.busy = begun.count() + self.wanted.len();
+        self.fate.busy = begun.count() + self.wanted.len();
+        let ready = self.begun.iter().take_while(|begun| begun.is_done()).count();
+        self.fate.note_ready(ready, self.burst);
     }
 }
 
 impl Actor for TurnActor {
     fn woken(&self, io: &mut Io<'_>) {
         let mut wires = lock(&self.wires);
-        if self.board.lock().abandoned {
+        if self.board.lock().fate.abandoned {
             wires.partners.iter_mut().filter(|partner| !partner.heard).for_each(|partner| {
                 partner.inbox.cancel(io);
                 partner.heard = true;
             });
         }
-        if self.board.lock().error.is_none()
+        if self.board.lock().fate.error.is_none()
             && let Err(error) = self.step(&mut wires, io)
         {
             self.fail(&mut wires, io, error);
@@ -767,7 +793,7 @@ impl Actor for TurnActor {
                 }
             }
         };
-        let failed = self.board.lock().error.is_some();
+        let failed = self.board.lock().fate.error.is_some();
         let next = if failed { next } else { next.and_then(|()| self.step(&mut wires, io)) };
         if let Err(error) = next {
             self.fail(&mut wires, io, error);
@@ -780,5 +806,8 @@ impl Actor for TurnActor {
         wires.partners.iter_mut().for_each(|partner| partner.heard = true);
         self.fail(&mut wires, io, error.clone());
         self.tell(&mut wires, io);
+    }
+    fn calm(&self) {
+        tell_now(&self.board);
     }
 }

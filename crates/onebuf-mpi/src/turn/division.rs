@@ -78,6 +78,12 @@ impl Shape {
         self.channels.total() * self.frequencies.part(self.rank).len()
     }
 
+    /// The bytes that other ranks send for a frame.
+    pub fn received(&self) -> usize {
+        let others = self.channels.total() - self.channels.part(self.rank).len();
+        others * self.frequencies.part(self.rank).len() * self.element
+    }
+
     /// The messages that this rank sends to a peer: its channels, and the peer's frequencies.
     pub fn sends(&self, peer: usize) -> Vec<Piece> {
         let (rows, columns) = (self.channels.part(self.rank).len(), self.frequencies.part(peer));

@@ -19,11 +19,11 @@ use std::{
 const VICTIM: usize = 1;
 const RANKS: usize = 3;
 /// Where ranks leave what they have to say.
-const FOLDER: &str = "ONEBUF_MPI_FOLDER";
+pub const FOLDER: &str = "ONEBUF_MPI_FOLDER";
 
 /// Runs a rank so that the launcher does not notice its end before the others have reported. Launchers with other options, or
 /// of other machines, are as slow; these here would kill the others at once.
-const UNNOTICED: [&str; 4] = [
+pub const UNNOTICED: [&str; 4] = [
     "sh",
     "-c",
     r#""$@"; status=$?; for i in $(seq 600); do
@@ -105,7 +105,7 @@ impl Failing {
 }
 
 /// Leaves a text for the test and the other ranks, all of it or nothing.
-fn leave(what: &str, rank: usize, text: &str) {
+pub fn leave(what: &str, rank: usize, text: &str) {
     let folder = PathBuf::from(env::var_os(FOLDER).unwrap());
     let (part, whole) = (folder.join(format!("part{rank}")), folder.join(format!("{what}{rank}")));
     fs::write(&part, format!("{text}\n")).unwrap();

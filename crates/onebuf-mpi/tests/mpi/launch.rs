@@ -117,6 +117,60 @@ impl Mpi {
     ) -> Job {
         let mut command = self.command(ranks);
         command.args(program);
+        self.rank_of(command, test, environment)
+    }
+}
+
+impl Mpi {
+    /// Starts a test of this program as two ranks on these hosts, by a launcher that is itself started by `enter`. `agent` is what
+    /// the launcher takes for ssh. Ranks on different hosts use TCP over the network of these addresses.
+    pub fn start_on(&self, enter: &[String], hosts: [&str; 2], agent: &Path, test: &str) -> Job {
+        let launch = self.command(2);
+        let mut command = Command::new(&enter[0]);
+        command.args(&enter[1..]).arg(launch.get_program());
+        let variables = launch.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        command.envs(variables);
+        let agent = agent.to_str().expect("a path that is text");
+        if self.is_open_mpi() {
+            let network = format!("{}0/24", hosts[0].trim_end_matches(|c| c != '.'));
+            let hosts = match hosts[0] == hosts[1] {
+                true => format!("{}:2", hosts[0]),
+                false => format!("{}:1,{}:1", hosts[0], hosts[1]),
+            };
+            command.args([
+                "--host",
+                &hosts,
+                "--mca",
+                "plm_rsh_agent",
+                agent,
+                "--mca",
+                "pml",
+                "ob1",
+            ]);
+            for interfaces in ["btl_tcp_if_include", "oob_tcp_if_include"] {
+                command.args(["--mca", interfaces, &network]);
+            }
+        } else {
+            // UCX would find out that the hosts are one machine. Both ends of the wire have the same name.
+            let variables = [
+                ("UCX_TLS", "tcp,self"),
+                ("UCX_NET_DEVICES", "wire,lo"),
+                ("FI_PROVIDER", "tcp"),
+                ("FI_TCP_IFACE", "wire"),
+            ];
+            command.envs(variables).args(["-launcher", "rsh", "-launcher-exec", agent]);
+            command.args(["-hosts", &hosts.join(",")]);
+        }
+        command.args(launch.get_args());
+        self.rank_of(command, test, &[])
+    }
+
+    fn is_open_mpi(&self) -> bool {
+        self.name.starts_with("Open MPI")
+    }
+
+    /// Starts a launcher's command with a test of this program as the ranks' program.
+    fn rank_of(&self, mut command: Command, test: &str, environment: &[(&str, &str)]) -> Job {
         command.arg(env::current_exe().expect("the path of this program"));
         command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
         command.envs(environment.iter().copied()).env("ONEBUF_MPI_TEST", self.name);

@@ -144,7 +144,7 @@ fn rank_turn() {
     for (rows, columns, frames) in [(4, 65_536, 30), (64, 4096, 30), (1024, 256, 30)] {
         let (channels, frequencies) = (rows * size, columns * size);
         let ours = || turn(&hub, &world, channels, frequencies, frames);
-        let theirs = || raw::alltoall(&world, 4 * rows * columns, frames as usize).unwrap();
+        let theirs = || raw::alltoall(&world, 4 * rows * columns, SLOTS, frames as usize).unwrap();
         let ratio = compare(9, ours, theirs);
         if world.rank() == 0 {
             let row = 4 * columns;

@@ -8,12 +8,12 @@ use onebuf::{
 use onebuf_mpi::{World, sink, source};
 use std::{thread, time::Duration};
 
-fn ring<'f>(hub: &'f Hub, slots: usize, len: usize) -> Builder<'f, Buffer<u32>> {
+pub fn ring<'f>(hub: &'f Hub, slots: usize, len: usize) -> Builder<'f, Buffer<u32>> {
     Pipeline::builder(slots, move |_| hub.buffer(len).build())
 }
 
 /// A source of frames that contain their rank and number in every element.
-fn numbered(rank: usize, count: u64) -> impl FnMut(&Buffer<u32>, u64) -> Result<Filled> + Send {
+pub fn numbered(rank: usize, count: u64) -> impl FnMut(&Buffer<u32>, u64) -> Result<Filled> + Send {
     move |slot, frame| {
         if frame == count {
             return Ok(Filled::End);
@@ -25,7 +25,7 @@ fn numbered(rank: usize, count: u64) -> impl FnMut(&Buffer<u32>, u64) -> Result<
 }
 
 /// Checks every element of a frame of that rank.
-fn checked(rank: usize) -> impl FnMut(&Buffer<u32>, u64) -> Result<()> + Send {
+pub fn checked(rank: usize) -> impl FnMut(&Buffer<u32>, u64) -> Result<()> + Send {
     move |slot, frame| {
         let map = slot.map()?;
         match (0..map.len()).find(|&at| map[at] != value(rank, frame as usize, at)) {

@@ -37,6 +37,7 @@
 //! that does not read misses snapshots, and is disconnected after ten seconds. If the hub is not published, creating or
 //! handing over a buffer costs one additional load.
 
+mod ranks;
 mod server;
 mod snapshot;
 mod statistics;
@@ -44,7 +45,8 @@ mod statistics;
 mod tests;
 mod viewer;
 
-pub use server::Published;
+pub use ranks::{RankSeen, RankSource, RankState, RankTold};
+pub use server::{Collector, Published};
 pub use snapshot::{
     BufferSeen, DeviceSeen, HandOver, Moved, PipelineSeen, RouteSeen, Snapshot, StageSeen,
 };

@@ -1,6 +1,6 @@
 //! The publisher's side: a thread that sends snapshots to viewers and never waits for them.
 
-use super::{Snapshot, StatisticsTable, path_of};
+use super::{RankSource, Snapshot, StatisticsTable, path_of};
 use onebuf_core::{Hub, internals::WeakHub, observe::ProgressSource};
 use onebuf_hal::{
     Error, Result,
@@ -23,13 +23,49 @@ pub(super) const MOST_MISSED: u32 = 20;
 /// The maximum number of viewers.
 const MOST_VIEWERS: usize = 8;
 
-/// The published pipelines and their names.
-type Pipelines = Arc<Mutex<Vec<(String, Arc<dyn ProgressSource>)>>>;
+/// What a published hub shows, for other threads of the program: it reads counters, and takes no buffer's lock.
+#[derive(Clone)]
+pub struct Collector(Arc<Shown>);
+
+struct Shown {
+    hub: WeakHub,
+    statistics_table: Arc<StatisticsTable>,
+    /// The published pipelines and their names.
+    pipelines: Mutex<Vec<(String, Arc<dyn ProgressSource>)>>,
+    ranks: Mutex<Option<Arc<dyn RankSource>>>,
+    start: Instant,
+}
+
+impl Collector {
+    /// What a viewer would see now, without other ranks; `None` once the hub is gone.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let hub = self.0.hub.upgrade()?;
+        let pipelines = lock(&self.0.pipelines).clone();
+        let uptime = self.0.start.elapsed();
+        Some(Snapshot::of(&hub, &self.0.statistics_table, &pipelines, uptime))
+    }
+
+    /// The next packet for viewers.
+    fn packet(&self) -> Option<Vec<u8>> {
+        let mut seen = self.snapshot()?;
+        let ranks = lock(&self.0.ranks).clone();
+        seen.ranks = ranks.map(|ranks| ranks.ranks()).unwrap_or_default();
+        seen.encode()
+            .inspect_err(|error| tracing::warn!(%error, "a snapshot could not be sent"))
+            .ok()
+    }
+}
+
+impl fmt::Debug for Collector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Collector")
+    }
+}
 
 /// A hub that other processes of the same user can watch while this lives. Keeps the hub alive.
 pub struct Published {
     name: Name,
-    pipelines: Pipelines,
+    collector: Collector,
     /// Closing it wakes and ends the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -42,18 +78,18 @@ impl Published {
         let name = Name::take(path_of(name)?)?;
         let listener = Listener::open(&name.socket)?;
         let pair = UnixStream::pair().map_err(failed("socketpair"))?;
-        let pipelines = Pipelines::default();
-        let server = Server {
+        let collector = Collector(Arc::new(Shown {
             hub: hub.downgrade(),
             statistics_table: hub.observe_with(StatisticsTable::default),
-            pipelines: pipelines.clone(),
+            pipelines: Mutex::default(),
+            ranks: Mutex::default(),
             start: Instant::now(),
-            viewers: Vec::new(),
-        };
+        }));
+        let server = Server { collector: collector.clone(), viewers: Vec::new() };
         let body = move || server.serve(&listener, &pair.1);
         let thread = thread::Builder::new().name("onebuf top".into()).spawn(body);
         let thread = Some(thread.map_err(failed("pthread_create"))?);
-        Ok(Self { name, pipelines, stop: Some(pair.0), thread, _hub: hub.clone() })
+        Ok(Self { name, collector, stop: Some(pair.0), thread, _hub: hub.clone() })
     }
 
     /// The path of the socket.
@@ -63,9 +99,19 @@ impl Published {
 
     /// Also publishes a pipeline, by its handle. A pipeline of the same name is replaced.
     pub fn pipeline(&self, name: impl Into<String>, handle: impl ProgressSource + 'static) {
-        let (name, mut all) = (name.into(), lock(&self.pipelines));
+        let (name, mut all) = (name.into(), lock(&self.collector.0.pipelines));
         all.retain(|(other, _)| *other != name);
         all.push((name, Arc::new(handle)));
+    }
+
+    /// Also shows the ranks of a job, from now on; `None` ends that.
+    pub fn ranks(&self, source: Option<Arc<dyn RankSource>>) {
+        *lock(&self.collector.0.ranks) = source;
+    }
+
+    /// What the hub shows, for other threads of the program. It does not keep the hub alive.
+    pub fn collector(&self) -> Collector {
+        self.collector.clone()
     }
 }
 
@@ -87,10 +133,7 @@ impl fmt::Debug for Published {
 }
 
 struct Server {
-    hub: WeakHub,
-    statistics_table: Arc<StatisticsTable>,
-    pipelines: Pipelines,
-    start: Instant,
+    collector: Collector,
     viewers: Vec<Visitor>,
 }
 
@@ -154,24 +197,15 @@ impl Server {
             return tracing::warn!("a viewer was refused: at most {MOST_VIEWERS} are allowed");
         }
         let mut viewer = Visitor::new(came);
-        if self.packet().is_some_and(|packet| viewer.tell(&packet)) {
+        if self.collector.packet().is_some_and(|packet| viewer.tell(&packet)) {
             self.viewers.push(viewer);
         }
     }
 
     fn tell(&mut self) {
-        if let Some(packet) = self.packet() {
+        if let Some(packet) = self.collector.packet() {
             self.viewers.retain_mut(|viewer| viewer.tell(&packet));
         }
-    }
-
-    fn packet(&self) -> Option<Vec<u8>> {
-        let hub = self.hub.upgrade()?;
-        let pipelines = lock(&self.pipelines).clone();
-        let seen = Snapshot::of(&hub, &self.statistics_table, &pipelines, self.start.elapsed());
-        seen.encode()
-            .inspect_err(|error| tracing::warn!(%error, "a snapshot could not be sent"))
-            .ok()
     }
 }
 

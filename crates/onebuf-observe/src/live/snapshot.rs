@@ -1,6 +1,6 @@
 //! The snapshot that viewers receive, as one packet of JSON.
 
-use super::{StatisticsTable, statistics::BufferStatistics};
+use super::{RankSeen, StatisticsTable, ranks::names_of, statistics::BufferStatistics};
 use onebuf_core::{
     Cause, Hub,
     observe::{Progress, ProgressSource, RunState, StageProgress},
@@ -42,6 +42,12 @@ pub struct Snapshot {
     pub ledger: Vec<Moved>,
     /// The pipelines.
     pub pipelines: Vec<PipelineSeen>,
+    /// The ranks of the job, if the program gathers them.
+    #[serde(default)]
+    pub ranks: Vec<RankSeen>,
+    /// How many ranks are not listed.
+    #[serde(default)]
+    pub ranks_left_out: usize,
 }
 
 /// A device.
@@ -211,10 +217,12 @@ impl Snapshot {
                 .iter()
                 .map(|(name, pipeline)| PipelineSeen::of(name, pipeline.progress()))
                 .collect(),
+            ranks: Vec::new(),
+            ranks_left_out: 0,
         }
     }
 
-    /// Encodes as one packet. Buffers are removed until it fits.
+    /// Encodes as one packet. Ranks' stages, buffers and ranks are removed until it fits.
     pub(super) fn encode(mut self) -> Result<Vec<u8>> {
         loop {
             let packet = serde_json::to_vec(&self);
@@ -222,8 +230,14 @@ impl Snapshot {
             if packet.len() <= MOST_BYTES {
                 return Ok(packet);
             }
+            if self.shorten_stages() {
+                continue;
+            }
             let half = self.buffers.len() / 2;
             if self.buffers.is_empty() {
+                if self.shorten_ranks() {
+                    continue;
+                }
                 return Err(Error::invalid("too many pipelines and devices for one packet"));
             }
             self.buffers_left_out += self.buffers.len() - half;
@@ -256,12 +270,10 @@ impl Snapshot {
         });
         let devices = self.devices.iter_mut().flat_map(|device| [&mut device.id, &mut device.name]);
         let moved = self.ledger.iter_mut().flat_map(|moved| [&mut moved.from, &mut moved.to]);
-        let pipelines = self.pipelines.iter_mut().flat_map(|pipeline| {
-            let stages = pipeline.stages.iter_mut();
-            let stages = stages.flat_map(|stage| [&mut stage.name, &mut stage.device]);
-            std::iter::once(&mut pipeline.name).chain(stages)
-        });
-        let all = names.chain(devices).chain(moved).chain(pipelines).chain([&mut self.program]);
+        let pipelines = names_of(&mut self.pipelines);
+        let ranks = self.ranks.iter_mut().flat_map(RankSeen::names);
+        let all = names.chain(devices).chain(moved).chain(pipelines).chain(ranks);
+        let all = all.chain([&mut self.program]);
         all.for_each(|name| *name = printable(name));
         self
     }

@@ -98,6 +98,34 @@ fn buffers_come_and_go_before_the_viewers_eyes() {
 }
 
 #[test]
+fn ranks_are_seen_while_they_have_a_source() {
+    struct Two;
+
+    impl RankSource for Two {
+        fn ranks(&self) -> Vec<RankSeen> {
+            let rank = |rank, state| RankSeen { rank, state, ..RankSeen::default() };
+            vec![rank(0, RankState::Running), rank(1, RankState::Gone)]
+        }
+    }
+
+    let (_folder, path) = place();
+    let hub = hub();
+    let published = hub.publish(&path).unwrap();
+    let signal = shared(&hub, "signal");
+    let mut viewer = Viewer::attach(&path, SOON).unwrap();
+    assert!(viewer.next(SOON).unwrap().ranks.is_empty());
+    published.ranks(Some(std::sync::Arc::new(Two)));
+    let seen = until(&mut viewer, |seen| !seen.ranks.is_empty());
+    assert_eq!((seen.ranks, seen.ranks_left_out, seen.buffers.len()), (Two.ranks(), 0, 1));
+    published.ranks(None);
+    until(&mut viewer, |seen| seen.ranks.is_empty());
+    let collector = published.collector();
+    assert_eq!(collector.snapshot().unwrap().buffers.len(), 1);
+    drop((published, signal, hub));
+    assert!(collector.snapshot().is_none(), "it keeps no hub");
+}
+
+#[test]
 fn a_pipeline_is_seen_with_its_stages() {
     let (_folder, path) = place();
     let hub = hub();

@@ -14,9 +14,9 @@ use std::{
 const ACQUIRE: &str = "clEnqueueAcquireExternalMemObjectsKHR";
 const RELEASE: &str = "clEnqueueReleaseExternalMemObjectsKHR";
 /// Four pages and 129 bytes.
-const BYTES: usize = 4 * 4096 + 129;
+pub(super) const BYTES: usize = 4 * 4096 + 129;
 const KINDS: [FdKind; 2] = [FdKind::OpaqueFd, FdKind::DmaBuf];
-const STEP: &str = "
+pub(super) const STEP: &str = "
 kernel void onebuf_step(global uint *p, uint first, uint n, uint mul, uint add) {
     uint i = (uint)get_global_id(0);
     if (i < n) p[first + i] = p[first + i] * mul + add + i;
@@ -24,13 +24,13 @@ kernel void onebuf_step(global uint *p, uint first, uint n, uint mul, uint add) 
 ";
 
 /// Foreign memory: an anonymous file.
-struct Theirs {
-    file: File,
+pub(super) struct Theirs {
+    pub(super) file: File,
     name: String,
 }
 
 impl Theirs {
-    fn new(name: &str, contents: &[u8]) -> Theirs {
+    pub(super) fn new(name: &str, contents: &[u8]) -> Theirs {
         let name = format!("onebuf-{name}");
         let fd = rustix::fs::memfd_create(&name, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let file = File::from(fd);
@@ -39,7 +39,7 @@ impl Theirs {
     }
 
     /// A range with its own descriptor, so that the driver may close it.
-    fn range(&self, kind: FdKind, offset: usize, bytes: usize) -> FdRange {
+    pub(super) fn range(&self, kind: FdKind, offset: usize, bytes: usize) -> FdRange {
         let fd = OwnedFd::from(self.file.try_clone().unwrap());
         let allocation_bytes = self.file.metadata().unwrap().len() as usize;
         FdRange { fd: Arc::new(fd), kind, offset, bytes, allocation_bytes, memory_type: None }
@@ -49,20 +49,20 @@ impl Theirs {
         Export::Fd(self.range(FdKind::OpaqueFd, 0, BYTES))
     }
 
-    fn bytes(&self, offset: usize, bytes: usize) -> Vec<u8> {
+    pub(super) fn bytes(&self, offset: usize, bytes: usize) -> Vec<u8> {
         let mut back = vec![0; bytes];
         self.file.read_exact_at(&mut back, offset as u64).unwrap();
         back
     }
 
     /// The number of open descriptors of it in this process.
-    fn open(&self) -> usize {
+    pub(super) fn open(&self) -> usize {
         checks::descriptors(&self.name)
     }
 
     /// Waits until the test has the only descriptor, because a driver's thread may close late.
     #[track_caller]
-    fn only_ours_is_open(&self) {
+    pub(super) fn only_ours_is_open(&self) {
         let start = Instant::now();
         while self.open() > 1 && start.elapsed() < SECONDS {
             thread::sleep(Duration::from_millis(1));
@@ -72,7 +72,7 @@ impl Theirs {
 }
 
 /// Runs a test on the platform that imports; no object may be left.
-fn on_importer(test: impl Fn(&Rig)) {
+pub(super) fn on_importer(test: impl Fn(&Rig)) {
     let _alone = alone();
     let Some((_table, path)) = library() else { return };
     let [_ordinary, rig] = platforms(&path);
@@ -82,7 +82,7 @@ fn on_importer(test: impl Fn(&Rig)) {
     settled(&probe);
 }
 
-fn sync(queue: &dyn hal::Queue) {
+pub(super) fn sync(queue: &dyn hal::Queue) {
     queue.mark().unwrap().wait(SECONDS).unwrap();
 }
 

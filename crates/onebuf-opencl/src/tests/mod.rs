@@ -1,6 +1,7 @@
 //! The backend on every OpenCL device of this machine: PoCL, rusticl and clover where installed.
 
 mod arguments;
+mod arm;
 mod events;
 mod faults;
 mod flags;

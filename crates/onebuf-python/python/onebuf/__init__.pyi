@@ -9,6 +9,7 @@ from ._onebuf import Buffer as Buffer
 from ._onebuf import Device as Device
 from ._onebuf import Fence as Fence
 from ._onebuf import Hub as Hub
+from ._onebuf import InFlight as InFlight
 from ._onebuf import Kernel as Kernel
 from ._onebuf import LU as LU
 from ._onebuf import Launch as Launch
@@ -25,6 +26,7 @@ from ._onebuf import TensorLaunch as TensorLaunch
 from ._onebuf import Trace as Trace
 from ._onebuf import Transfer as Transfer
 from ._onebuf import View as View
+from ._onebuf import World as World
 from ._onebuf import Work as Work
 from ._onebuf import __version__ as __version__
 from ._onebuf import attach as attach
@@ -63,6 +65,7 @@ __all__ = [
     "Device",
     "Fence",
     "Hub",
+    "InFlight",
     "Kernel",
     "LU",
     "Launch",
@@ -84,6 +87,7 @@ __all__ = [
     "Transfer",
     "View",
     "Work",
+    "World",
     "attach",
     "cache",
     "discover",

@@ -1,21 +1,26 @@
 """Proves which devices share memory: `onebuf.doctor`."""
 
 import os
-import sys
 import time
 import warnings
 
 from . import _kernel, _onebuf
 from ._program import program
+from ._progress import Line
 from .errors import InvalidArgument, Unavailable
 
 __all__ = ["doctor"]
 
 
-def _line(done, total, what):
-    """One line in a terminal or a notebook."""
-    sys.stderr.write(f"\r{done} of {total} pairs {what:<40}" + ("\n" if done == total else ""))
-    sys.stderr.flush()
+def _shown():
+    """A function that shows a line in a terminal or a notebook."""
+    line = Line()
+
+    def show(done, total, what):
+        text = f"{done} of {total} pairs {what}".rstrip()
+        (line.end if done == total else line.show)(text, done / total if total else None)
+
+    return show
 
 
 def doctor(devices=None, *, hub=None, fresh=False, reach=None, progress=None, cache=None):
@@ -43,7 +48,7 @@ def doctor(devices=None, *, hub=None, fresh=False, reach=None, progress=None, ca
         raise InvalidArgument(f"reach={reach}: a size in bytes")
     chosen = hub.devices if devices is None else [hub[one] if isinstance(one, str) else one for one in devices]
     pairs = [(start, end) for start in chosen for end in chosen if start != end or start.api == "opencl"]
-    show = _line if progress is True else progress
+    show = _shown() if progress is True else progress
     began = time.monotonic()
     told = {"routes": [], "grafts": [], "experiments": 0, "saved": True}
     said = set()

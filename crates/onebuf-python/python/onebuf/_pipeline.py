@@ -1,9 +1,9 @@
 """Pipelines: a source fills slots, stages enqueue work on them, a sink consumes the results."""
 
-import sys
 import time
 
 from ._onebuf import Work, _Pipeline
+from ._progress import Line, clock
 from .errors import InvalidArgument
 
 __all__ = ["Pipeline", "Work"]
@@ -14,38 +14,47 @@ def _itself(slot):
 
 
 class Progress:
-    """One line with frames, rate and losses, in a terminal or a notebook."""
+    """Frames, rate, latency and losses of a run, as `Line` shows them. With `total`, the number of frames to come, also the part that is done
+    and the time that is left.
+    """
 
-    def __init__(self, stream=None, interval=0.2):
-        self._stream = stream if stream is not None else sys.stderr
+    def __init__(self, total=None, stream=None, interval=0.1):
+        self._total = total
+        self._line = Line(stream)
         self._interval = interval
         self._next = 0.0
-        self._shown = False
 
     def __call__(self, report):
         now = time.monotonic()
-        if now < self._next:
-            return
-        self._next = now + self._interval
-        self._show(report, "\r")
+        if now >= self._next:
+            self._next = now + self._interval
+            self._line.show(*self._said(report))
 
-    def _show(self, report, start):
+    def end(self, report):
+        """Shows the last state, and ends the line."""
+        self._line.end(*self._said(report))
+
+    def _said(self, report):
+        frames, elapsed, rate = report["frames"], report["elapsed"], report["frames_per_second"]
+        times, part, count = clock(elapsed), None, f"{frames} frames"
+        if self._total:
+            part, count = frames / self._total, f"{frames}/{self._total} frames"
+            if 0 < frames < self._total:
+                times += f"<{clock((self._total - frames) / rate)}"
+        text = f"{count} [{times}, {rate:.1f}/s"
         latency = report["latency"]["p50"]
-        text = f"{report['frames']} frames, {report['frames_per_second']:.1f}/s"
         if latency is not None:
             text += f", latency {latency * 1e3:.2f} ms"
         for word in ("dropped", "incomplete"):
             if report[word]:
                 text += f", {report[word]} {word}"
-        self._stream.write(f"{start}{text:<78}")
-        self._stream.flush()
-        self._shown = True
+        return f"{text}]", part
 
-    def end(self, report):
-        """Shows the last state, and ends the line."""
-        self._show(report, "\r")
-        self._stream.write("\n")
-        self._stream.flush()
+
+def _of_bar(bar):
+    """A function of the report that updates a bar of tqdm."""
+    before = bar.n
+    return lambda report: bar.update(before + report["frames"] - bar.n)
 
 
 class Pipeline:
@@ -99,16 +108,28 @@ class Pipeline:
             one_thread,
         )
 
-    def run(self, progress=None):
+    def run(self, progress=None, total=None):
         """Runs until the source ends, `stop` is called, or a part fails; returns the report as a dictionary, times in seconds.
 
-        `progress` is a function of the report so far, called on this thread about 20 times a second; `True` shows a line. Ctrl-C
-        stops the pipeline: frames in flight are completed first. An exception of a part is raised here, with a note that names it.
+        `progress=True` shows a line in a terminal or a notebook, with a bar if `total` says how many frames are expected. `progress` can also be
+        a bar of tqdm, or a function of the report so far, which is called on this thread about 20 times a second. Ctrl-C stops the
+        pipeline: frames in flight are completed first. An exception of a part is raised here, with a note that names it.
         """
-        shown = Progress() if progress is True else None
-        report = self._line.run(shown or progress or None)
-        if shown is not None:
-            shown.end(report)
+        if total is not None and total <= 0:
+            raise InvalidArgument(f"total={total}: a number of frames, or None")
+        if progress is True:
+            shown = Progress(total)
+            try:
+                return self._line.run(shown)
+            finally:
+                shown.end(self._line.report())
+        if progress is None or progress is False or callable(progress):
+            return self._line.run(progress or None)
+        if not hasattr(progress, "update"):
+            raise InvalidArgument("`progress` must be True, a function, or a bar of tqdm")
+        update = _of_bar(progress)
+        report = self._line.run(update)
+        update(report)
         return report
 
     def stop(self):

@@ -1,6 +1,6 @@
-"""A training step of a small network with onebuf's allocator over one with PyTorch's own: `python bench_allocator.py [STEPS]`.
+"""A training step of a small network with onebuf's allocator over one with PyTorch's own: `python bench_allocator.py [STEPS [PROCESSES]]`.
 
-Each run is a process of its own, because an allocator is PyTorch's for the whole process; the kinds take turns.
+Each run is a process of its own, because an allocator is PyTorch's for the whole process; the kinds take turns, with one or two processes of each.
 """
 
 import json
@@ -73,10 +73,10 @@ def measure(torch, steps):
     return {"step": statistics.median(times), "empty": empty}
 
 
-def main(steps):
+def main(steps, processes):
     kinds = ["own", "onebuf", "pool"]
     results = {kind: [] for kind in kinds}
-    for kind in [*kinds, *reversed(kinds)]:
+    for kind in [*kinds, *reversed(kinds)][: len(kinds) * processes]:
         ran = subprocess.run([sys.executable, __file__, "--child", kind, str(steps)], capture_output=True, text=True, timeout=150)
         if ran.returncode:
             print(kind, "ended with", ran.returncode, ran.stderr[-1500:], flush=True)
@@ -98,4 +98,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         child(sys.argv[2], int(sys.argv[3]))
     else:
-        main(int(sys.argv[1]) if sys.argv[1:] else 2000)
+        main(int(sys.argv[1]) if sys.argv[1:] else 2000, int(sys.argv[2]) if sys.argv[2:] else 2)

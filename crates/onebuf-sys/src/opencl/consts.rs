@@ -95,6 +95,7 @@ constants! {
         CL_DEVICE_SVM_CAPABILITIES = 0x1053;
         CL_DEVICE_IL_VERSION = 0x105B;
         CL_DEVICE_NUMERIC_VERSION = 0x105E;
+        CL_DEVICE_EXTENSIONS_WITH_VERSION = 0x1060;
     }
 
     /// `cl_device_svm_capabilities`.
@@ -390,6 +391,7 @@ constants! {
         CL_IMPORT_TYPE_DMA_BUF_ARM = 0x40B4;
         CL_IMPORT_TYPE_PROTECTED_ARM = 0x40B5;
         CL_IMPORT_TYPE_ANDROID_HARDWARE_BUFFER_ARM = 0x41E2;
+        CL_IMPORT_DMA_BUF_DATA_CONSISTENCY_WITH_HOST_ARM = 0x41E3;
     }
 }
 

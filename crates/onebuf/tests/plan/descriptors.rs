@@ -59,6 +59,24 @@ fn a_descriptor_goes_from_who_exports_to_who_imports() {
     }
 }
 
+/// As Arm's import in OpenCL: the driver has no calls that acquire and release.
+#[test]
+fn an_import_without_acquire_needs_an_experiment() {
+    let nodes = || {
+        let mut nodes = two_apis(&[FdKind::DmaBuf]);
+        nodes[1].info.caps.imports_without_acquire = true;
+        nodes
+    };
+    let topology = Topology::declared(nodes());
+    let [route] = by_descriptor(&topology, B, A)[..] else { panic!("{topology:?}") };
+    assert!(!route.guaranteed && route.verdict.zero_copy.is_none(), "{route:?}");
+    let refused = plan(&topology, &forbid(&[A, B])).unwrap_err();
+    assert!(matches!(refused, Error::CopyForbidden { .. }), "{refused}");
+    let proof = verdict(VerdictState::Proven, true, "every page");
+    let proven = machine(nodes(), move |r| (r.kind == RouteKind::DmaBuf).then(|| proof.clone()));
+    assert_eq!(kinds(&plan(&proven, &forbid(&[A, B])).unwrap())[0], RouteKind::DmaBuf);
+}
+
 #[test]
 fn descriptors_are_for_one_chip() {
     let pci = |bus| PciAddress { domain: 0, bus, device: 0, function: 0 };

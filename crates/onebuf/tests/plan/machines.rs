@@ -46,6 +46,7 @@ pub fn caps(memory_kinds: &[MemoryKind], unified_memory: bool) -> Caps {
         peers: Vec::new(),
         ipc: false,
         parses_fds: false,
+        imports_without_acquire: false,
     }
 }
 

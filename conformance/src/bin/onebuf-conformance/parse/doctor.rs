@@ -15,6 +15,8 @@ pub struct Route {
     pub handoff_us: String,
     pub gb_per_s: String,
     pub why: String,
+    /// The row as the doctor printed it.
+    pub row: Value,
 }
 
 /// An experiment with an answer has passed, whichever it is: a refuted route is a result. A route that could not be tried is
@@ -70,6 +72,7 @@ fn route(row: &Value) -> Route {
         handoff_us: text("handoff_us"),
         gb_per_s: text("gb_per_s"),
         why: text("why"),
+        row: row.clone(),
     }
 }
 

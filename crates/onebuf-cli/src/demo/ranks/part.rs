@@ -17,7 +17,7 @@ use onebuf::{
     pipeline::{self, Filled, Report},
 };
 use onebuf_demo::{Beams, Detection, Setup, Shape, Spectrum, detect};
-use onebuf_mpi::{CornerTurn, World, share};
+use onebuf_mpi::{CornerTurn, Exchange, TurnLog, World, share};
 use std::{ops::Range, sync::mpsc::channel, thread};
 
 /// Frequencies are divided in groups of as many as the kernel for CPUs computes at once.
@@ -28,6 +28,9 @@ pub const CORNER_TURN: &str = "corner turn";
 
 /// The name of the stage that sends beams to rank 0.
 const GATHER: &str = "gather";
+
+/// How many exchanges of each turn a trace keeps.
+const EXCHANGES: usize = 1 << 16;
 
 /// One frame's memory.
 struct Slot {
@@ -63,6 +66,8 @@ pub struct Ran {
     pub bytes_copied: u64,
     /// What came from other ranks.
     pub bytes_received: u64,
+    /// For the trace: each turn's exchanges with other ranks.
+    pub exchanges: Vec<(&'static str, Vec<Exchange>)>,
     /// On rank 0.
     pub findings: Findings,
     pub detected: u64,
@@ -187,7 +192,11 @@ impl Part {
         let (ring, first) = (args.ring.unwrap_or(RING) as usize, self.rank == 0);
         let mut frames = self.frames(&args.source)?;
         let ((judge, jobs), mut seen) = (Judge::new(), Detected::default());
-        let turns = self.turns(world)?;
+        let mut turns = self.turns(world)?;
+        let logs = match args.trace {
+            Some(_) => turns.each_mut().map(|turn| turn.log(EXCHANGES)).into(),
+            None => Vec::new(),
+        };
         let meters = turns.each_ref().map(CornerTurn::meter);
         let [turn, gather] = turns;
         let (mut number, count) = (0, u64::from(args.frames));
@@ -228,6 +237,7 @@ impl Part {
             .build()?;
         let watched = Watched::open(&self.hub, None);
         watched.pipeline(running.handle());
+        let shown = watched.ranks(world);
         let frame_bytes = (self.setup.shape.samples() * size_of::<Complex32>()) as u64;
         let live =
             Live::new(running.handle(), &self.hub, Scale { frames: count, frame_bytes, ring });
@@ -238,7 +248,9 @@ impl Part {
             if first {
                 threads.spawn(|| live.watch(over));
             }
-            running.run()
+            let report = running.run();
+            drop(shown);
+            report
         });
         drop(running);
         let (findings, report) = (judge.sum_up()?, report?);
@@ -250,6 +262,10 @@ impl Part {
             report,
             ring,
             bytes_copied: self.hub.ledger().implied_bytes() - before,
+            exchanges: [CORNER_TURN, GATHER]
+                .into_iter()
+                .zip(logs.iter().map(TurnLog::take))
+                .collect(),
             bytes_received: meters.iter().map(|meter| meter.counts().bytes).sum(),
             findings,
             detected: seen.count,

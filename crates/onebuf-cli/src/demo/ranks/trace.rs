@@ -6,12 +6,13 @@ use onebuf::{
     Hub,
     trace::{HubTraceExt, Trace},
 };
-use onebuf_mpi::World;
+use onebuf_mpi::{Exchange, World};
 use serde_json::{Value, json};
 use std::{
     fs::File,
     io::{BufWriter, Write},
     path::Path,
+    time::Instant,
 };
 
 /// Round trips for each rank's clock; the shortest counts.
@@ -22,6 +23,9 @@ const TAGS: [u32; 2] = [1, 2];
 
 /// Numbers between the ids of two ranks' processes and arrows in the trace.
 const APART: u64 = 1 << 20;
+
+/// The process of exchanges with other ranks in a rank's trace.
+const MESSAGES: u64 = 1 << 16;
 
 /// What must be added to the times of this rank's trace, in nanoseconds. All ranks call it.
 pub fn offset(world: &World, hub: &Hub) -> Result<i64> {
@@ -64,10 +68,21 @@ fn recorded(hub: &Hub) -> Result<Trace> {
 }
 
 /// Writes the traces of all ranks into one file, on rank 0. All ranks call it.
-pub fn save(world: &World, hub: &Hub, offset: i64, path: &Path) -> Result<()> {
-    let mut own = Vec::new();
-    recorded(hub)?.write(&mut own)?;
+pub fn save(
+    world: &World,
+    hub: &Hub,
+    offset: i64,
+    path: &Path,
+    exchanges: &[(&'static str, Vec<Exchange>)],
+) -> Result<()> {
+    let (mut own, trace) = (Vec::new(), recorded(hub)?);
+    trace.write(&mut own)?;
     let mut own: Value = serde_json::from_slice(&own)?;
+    if let Some(events) = own.get_mut("traceEvents").and_then(Value::as_array_mut) {
+        let (now, clock) = (Instant::now(), trace.now());
+        let us = |at: Instant| (clock.saturating_sub(now - at)).as_nanos() as f64 / 1e3;
+        events.extend(turned(exchanges, us));
+    }
     shift(&mut own, world.rank(), offset);
     let Some(all) = world.collect(own.to_string().into_bytes(), 0, world.timeout())? else {
         return Ok(());
@@ -85,6 +100,35 @@ pub fn save(world: &World, hub: &Hub, offset: i64, path: &Path) -> Result<()> {
     let mut file = BufWriter::new(File::create(path).map_err(|error| about(&error))?);
     serde_json::to_writer(&mut file, &whole).map_err(|error| about(&error))?;
     file.flush().map_err(|error| about(&error))
+}
+
+/// The exchanges of frames with other ranks: slices that may overlap, in a process of their own.
+fn turned(turns: &[(&'static str, Vec<Exchange>)], us: impl Fn(Instant) -> f64) -> Vec<Value> {
+    let meta = |name: &str, args: Value| json!({ "ph": "M", "name": name, "pid": MESSAGES, "tid": 0, "args": args });
+    let mut events = vec![
+        meta("process_name", json!({ "name": "messages" })),
+        meta("process_sort_index", json!({ "sort_index": MESSAGES })),
+    ];
+    for (turn, exchanges) in turns {
+        for exchange in exchanges {
+            let Exchange { frame, peer, received_bytes, .. } = exchange;
+            let (began, ended) = (us(exchange.began), us(exchange.ended));
+            // Above the numbers of arrows.
+            let id = APART / 2 + events.len() as u64;
+            let end = |ph: &str, ts: f64| {
+                json!({
+                    "ph": ph, "cat": turn, "name": format!("{turn}, rank {peer}"),
+                    "pid": MESSAGES, "tid": 0, "id": id, "ts": ts,
+                })
+            };
+            let mut first = end("b", began);
+            first["args"] = json!({
+                "frame": frame, "partner": peer, "bytes": received_bytes, "waited_us": ended - began,
+            });
+            events.extend([first, end("e", ended)]);
+        }
+    }
+    events
 }
 
 /// Gives a rank's processes and arrows numbers of their own and the rank's name, and moves its times.

@@ -1,8 +1,17 @@
-//! Removes the names of users, hosts and paths from texts that go into a report.
+//! Removes the names of users, hosts and paths, and identifiers of hardware, from texts that go into a report.
 
+use crate::identifiers::without_identifiers;
 use std::{env, fs};
 
 /// Names that must not be in a report, and what stands for them.
+///
+/// ```
+/// use onebuf_verdicts::Private;
+///
+/// let private = Private::new(["ada".to_owned()], ["engine.example.org".to_owned()]);
+/// let text = "ada cannot open /home/ada/x on engine, GPU 0000:01:00.0";
+/// assert_eq!(private.scrub(text), "<user> cannot open <path> on <host>, GPU <id>");
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Private {
     names: Vec<(String, &'static str)>,
@@ -13,12 +22,14 @@ impl Private {
     pub fn of_this_machine() -> Self {
         let variable = |name: &str| env::var(name).ok();
         let users = ["USER", "LOGNAME", "SUDO_USER"].into_iter().filter_map(variable);
-        let home = variable("HOME").and_then(|home| Some(home.rsplit('/').next()?.to_owned()));
+        let home = variable("HOME").map(|home| last_part(&home).to_owned());
+        let users = users.chain(home).chain(owner());
         let host = fs::read_to_string("/proc/sys/kernel/hostname").ok();
-        Self::new(users.chain(home), host.into_iter().chain(variable("HOSTNAME")))
+        Self::new(users, host.into_iter().chain(variable("HOSTNAME")))
     }
 
-    fn new(
+    /// The names of these users and hosts. A host's name counts with its domain and without.
+    pub fn new(
         users: impl IntoIterator<Item = String>,
         hosts: impl IntoIterator<Item = String>,
     ) -> Self {
@@ -34,11 +45,27 @@ impl Private {
         Self { names }
     }
 
-    /// Returns the text without them.
+    /// Returns the text without them, without absolute paths, and without UUIDs and addresses of hardware. Of the path to a
+    /// shared library the file's name stays.
     pub fn scrub(&self, text: &str) -> String {
-        let text = without_paths(text);
+        let text = without_identifiers(&without_paths(&text.replace("file://", "")));
         self.names.iter().fold(text, |text, (name, mark)| without_word(&text, name, mark))
     }
+}
+
+/// The name of the user that owns this process, where the system's own list has it.
+fn owner() -> Option<String> {
+    let id = rustix::process::getuid().as_raw().to_string();
+    let users = fs::read_to_string("/etc/passwd").ok()?;
+    let mut fields = users.lines().map(|line| line.split(':'));
+    fields.find_map(|mut user| {
+        let name = user.next()?;
+        (user.nth(1)? == id).then(|| name.to_owned())
+    })
+}
+
+fn last_part(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
 
 /// Replaces absolute paths. Of a shared library the file's name stays, because it names the driver.
@@ -115,11 +142,20 @@ mod tests {
             ("adapter ada_x", "adapter ada_x"),
             ("host -> opencl:0, 3 GB/s, n/a", "host -> opencl:0, 3 GB/s, n/a"),
             ("a=/a b=/b", "a=<path> b=<path>"),
-            ("file:///home/ada", "file:///home/<user>"),
+            ("file:///home/ada/b", "<path>"),
+            ("in ~/.cache/x", "in ~<path>"),
+            ("chip 0000:01:00.0 of ada:", "chip <id> of <user>:"),
             ("/", "/"),
         ];
         for (text, clean) in cases {
             assert_eq!(scrubbed(text), clean, "{text}");
+            assert_eq!(scrubbed(clean), clean, "nothing is left to remove");
         }
+    }
+
+    #[test]
+    fn the_last_part_of_a_path_is_the_user() {
+        let parts = ["/home/ada", "/home/ada/", "ada", "/", ""].map(last_part);
+        assert_eq!(parts, ["ada", "ada", "ada", "", ""]);
     }
 }
