@@ -8,6 +8,5 @@ mod launch;
 mod messages;
 mod network;
 mod ranks;
-mod speed;
 mod streams;
 mod turns;
