@@ -44,3 +44,4 @@ pub use raw::{
 };
 pub use row::{Bar, Met, Row, Unit};
 pub use suite::{Outcome, Skipped, WORKLOADS, cases, known, run};
+pub use workload::mpi::{Ranks, run_rank};

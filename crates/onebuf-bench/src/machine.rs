@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::Effort;
+use crate::{Effort, Ranks};
 use onebuf::{
     Access, Buffer, Device, Hub, Kernel, Program, Queue, Result, Signature, Source, WriteView, args,
 };
@@ -91,6 +91,8 @@ pub struct Bench {
     pub effort: Effort,
     /// The size of the buffers that are handed over.
     pub bytes: usize,
+    /// How the program starts itself as a rank of MPI; without it rows of ranks are skipped.
+    pub ranks: Option<Ranks>,
 }
 
 impl Bench {
@@ -102,7 +104,7 @@ impl Bench {
     /// # Errors
     /// Those of [`onebuf::discover`].
     pub fn discover(effort: Effort, bytes: usize) -> Result<Self> {
-        Ok(Self { hub: onebuf::discover()?, effort, bytes })
+        Ok(Self { hub: onebuf::discover()?, effort, bytes, ranks: None })
     }
 
     /// The hub.

@@ -46,6 +46,10 @@ pub const WORKLOADS: &[Workload] = &[
     workload::udp::IN_FRAMES,
     workload::udp_loopback::SEND,
     workload::udp_loopback::LOOPBACK,
+    workload::mpi::STREAM_1MIB,
+    workload::mpi::STREAM_8MIB,
+    workload::mpi::TURN,
+    workload::mpi::TURN_SHORT,
     workload::program::BUILD,
     workload::program::FIRST_LAUNCH,
 ];
@@ -131,7 +135,7 @@ mod tests {
             .verdicts(Verdicts::default())
             .build()
             .unwrap();
-        Bench { hub, effort: Effort::QUICK, bytes: 1 << 16 }
+        Bench { hub, effort: Effort::QUICK, bytes: 1 << 16, ranks: None }
     }
 
     fn chosen(names: &[&str]) -> Vec<String> {
@@ -151,6 +155,9 @@ mod tests {
             "pipeline_opencl:0_cuda:0_batch8_us",
             "udp_loopback",
             "udp_loopback_4sockets",
+            "mpi_stream_1MiB",
+            "mpi_corner_turn_2ranks",
+            "mpi_corner_turn_short_4ranks",
         ] {
             assert!(known(name), "{name}");
         }
@@ -200,7 +207,8 @@ mod tests {
         );
         assert_eq!(outcome.results.len() + outcome.skipped.len(), told.len());
         for skipped in &outcome.skipped {
-            assert!(!skipped.failed && skipped.why.contains("found 0"), "{skipped:?}");
+            let reason = if skipped.name.starts_with("mpi_") { "ranks of MPI" } else { "found 0" };
+            assert!(!skipped.failed && skipped.why.contains(reason), "{skipped:?}");
         }
         let json = serde_json::to_value(&outcome).unwrap();
         assert_eq!(json["skipped"][0]["name"], "launch_enqueue_ratio");

@@ -10,6 +10,7 @@ pub mod handoff;
 pub mod host_time;
 pub mod imported;
 pub mod launch;
+pub mod mpi;
 pub mod pipeline;
 pub mod pool_get_put;
 pub mod program;

@@ -8,7 +8,7 @@ use crate::{
     table::{Cell, Table},
     units,
 };
-use onebuf_bench::{Bench, Case, Effort, Met, Outcome, Row, Skipped, WORKLOADS, Workload};
+use onebuf_bench::{Bench, Case, Effort, Met, Outcome, Ranks, Row, Skipped, WORKLOADS, Workload};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -28,6 +28,9 @@ pub struct BenchArgs {
     /// Also write an HTML page as a single file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Runs as a rank of MPI, and measures this row; `onebuf bench` starts its ranks so
+    #[arg(long, value_name = "ROW", hide = true)]
+    rank_of: Option<String>,
 }
 
 /// Hand-overs of larger buffers take too long for `--quick`.
@@ -74,8 +77,12 @@ fn name(text: &str) -> Result<String, String> {
 pub fn run(args: &BenchArgs, screen: Screen, output: Output) -> Result<()> {
     let (effort, bytes) =
         if args.quick { (Effort::QUICK, QUICK_BYTES) } else { (Effort::FULL, Bench::BYTES) };
+    if let Some(row) = &args.rank_of {
+        return Ok(onebuf_bench::run_rank(row, effort.least)?);
+    }
     let bytes = args.size.map_or(Ok(bytes), usize::try_from)?;
-    let bench = Bench::discover(effort, bytes)?;
+    let mut bench = Bench::discover(effort, bytes)?;
+    bench.ranks = Some(ranks(args.quick)?);
     bench.hub().notes().iter().for_each(out::warn);
     let cases = onebuf_bench::cases(&bench, &args.names);
     let outcome = measure(&bench, &cases)?;
@@ -88,6 +95,13 @@ pub fn run(args: &BenchArgs, screen: Screen, output: Output) -> Result<()> {
     let json = json!({ "results": outcome.results, "skipped": outcome.skipped });
     output.give(Answer { json, text: text(&outcome, screen) })?;
     failure(args, &outcome).map_or(Ok(()), Err)
+}
+
+/// How this program starts itself as a rank.
+fn ranks(quick: bool) -> Result<Ranks> {
+    let quick = quick.then(|| "--quick".to_owned());
+    let arguments = ["bench".to_owned()].into_iter().chain(quick).chain(["--rank-of".to_owned()]);
+    Ok(Ranks { program: std::env::current_exe()?, arguments: arguments.collect() })
 }
 
 /// Runs the cases, with a progress display on a terminal.

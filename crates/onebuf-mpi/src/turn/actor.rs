@@ -9,18 +9,20 @@
 
 #![allow(unsafe_code)]
 
+mod agreement;
+mod state;
+
 use super::{
     division::Shape,
     log::{Exchange, TurnLog},
 };
 use crate::{
     board::Board,
-    checksum::checksum,
-    ending::{Ends, Fate, burst, tell, tell_now},
+    ending::{Fate, burst, tell, tell_now},
     engine::{Actor, Io, Standing},
     layout::Layout,
     post::{Inbox, Outbox},
-    ranks::{Ranks, list},
+    ranks::Ranks,
     transport::{Address, Lane, Outcome, Transfer, Way},
     wire::{Kind, Record},
     world::World,
@@ -29,6 +31,7 @@ use onebuf_hal::{
     Error, Result,
     locks::{Mutex, lock},
 };
+use state::{Begun, Turning, Wanted};
 use std::{
     collections::VecDeque,
     mem,
@@ -38,43 +41,6 @@ use std::{
 
 /// The tags of turns follow those of streams.
 const FIRST_TAG: i32 = 24_576;
-
-/// A frame to turn.
-#[derive(Clone, Copy)]
-struct Wanted {
-    slot: usize,
-    number: u64,
-    from: Address,
-    into: Address,
-}
-
-/// A frame that was begun.
-struct Begun {
-    number: u64,
-    slot: usize,
-    /// Messages of each rank that have not ended.
-    open: Vec<usize>,
-    /// Whether each rank's record has come.
-    announced: Vec<bool>,
-    /// When the messages of each rank ended, since which time; empty unless that is recorded.
-    ended: Vec<Instant>,
-    since: Instant,
-}
-
-/// What the owner and the communication thread tell each other.
-pub(super) struct Turning {
-    wanted: VecDeque<Wanted>,
-    begun: VecDeque<Begun>,
-    /// Frames that were reported.
-    reported: u64,
-    end: Option<bool>,
-    fate: Fate,
-    /// Of how many frames at a time the owner is told.
-    burst: usize,
-    /// The rank that was waited for in vain: the others are told.
-    blamed: Option<usize>,
-    heard: Instant,
-}
 
 /// The way to another rank.
 struct Partner {
@@ -279,99 +245,6 @@ impl TurnActor {
         self.board.lock().end.get_or_insert(orderly);
     }
 
-    /// The ranks that a frame waits for, those that are gone or stopped first.
-    fn late_of(&self, begun: &Begun) -> (u64, Vec<usize>) {
-        let waits = |rank: &usize| begun.open[*rank] > 0 || !begun.announced[*rank];
-        let mut late: Vec<usize> = (0..begun.open.len()).filter(waits).collect();
-        late.sort_by_key(|rank| !self.ranks.ails(*rank));
-        (begun.number, late)
-    }
-
-    fn late(&self, what: &str, ranks: &[usize]) -> Error {
-        let all: Vec<String> = ranks.iter().map(|rank| self.ranks.describe(*rank)).collect();
-        let what = format!("{what} of corner turn {}: {}", self.number, all.join(", "));
-        Error::timeout(what, self.timeout)
-    }
-
-    /// The error for ranks that have not ended the turn.
-    pub fn late_end(&self) -> Error {
-        self.late_ranks("the end", |partner| !partner.heard)
-    }
-
-    fn late_ranks(&self, what: &str, is_late: impl Fn(&Partner) -> bool) -> Error {
-        let wires = lock(&self.wires);
-        let late = wires.partners.iter().filter(|partner| is_late(partner));
-        let late: Vec<usize> = late.map(|partner| partner.rank).collect();
-        self.late(what, &late)
-    }
-
-    /// The rank because of which this one stops, if it is another one's fault.
-    fn blamed(&self) -> Option<usize> {
-        let waited = self.board.lock().blamed;
-        waited.or_else(|| (0..self.ranks.all.len()).find(|rank| self.ranks.ails(*rank)))
-    }
-
-    /// Another rank has stopped, perhaps because of a third one.
-    fn stopped(&self, rank: usize, record: &Record) -> Error {
-        let blamed =
-            (record.extra as usize).checked_sub(1).filter(|rank| *rank < self.ranks.all.len());
-        if blamed.is_some() {
-            self.board.lock().blamed = blamed;
-        }
-        let why = blamed
-            .map_or(String::new(), |rank| format!("; it waited for {}", self.ranks.describe(rank)));
-        Error::Unavailable {
-            what: format!("corner turn {} with rank {rank}", self.number),
-            tried: Vec::new(),
-            reason: format!("rank {rank} has stopped after {} frames{why}", record.number),
-        }
-    }
-
-    fn record(&self, kind: Kind) -> Record {
-        Record::new(kind, self.number)
-    }
-
-    /// How this rank sees the turn. The divisions are compared by their checksum.
-    fn open(&self) -> Record {
-        let starts = [self.shape.channels.starts(), self.shape.frequencies.starts()].concat();
-        let bytes: Vec<u8> =
-            starts.iter().flat_map(|start| (*start as u64).to_le_bytes()).collect();
-        let words = [
-            self.shape.channels.total() as u64,
-            self.shape.frequencies.total() as u64,
-            checksum(&bytes),
-        ];
-        let element = self.shape.element as u32;
-        Record { number: self.run, extra: element, words, ..self.record(Kind::Open) }
-    }
-
-    fn check_open(&self, rank: usize, theirs: &Record) -> Result<()> {
-        let ours = self.open();
-        if *theirs == ours {
-            return Ok(());
-        }
-        let own = self.shape.rank;
-        let differs = |what: &str, own_has: u64, peer_has: u64| {
-            (own_has != peer_has)
-                .then(|| format!("{what}: {own_has} at rank {own}, {peer_has} at rank {rank}"))
-        };
-        let all = [
-            differs("channels", ours.words[0], theirs.words[0]),
-            differs("frequencies", ours.words[1], theirs.words[1]),
-            differs("bytes of an element", ours.extra.into(), theirs.extra.into()),
-            differs("run of the pipeline", ours.number, theirs.number),
-        ];
-        let mut all: Vec<String> = all.into_iter().flatten().collect();
-        if all.is_empty() {
-            all.push(format!("how rank {own} and rank {rank} divide channels or frequencies"));
-        }
-        Err(Error::invalid(format!(
-            "the ranks of corner turn {} differ in {}",
-            self.number,
-            all.join("; ")
-        )))
-    }
-
     /// Describes this rank to all others.
     fn introduce(&self, wires: &mut TurnWires, io: &mut Io<'_>) -> Result<()> {
         if wires.begun {
@@ -546,17 +419,6 @@ impl TurnActor {
         Ok(())
     }
 
-    fn check_frame(&self, rank: usize, theirs: u64, ours: u64) -> Result<()> {
-        if theirs == ours {
-            return Ok(());
-        }
-        let own = self.shape.rank;
-        Err(Error::invalid(format!(
-            "in corner turn {} rank {rank} is at frame {theirs}, and rank {own} at frame {ours}",
-            self.number
-        )))
-    }
-
     /// Sends this rank's last record to all others.
     fn say_last(&self, wires: &mut TurnWires, io: &mut Io<'_>, kind: Kind) -> Result<()> {
         let blamed = self.blamed().filter(|_| kind == Kind::Stop);
@@ -568,29 +430,6 @@ impl TurnActor {
             outcome = outcome.and(partner.out.send(io, &record));
         }
         outcome
-    }
-
-    /// All ranks must have turned as many frames.
-    fn check_ends(&self, wires: &TurnWires) -> Result<()> {
-        let ended = wires.partners.iter().filter(|partner| partner.heard);
-        let others: Vec<&Partner> =
-            ended.filter(|partner| partner.announced != wires.started).collect();
-        // Frames that this rank has still to begin may make up for it.
-        let behind = |partner: &&&Partner| {
-            partner.announced < wires.started || self.board.lock().end.is_some()
-        };
-        match others.iter().find(behind) {
-            None => Ok(()),
-            Some(first) => {
-                let ranks: Vec<usize> = others.iter().map(|partner| partner.rank).collect();
-                let (theirs, ours) = (first.announced, wires.started);
-                let (turn, list) = (self.number, list(&ranks));
-                Err(Error::invalid(format!(
-                    "corner turn {turn} has ended after {theirs} frames at {list}, and after {ours} at rank {}",
-                    self.shape.rank
-                )))
-            }
-        }
     }
 
     /// Does what the owner wants.
@@ -706,47 +545,6 @@ impl TurnWires {
         let requests =
             self.standing.iter_mut().filter_map(Option::take).flat_map(|requests| requests.all);
         requests.for_each(|(_, standing)| io.release(standing));
-    }
-}
-
-impl Begun {
-    fn is_done(&self) -> bool {
-        self.open.iter().all(|open| *open == 0) && self.announced.iter().all(|announced| *announced)
-    }
-
-    /// Something of a rank has come, or has gone to it.
-    fn heard_of(&mut self, rank: usize) {
-        if let Some(ended) = self.ended.get_mut(rank) {
-            *ended = Instant::now();
-        }
-    }
-}
-
-impl Ends for Turning {
-    fn fate(&mut self) -> &mut Fate {
-        &mut self.fate
-    }
-}
-
-impl Turning {
-    /// Notes a message of a slot that has ended.
-    fn ended(&mut self, slot: usize, rank: usize) {
-        self.heard = Instant::now();
-        if let Some(begun) =
-            self.begun.iter_mut().find(|begun| begun.slot == slot && begun.open[rank] > 0)
-        {
-            begun.open[rank] -= 1;
-            begun.heard_of(rank);
-        }
-        self.settle();
-    }
-
-    /// Counts the frames whose memory is in use, and tells the owner if the oldest is turned.
-    fn settle(&mut self) {
-        let begun = self.begun.iter().filter(|begun| begun.open.iter().any(|open| *open > 0));
-        self.fate.busy = begun.count() + self.wanted.len();
-        let ready = self.begun.iter().take_while(|begun| begun.is_done()).count();
-        self.fate.note_ready(ready, self.burst);
     }
 }
 

@@ -10,6 +10,5 @@ mod messages;
 mod model;
 mod network;
 mod ranks;
-mod speed;
 mod streams;
 mod turns;
