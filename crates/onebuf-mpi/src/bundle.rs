@@ -138,7 +138,7 @@ impl Bundle {
     /// The messages of a call.
     ///
     /// # Safety
-    /// The letters' memory is valid, and used by nobody else, until the call is over.
+    /// The letters' memory is valid, and used by no other code, until the call is over.
     pub unsafe fn new(letters: Vec<Letter>, label: Label, ranks: Arc<Ranks>) -> Self {
         let all = letters.into_iter().map(|letter| LetterState::new(letter, label)).collect();
         let letters = Letters { all, begun: false, winds_down: false, error: None };

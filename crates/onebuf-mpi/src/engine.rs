@@ -394,7 +394,7 @@ impl Engine {
         (engine, Link { commands: sender, next: Arc::default() })
     }
 
-    /// Works until it is closed, or until nobody is left who could close it.
+    /// Works until it is closed, or until no handle is left that could close it.
     pub fn run(mut self) {
         loop {
             let command = match self.commands.try_recv() {

@@ -35,7 +35,7 @@ pub fn check(root: &Path, pages: &[PathBuf]) -> (usize, Vec<String>) {
     (count, problems)
 }
 
-/// The same for a folder of HTML: links, images and anchors.
+/// Checks the links, images and anchors of a folder of HTML.
 pub fn check_html(folder: &Path) -> (usize, Vec<String>) {
     let mut files = Vec::new();
     html_files(folder, &mut files);
