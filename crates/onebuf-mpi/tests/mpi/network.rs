@@ -115,11 +115,21 @@ fn carried(mpi: &Mpi, both: &[Island; 2], hosts: [&str; 2]) -> u64 {
     );
     fs::write(&agent, text).unwrap();
     fs::set_permissions(&agent, fs::Permissions::from_mode(0o700)).unwrap();
-    let before = both[1].received();
-    let job = mpi.start_on(&both[0].enter(), hosts, &agent, "network::rank_frames");
-    let ended = job.wait(Duration::from_secs(120));
-    assert!(ended.success && !ended.said.contains("0 passed"), "{}: {}", mpi.name, ended.said);
-    both[1].received() - before
+    let run = || {
+        let before = both[1].received();
+        let job = mpi.start_on(&both[0].enter(), hosts, &agent, "network::rank_frames");
+        let ended = job.wait(Duration::from_secs(120));
+        match ended.success && !ended.said.contains("0 passed") {
+            true => Ok(both[1].received() - before),
+            false => Err(ended.said),
+        }
+    };
+    // On a machine with much other work MPICH's launcher has lost the other side once, after 35 s instead of 3.
+    let again = |said| {
+        note(&format!("{}: once more: {said}", mpi.name));
+        run()
+    };
+    run().or_else(again).unwrap_or_else(|said| panic!("{}: {said}", mpi.name))
 }
 
 /// The control: two ranks of one island do not use the wire.
