@@ -45,7 +45,8 @@ Examples:
   onebuf bench --quick --json | jq '.results[] | {name, ratio}'";
 
 fn long_help() -> String {
-    let list: String = WORKLOADS.iter().map(|w| format!("  {:<24}{}\n", w.name, w.about)).collect();
+    let list: String =
+        WORKLOADS.iter().map(|w| format!("  {}\n      {}\n", w.name, w.about)).collect();
     format!(
         "{EXAMPLES}
 

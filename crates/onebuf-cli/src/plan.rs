@@ -161,7 +161,8 @@ fn short(hub: &Hub, plan: &Plan, bytes: u64, screen: Screen) -> String {
     text += &table.render(screen);
     if !plan.rejected.is_empty() {
         let many = plan.rejected.len();
-        text += &format!("\n{many} other routes were not chosen: `--explain` shows why\n");
+        let routes = if many == 1 { "route was" } else { "routes were" };
+        text += &format!("\n{many} other {routes} not chosen: `--explain` shows why\n");
     }
     if plan.rejected.iter().any(|rejected| is_untried(hub, rejected)) {
         text += "some were never tested on this machine: run `onebuf doctor`\n";
