@@ -26,7 +26,7 @@ fn a_good_machine_exits_with_zero_and_has_every_chapter() {
     let json = ran.json();
     assert_eq!(json["schema"], 2);
     let object: BTreeSet<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(object, BTreeSet::from(["schema", "devices", "chapters"]));
+    assert_eq!(object, BTreeSet::from(["schema", "devices", "chapters", "doctor"]));
     let ids: Vec<&str> =
         json["devices"].as_array().unwrap().iter().map(|d| d["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["host", "opencl:0", "vulkan:0"]);

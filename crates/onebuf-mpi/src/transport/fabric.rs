@@ -27,7 +27,7 @@ type Waiting = (usize, Key, Transfer);
 
 /// A call of all ranks, as one of them makes it.
 #[derive(Clone, Copy)]
-enum Call {
+enum Collective {
     Barrier,
     Broadcast { at: Address, bytes: usize, root: usize },
     Gather { from: Address, into: Address, each: usize },
@@ -38,7 +38,7 @@ struct Switch {
     /// Transfers without a partner, oldest first, by sender, receiver, lane and tag.
     waiting: BTreeMap<(usize, usize, bool, i32), VecDeque<Waiting>>,
     /// The calls that not all ranks have made, oldest first: by rank.
-    calls: VecDeque<Vec<Option<(Key, Call)>>>,
+    calls: VecDeque<Vec<Option<(Key, Collective)>>>,
     /// How many calls each rank has made.
     made: Vec<usize>,
     /// Calls that all ranks have made.
@@ -108,7 +108,7 @@ impl Switch {
         Ok(())
     }
 
-    fn call(&mut self, rank: usize, key: Key, call: Call) {
+    fn call(&mut self, rank: usize, key: Key, call: Collective) {
         let (size, at) = (self.made.len(), self.made[rank] - self.complete);
         self.made[rank] += 1;
         if at == self.calls.len() {
@@ -117,7 +117,7 @@ impl Switch {
         self.calls[at][rank] = Some((key, call));
         while self.calls.front().is_some_and(|all| all.iter().all(Option::is_some)) {
             self.complete += 1;
-            let all: Vec<(Key, Call)> =
+            let all: Vec<(Key, Collective)> =
                 self.calls.pop_front().into_iter().flatten().flatten().collect();
             for (rank, (key, call)) in all.iter().enumerate() {
                 // SAFETY: the call has not been reported to any rank.
@@ -132,18 +132,18 @@ impl Switch {
 ///
 /// # Safety
 /// The memory of all ranks is valid.
-unsafe fn perform(all: &[(Key, Call)], call: &Call) {
+unsafe fn perform(all: &[(Key, Collective)], call: &Collective) {
     match *call {
-        Call::Barrier => {}
-        Call::Broadcast { at, bytes, root } => {
-            if let Some((_, Call::Broadcast { at: source, .. })) = all.get(root) {
+        Collective::Barrier => {}
+        Collective::Broadcast { at, bytes, root } => {
+            if let Some((_, Collective::Broadcast { at: source, .. })) = all.get(root) {
                 // SAFETY: the caller's guarantee.
                 unsafe { std::ptr::copy(source.get(), at.get(), bytes) };
             }
         }
-        Call::Gather { into, each, .. } => {
+        Collective::Gather { into, each, .. } => {
             for (rank, (_, other)) in all.iter().enumerate() {
-                if let Call::Gather { from, .. } = other {
+                if let Collective::Gather { from, .. } = other {
                     // SAFETY: the caller's guarantee.
                     unsafe { std::ptr::copy(from.get(), into.plus(rank * each).get(), each) };
                 }
@@ -197,7 +197,7 @@ impl Transport for Fabric {
     }
 
     unsafe fn broadcast(&mut self, at: Address, bytes: usize, root: usize, key: Key) -> Result<()> {
-        lock(&self.switch).call(self.rank, key, Call::Broadcast { at, bytes, root });
+        lock(&self.switch).call(self.rank, key, Collective::Broadcast { at, bytes, root });
         Ok(())
     }
 
@@ -208,12 +208,12 @@ impl Transport for Fabric {
         each: usize,
         key: Key,
     ) -> Result<()> {
-        lock(&self.switch).call(self.rank, key, Call::Gather { from, into, each });
+        lock(&self.switch).call(self.rank, key, Collective::Gather { from, into, each });
         Ok(())
     }
 
     fn barrier(&mut self, key: Key) -> Result<()> {
-        lock(&self.switch).call(self.rank, key, Call::Barrier);
+        lock(&self.switch).call(self.rank, key, Collective::Barrier);
         Ok(())
     }
 

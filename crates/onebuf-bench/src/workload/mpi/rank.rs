@@ -119,7 +119,7 @@ fn stream(hub: &Hub, world: &World, bytes: usize, frames: u64) -> Result<Duratio
     Ok(took)
 }
 
-struct Slot {
+struct TurnedSlot {
     spectra: Buffer<u8>,
     turned: Buffer<u8>,
 }
@@ -131,9 +131,9 @@ fn turn(hub: &Hub, world: &World, rows: usize, frames: u64) -> Result<Duration> 
     let turn = CornerTurn::new(world, channels, frequencies);
     let slot = |_| {
         let spectra = hub.buffer(rows * frequencies).build()?;
-        Ok(Slot { spectra, turned: hub.buffer(channels * row).build()? })
+        Ok(TurnedSlot { spectra, turned: hub.buffer(channels * row).build()? })
     };
-    let stage = turn.between(|slot: &Slot| &slot.spectra, |slot| &slot.turned);
+    let stage = turn.between(|slot: &TurnedSlot| &slot.spectra, |slot| &slot.turned);
     let builder = Pipeline::builder(SLOTS, slot).source(move |_, frame| Ok(until(frames, frame)));
     let builder = builder.stage_overlapped("turn", &hub.host(), stage).sink(|_, _| Ok(()));
     let mut pipeline = builder.build()?;
@@ -145,7 +145,7 @@ fn turn(hub: &Hub, world: &World, rows: usize, frames: u64) -> Result<Duration> 
     let began = Instant::now();
     let ran = pipeline.run()?;
     let took = began.elapsed();
-    let right = |slot: &Slot| {
+    let right = |slot: &TurnedSlot| {
         let map = slot.turned.map()?;
         let mut blocks = map.chunks(BLOCK_BYTES).zip(1u8..);
         Ok(blocks.all(|(block, rank)| block.iter().all(|byte| *byte == rank)))
