@@ -245,7 +245,8 @@ def test_coming_from_cupy_and_pycuda(context, hub, cl):
 def test_the_commands(tmp_path):
     (shell,) = sections("sh")["Python"]
     commands = [line.partition("#")[0].strip() for line in shell.splitlines()]
-    assert commands == ["./dev wheel", "pip install target/wheels/onebuf-*.whl", "python -m onebuf doctor"]
+    environment = "python3 -m venv ~/onebuf-env && . ~/onebuf-env/bin/activate"
+    assert commands == [environment, "./dev wheel", "pip install target/wheels/onebuf-*.whl", "python -m onebuf doctor"]
     ran = subprocess.run([sys.executable, "-m", "onebuf", "doctor", "--help"], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0 and ran.stderr == ""
 
