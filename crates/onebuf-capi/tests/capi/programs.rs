@@ -104,6 +104,27 @@ fn sycls_objects_are_shared() {
     compile(&crate_folder().join("include/onebuf_sycl.hpp"), Build::Shared, &without);
 }
 
+/// A real Kokkos, with its serial backend, runs the functions of its page.
+#[test]
+fn kokkos_views_are_shared() {
+    const HEADERS: &str = "/usr/include/trilinos";
+    if !has_header("trilinos/Kokkos_Core.hpp") {
+        return absent(
+            "Kokkos",
+            "trilinos/Kokkos_Core.hpp is not installed (libtrilinos-kokkos-dev)",
+        );
+    }
+    let page = first_block("neighbours/kokkos.md", "kokkos-page.cpp");
+    let folder = page.parent().expect("a folder").to_string_lossy().into_owned();
+    let more = ["-isystem", HEADERS, "-I", &folder, "-Wl,--no-as-needed", "-ltrilinos_kokkoscore"];
+    let Some(program) = compile(&source("cpp/kokkos.cpp"), Build::Shared, &more) else { return };
+    let said = said(command(&program));
+    match said.contains("skip: ") {
+        true => absent("OpenCL", "a C++ program with Kokkos finds no device"),
+        false => assert!(said.contains("share views"), "{said}"),
+    }
+}
+
 #[test]
 fn the_program_on_the_page_compiles() {
     compile(&first_block("c.md", "page.cpp"), Build::Shared, &[]);
