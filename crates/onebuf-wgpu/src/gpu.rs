@@ -18,9 +18,10 @@ pub trait WgpuHubExt {
     /// Memory is shared by what the device was created for: [`request_device`](crate::request_device) asks for all of it.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the queue belongs to another device; [`Error::Unsupported`] on other backends than Vulkan and
-    /// OpenGL; [`Error::ForeignContext`] if wgpu has loaded another Vulkan loader than the hub;
-    /// [`Error::Unavailable`] if the hub has no such API.
+    /// [`Error::InvalidArgument`] if the queue belongs to another device (Vulkan only: on OpenGL onebuf submits nothing to the
+    /// queue, and does not check it); [`Error::Unsupported`] on other backends than Vulkan and OpenGL;
+    /// [`Error::ForeignContext`] if wgpu has loaded another Vulkan loader than the hub; [`Error::Unavailable`] if the hub has no
+    /// such API.
     fn wgpu(&self, device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Gpu>;
 }
 
