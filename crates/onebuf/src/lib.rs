@@ -45,6 +45,19 @@
 //! newer), each found at run time. A route is used when an experiment on this machine has proven it, or when the API's
 //! contract guarantees it; see [`doctor`]. Implied copies are counted, and refused under [`CopyPolicy::Forbid`].
 //!
+//! # Features
+//!
+//! All are off by default.
+//!
+//! | feature | adds | costs |
+//! |---|---|---|
+//! | `cpu-libs` | matrix products, Fourier transforms and linear systems on queues of the host ([`libs`]) | the crates gemm and rustfft |
+//! | `glsl` | kernels in GLSL on Vulkan, whose drivers take SPIR-V only; OpenGL needs no compiler of ours | the crate naga |
+//! | `tracing` | a span of the crate [tracing](https://docs.rs/tracing) for each launch, hand-over, wait, copy and stage ([`trace`]) | no further crate: errors and warnings use it anyway |
+//! | `testing` | `source::Synthetic` and `sink::Faults` in [`pipeline`], which tests, demonstrations and benchmarks use | nothing |
+//!
+//! Each API is loaded at run time: no feature chooses one, and none is needed to build.
+//!
 //! # Where to read on
 //!
 //! [`Hub`], [`BufferBuilder`] and [`DeviceKernelExt::kernel`] are the way in. See [`Buffer::sub_buffer`] for regions,
