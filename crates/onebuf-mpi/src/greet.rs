@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::{
+    claim::GpuClaim,
     deadline::Deadline,
     ranks::{self, BYTES, OPTIONS_BYTES, Peer, Ranks},
     transport::{Address, Key, Outcome, Transport},
@@ -25,7 +26,8 @@ pub(crate) fn greet(
     let options = ranks::options_text(options);
     let own = transport.rank();
     let records = gather(transport, &Peer::this(own, &options).encode(), BYTES, until)?;
-    let ranks = Ranks::read(own, &records)?;
+    let mut ranks = Ranks::read(own, &records)?;
+    ranks.claim = transport.raw().map(|(mpi, _)| GpuClaim::of(mpi)).unwrap_or_default();
     if !ranks.options_differ() {
         return Ok(ranks);
     }

@@ -26,6 +26,7 @@ static ALLOCATOR: onebuf_hal::testing::meter::Counting = onebuf_hal::testing::me
 mod board;
 mod bundle;
 mod checksum;
+mod claim;
 mod collective;
 mod counts;
 mod deadline;
@@ -56,6 +57,7 @@ mod world;
 #[doc = include_str!("../../../docs/mpi.md")]
 struct MpiPage;
 
+pub use claim::GpuClaim;
 pub use counts::{MpiCounts, MpiMeter};
 pub use flight::InFlight;
 pub use join::Join;

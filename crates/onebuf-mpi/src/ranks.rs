@@ -14,6 +14,7 @@
 
 use crate::{
     checksum::checksum,
+    claim::GpuClaim,
     process::{self, PeerState},
 };
 use onebuf_hal::{Error, Result, printable};
@@ -115,6 +116,8 @@ fn text(from: &[u8]) -> String {
 pub(crate) struct Ranks {
     pub all: Vec<Peer>,
     pub own: usize,
+    /// What this rank's library says of device memory.
+    pub claim: GpuClaim,
 }
 
 impl Ranks {
@@ -136,7 +139,7 @@ impl Ranks {
             Some(said) => {
                 Err(Error::invalid(format!("the ranks have different versions of onebuf: {said}")))
             }
-            None => Ok(Self { all, own }),
+            None => Ok(Self { all, own, claim: GpuClaim::default() }),
         }
     }
 
@@ -245,7 +248,8 @@ mod tests {
             told.contains("rank 1 (process ") && told.contains("on some host, running"),
             "{told}"
         );
-        let away = Ranks { all: vec![Peer { machine: 7, ..one }, ranks.all[0].clone()], own: 1 };
+        let all = vec![Peer { machine: 7, ..one }, ranks.all[0].clone()];
+        let away = Ranks { all, own: 1, ..ranks };
         assert_eq!(away.state(0), PeerState::Unknown);
     }
 

@@ -1,6 +1,7 @@
 //! The ranks that work together, as one of them sees them.
 
 use crate::{
+    claim::GpuClaim,
     deadline::Deadline,
     engine::Link,
     process::PeerState,
@@ -111,6 +112,11 @@ impl World {
     /// The library's own description of itself; empty in a world of one rank without MPI.
     pub fn library(&self) -> &str {
         &self.0.library
+    }
+
+    /// What this rank's library says of device memory. Device memory is staged whatever it says.
+    pub fn gpu_claim(&self) -> GpuClaim {
+        self.ranks().claim
     }
 
     /// All ranks, in their order.

@@ -97,6 +97,14 @@ table! {
     [has_comm_shrink]
     comm_shrink = MPIX_Comm_shrink(comm: Comm) -> create Comm, "comm";
 
+    // What a library says of device memory.
+    [has_query_cuda]
+    query_cuda = MPIX_Query_cuda_support() -> raw unsafe extern "C" fn() -> i32;
+    [has_query_hip]
+    query_hip = MPIX_Query_hip_support() -> raw unsafe extern "C" fn() -> i32;
+    [has_query_rocm]
+    query_rocm = MPIX_Query_rocm_support() -> raw unsafe extern "C" fn() -> i32;
+
     // What applications do without onebuf, for comparison.
     [has_wait]
     wait = MPI_Wait() -> raw unsafe extern "C" fn(*mut H, *mut c_void) -> i32;
@@ -227,6 +235,36 @@ impl Mpi {
     /// Room for the statuses of this library.
     pub fn statuses(&self) -> Statuses {
         Statuses::new(self.constants.status)
+    }
+
+    /// `MPIX_Query_cuda_support`: whether the library says that it takes memory of CUDA devices; `None` if it does not say.
+    ///
+    /// # Safety
+    ///
+    /// MPI is initialised, and not finalised.
+    pub unsafe fn claims_cuda(&self) -> Option<bool> {
+        let ask = || -> Result<i32, MpiRefused> {
+            self.enter("MPIX_Query_cuda_support")?;
+            Ok(call!(self, query_cuda, MPIX_Query_cuda_support, H, ()))
+        };
+        self.has_query_cuda().then(ask)?.ok().map(|said| said != 0)
+    }
+
+    /// `MPIX_Query_hip_support` (MPICH) or `MPIX_Query_rocm_support` (Open MPI): the same for HIP.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Mpi::claims_cuda`].
+    pub unsafe fn claims_hip(&self) -> Option<bool> {
+        let ask = || -> Result<i32, MpiRefused> {
+            self.enter("MPIX_Query_hip_support")?;
+            match self.has_query_hip() {
+                true => Ok(call!(self, query_hip, MPIX_Query_hip_support, H, ())),
+                false => Ok(call!(self, query_rocm, MPIX_Query_rocm_support, H, ())),
+            }
+        };
+        let says = self.has_query_hip() || self.has_query_rocm();
+        says.then(ask)?.ok().map(|said| said != 0)
     }
 
     /// `MPI_Comm_idup`: the new communicator may be used once the request is complete. `into` is where the library puts it
