@@ -13,7 +13,7 @@ mod collect;
 
 use crate::{
     bundle::{Bundle, Label, Letter},
-    flight::{InFlight, wait},
+    flight::{InFlight, wait_while},
     layout::Layout,
     memory::{Held, Span},
     transport::Way,
@@ -45,9 +45,20 @@ impl World {
     /// # Errors
     /// [`Error::Timeout`]; [`Error::PeerLost`] if a rank of this machine is gone.
     pub fn barrier(&self, timeout: Duration) -> Result<()> {
+        self.barrier_while(timeout, || Ok(()))
+    }
+
+    /// Like [`World::barrier`]; an error of `go_on`, which is called every 50 ms, ends the wait. For bindings of languages whose signals
+    /// end waits.
+    #[doc(hidden)]
+    pub fn barrier_while(
+        &self,
+        timeout: Duration,
+        go_on: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
         let call = Arc::new(Broadcast::new(What::Barrier, self.next_call(), self));
         self.link().post(call.clone());
-        wait(self, &*call, timeout)
+        wait_while(self, &*call, timeout, go_on)
     }
 
     /// Begins to copy the root's elements to all ranks.
@@ -176,11 +187,23 @@ impl World {
         root: usize,
         timeout: Duration,
     ) -> Result<Option<Vec<Vec<u8>>>> {
+        self.collect_while(bytes, root, timeout, || Ok(()))
+    }
+
+    /// Like [`World::collect`], with `go_on` as in [`World::barrier_while`].
+    #[doc(hidden)]
+    pub fn collect_while(
+        &self,
+        bytes: Vec<u8>,
+        root: usize,
+        timeout: Duration,
+        go_on: impl FnMut() -> Result<()>,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
         self.check_rank(root)?;
         let label = self.label(Op::Collect);
         let call = Arc::new(Collect::new(bytes, root, self.rank(), label, self.ranks()));
         self.link().post(call.clone());
-        wait(self, &*call, timeout)?;
+        wait_while(self, &*call, timeout, go_on)?;
         Ok((self.rank() == root).then(|| call.take()))
     }
 

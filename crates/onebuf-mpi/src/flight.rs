@@ -25,6 +25,9 @@ use std::{
     time::Duration,
 };
 
+/// How long a wait takes at most before its caller is asked whether to go on.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
+
 /// A message, or the messages of a call of all ranks, on their way. Wait for it, or `.await` it.
 ///
 /// The buffers are held until then: a receive excludes all other users, a send all writers. Dropping it gives up receives for
@@ -108,9 +111,27 @@ impl<'b, T: Pod> InFlight<'b, T> {
 
 /// Waits for the outcome of a call.
 pub(crate) fn wait(world: &World, call: &dyn Call, timeout: Duration) -> Result<()> {
+    wait_while(world, call, timeout, || Ok(()))
+}
+
+/// Waits for the outcome of a call, and asks again and again whether to go on. An error of `go_on` ends the wait: the call is still under
+/// way then, so the other ranks may not come together with this one any more.
+pub(crate) fn wait_while(
+    world: &World,
+    call: &dyn Call,
+    timeout: Duration,
+    mut go_on: impl FnMut() -> Result<()>,
+) -> Result<()> {
     let until = Deadline::after(timeout);
-    let outcome = call.progress().wait(until, |progress| progress.outcome.clone());
-    world.watch(outcome.unwrap_or_else(|| Err(until.error(call.late()))))
+    loop {
+        let slice = Deadline::after(until.left().min(SLICE));
+        let outcome = call.progress().wait(slice, |progress| progress.outcome.clone());
+        match outcome {
+            Some(outcome) => return world.watch(outcome),
+            None if until.is_over() => return world.watch(Err(until.error(call.late()))),
+            None => go_on().inspect_err(|_| world.doubt())?,
+        }
+    }
 }
 
 impl<T: Pod> Future for InFlight<'_, T> {

@@ -11,6 +11,7 @@ use crate::{
     deadline::Deadline,
     engine::{Engine, Link},
     error,
+    flight::SLICE,
     greet::greet,
     ranks::Ranks,
     transport::{
@@ -28,7 +29,10 @@ use std::{
     collections::BTreeMap,
     ptr,
     rc::Rc,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
     thread,
     time::Duration,
 };
@@ -140,6 +144,13 @@ impl Join {
     /// less than `MPI_THREAD_MULTIPLE` (see [`Join::scoped`]), or has finalised it; [`Error::InvalidArgument`] with the ranks'
     /// numbers if they do not fit together; [`Error::Timeout`] if not all of them come.
     pub fn start(self) -> Result<World> {
+        self.start_while(|| Ok(()))
+    }
+
+    /// Like [`Join::start`]; an error of `go_on`, which is called every 50 ms, ends the wait. MPI goes on starting on its thread then,
+    /// because nothing can stop that. For bindings of languages whose signals end waits.
+    #[doc(hidden)]
+    pub fn start_while(self, mut go_on: impl FnMut() -> Result<()>) -> Result<World> {
         let (library, caller) = self.library_and_caller()?;
         if caller == Caller::Main {
             return Err(Error::unsupported(
@@ -166,9 +177,17 @@ impl Join {
         let thread = spawned
             .map_err(|why| Error::unsupported("communication", format!("a thread ({why})")))?;
         // MPI_Init has no limit of its own.
-        let late = || Error::timeout("MPI to start: not all ranks have come", timeout);
-        let (link, ranks) =
-            answer.recv_timeout(timeout + Duration::from_secs(1)).map_err(|_| late())??;
+        let until = Deadline::after(timeout + Duration::from_secs(1));
+        let (link, ranks) = loop {
+            match answer.recv_timeout(until.left().min(SLICE)) {
+                Ok(joined) => break joined?,
+                Err(RecvTimeoutError::Timeout) if !until.is_over() => go_on()?,
+                Err(_) => {
+                    let what = "MPI to start: not all ranks have come";
+                    return Err(Error::timeout(what, timeout));
+                }
+            }
+        };
         Ok(World::new(Parts { link, ranks, timeout, library: name, options, thread: Some(thread) }))
     }
 

@@ -23,6 +23,9 @@ use std::{fmt, os::fd::OwnedFd, sync::Arc, time::Duration};
 /// The default time limit for the owner's grant. The owner may be busy with another peer.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long a wait takes at most before the caller is asked whether to go on.
+const SLICE: Duration = Duration::from_millis(50);
+
 /// Configures how to attach to a buffer that another process offers.
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens until `open`"]
@@ -76,11 +79,24 @@ impl Attach {
         hub: &'h Hub,
         builder: impl FnOnce(BufferBuilder<'h, T>) -> BufferBuilder<'h, T>,
     ) -> Result<Attached<T>> {
+        self.open_while(hub, builder, || Ok(()))
+    }
+
+    /// Like [`Attach::open`]; an error of `go_on`, which is called every 50 ms, ends the wait for the owner. For bindings of languages
+    /// whose signals end waits.
+    #[doc(hidden)]
+    pub fn open_while<'h, T: Pod>(
+        &self,
+        hub: &'h Hub,
+        builder: impl FnOnce(BufferBuilder<'h, T>) -> BufferBuilder<'h, T>,
+        mut go_on: impl FnMut() -> Result<()>,
+    ) -> Result<Attached<T>> {
         let deadline = Deadline::after(self.limit);
-        let socket = Socket::connect(&socket_path(&self.name)?, deadline)?;
+        let path = socket_path(&self.name)?;
+        let socket = in_slices(deadline, &mut go_on, |slice| Socket::connect(&path, slice))?;
         let owner = socket.peer()?.check(&self.allowed)?;
         let element_bytes = self.element_bytes.unwrap_or(size_of::<T>() as u32);
-        let (grant, file) = ask(&socket, element_bytes, deadline)?;
+        let (grant, file) = ask(&socket, element_bytes, deadline, &mut go_on)?;
         let mut buffer = match taken::sort(&grant, file, owner)? {
             Came::Pages(file) => {
                 let range = inside::map_file(hub, file, grant.allocation_bytes)?;
@@ -99,14 +115,32 @@ impl Attach {
     }
 }
 
+/// Repeats a wait, which is whole again after its timeout, and asks in between whether to go on.
+fn in_slices<R>(
+    deadline: Deadline,
+    go_on: &mut impl FnMut() -> Result<()>,
+    wait: impl Fn(Deadline) -> Result<R>,
+) -> Result<R> {
+    loop {
+        let left = deadline.left();
+        match wait(Deadline::after(left.min(SLICE))) {
+            Err(Error::Timeout { .. }) if left > SLICE => go_on()?,
+            Err(Error::Timeout { what, .. }) => return Err(deadline.missed(what)),
+            ended => return ended,
+        }
+    }
+}
+
 /// Sends hello and receives the grant.
 fn ask(
     socket: &Socket,
     element_bytes: u32,
     deadline: Deadline,
+    go_on: &mut impl FnMut() -> Result<()>,
 ) -> Result<(Grant, Option<OwnedFd>)> {
     socket.send(&Message::Hello { element_bytes }, &[], deadline)?;
-    let (grant, fds) = match socket.receive(deadline, "the owner to give the buffer")? {
+    let granted = |slice| socket.receive(slice, "the owner to give the buffer");
+    let (grant, fds) = match in_slices(deadline, go_on, granted)? {
         (Message::Grant(grant), fds) => (*grant, fds),
         (Message::WrongElement { element_bytes: theirs }, _) => {
             return Err(super::other_elements(theirs, element_bytes));

@@ -6,6 +6,7 @@ use crate::{
     error::{Fault, Result},
     host_bytes::Bytes,
     json::fields,
+    wait,
 };
 use onebuf::{
     Complex32, Error,
@@ -274,10 +275,10 @@ pub(crate) fn source_udp(
         udp = udp.cpus(cpus);
     }
     if let Some(time) = busy_poll {
-        udp = udp.busy_poll(crate::wait::seconds(time)?);
+        udp = udp.busy_poll(wait::seconds(time)?);
     }
     if let Some(quiet) = takeover_after {
-        udp = udp.takeover_after(crate::wait::seconds(quiet)?);
+        udp = udp.takeover_after(wait::seconds(quiet)?);
     }
     if let Some(sockets) = sockets {
         udp = udp.sockets(sockets)?;
@@ -286,7 +287,7 @@ pub(crate) fn source_udp(
         udp = udp.receive_buffer(bytes);
     }
     if let Some(timeout) = timeout {
-        udp = udp.timeout(crate::wait::seconds(timeout)?);
+        udp = udp.timeout(wait::seconds(timeout)?);
     }
     if let Some(window) = window {
         udp = udp.window(window);
@@ -307,10 +308,10 @@ pub(crate) fn source_tcp(
     listen: bool,
     timeout: f64,
 ) -> Result<PySource> {
-    let timeout: Duration = crate::wait::seconds(timeout)?;
+    let timeout: Duration = wait::seconds(timeout)?;
     let tcp = detached(py, || match listen {
         true => source::Tcp::listen(address, timeout),
-        false => source::Tcp::connect(address, timeout),
+        false => source::Tcp::connect_while(address, timeout, wait::go_on),
     })?;
     let at = tcp.address()?.to_string();
     Ok(PySource { address: Some(at), ..PySource::new("TCP", tcp) })

@@ -15,7 +15,10 @@ use crate::{
     types::PyHub,
     wait,
 };
-use onebuf::peer::{Attach, Attached, Offer, Peer, Visit};
+use onebuf::{
+    BufferBuilder,
+    peer::{Attach, Attached, Offer, Peer, Visit},
+};
 use pyo3::{
     prelude::*,
     types::{PyDict, PyString},
@@ -288,10 +291,14 @@ pub(crate) fn attach<'py>(
     let timeout = timeout.map_or(Ok(hub.timeout()), wait::seconds)?;
     let attached = detached(py, || {
         let attach = Attach::to(name).element_bytes(dtype.size() as u32).timeout(timeout);
-        attach.open::<u8>(&hub, |request| {
-            let request = request.shared_with(&options.share).copies(options.copies);
-            request.trust_declared(options.trust_declared)
-        })
+        attach.open_while(
+            &hub,
+            |request: BufferBuilder<'_, u8>| {
+                let request = request.shared_with(&options.share).copies(options.copies);
+                request.trust_declared(options.trust_declared)
+            },
+            wait::go_on,
+        )
     })?;
     let shared = attached.shared_buffer();
     let shape = shape.unwrap_or_else(|| vec![shared.len() / dtype.size()]);

@@ -61,7 +61,7 @@ impl PyPool {
         let made = create::request(py, &self.hub, layout.bytes(), &options, |request| {
             let made = match timeout {
                 Duration::ZERO => self.pool.get(&request)?,
-                timeout => self.pool.get_within(&request, timeout)?,
+                timeout => self.pool.get_while(&request, timeout, wait::go_on)?,
             };
             if cleared {
                 made.fill(0)?;

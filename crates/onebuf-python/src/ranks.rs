@@ -24,9 +24,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a wait takes at most before signals are looked at.
-const SLICE: Duration = Duration::from_millis(50);
-
 type Slot<T> = Arc<Mutex<T>>;
 
 /// All messages and worlds, so that they end before the interpreter does: mpi4py finalises MPI then.
@@ -188,7 +185,7 @@ impl PyWorld {
             join = unsafe { join.communicator(handle) };
         }
         fork::watch();
-        let world = detached(py, || join.start())?;
+        let world = detached(py, || join.start_while(wait::go_on))?;
         let (rank, size, library) = (world.rank(), world.size(), world.library().to_owned());
         let world = Arc::new(Mutex::new(Some(world)));
         note(&WORLDS, &world);
@@ -339,7 +336,7 @@ impl PyWorld {
     #[pyo3(signature = (timeout=None))]
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
         let (world, timeout) = (self.open()?, self.seconds(timeout)?);
-        Ok(detached(py, || world.barrier(timeout))?)
+        Ok(detached(py, || world.barrier_while(timeout, wait::go_on))?)
     }
 
     /// Gathers bytes of every rank at the root, whatever their number: a list there, and None elsewhere. For reports: they are copied. All ranks call it.
@@ -352,7 +349,7 @@ impl PyWorld {
         timeout: Option<f64>,
     ) -> Result<Option<Vec<Bound<'py, PyBytes>>>> {
         let (world, timeout) = (self.open()?, self.seconds(timeout)?);
-        let all = detached(py, || world.collect(data, root, timeout))?;
+        let all = detached(py, || world.collect_while(data, root, timeout, wait::go_on))?;
         Ok(all.map(|all| all.iter().map(|part| PyBytes::new(py, part)).collect()))
     }
 
@@ -424,7 +421,9 @@ fn ended(py: Python<'_>, open: &mut Open, timeout: Duration) -> Result<()> {
     let start = Instant::now();
     loop {
         let left = timeout.saturating_sub(start.elapsed());
-        if detached(py, || open.flight.is_done_within(left.min(SLICE)))? || left <= SLICE {
+        if detached(py, || open.flight.is_done_within(left.min(wait::SLICE)))?
+            || left <= wait::SLICE
+        {
             return match detached(py, || open.flight.wait(Duration::ZERO)) {
                 Err(Error::Timeout { what, .. }) => Err(Error::timeout(what, timeout).into()),
                 ended => Ok(ended?),

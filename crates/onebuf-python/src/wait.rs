@@ -1,13 +1,15 @@
 //! Waits that release the interpreter, and that Ctrl-C ends.
 
-use crate::ending::detached;
-use crate::error::{Fault, Result};
+use crate::{
+    ending::{self, detached},
+    error::{Fault, Raised, Result},
+};
 use onebuf::{Error, Fence};
 use pyo3::prelude::*;
 use std::time::{Duration, Instant};
 
 /// How long a wait takes at most before signals are looked at.
-const SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// Repeats a wait, without the interpreter, until it ends or its timeout is over. Raises what a signal handler raises, such as
 /// `KeyboardInterrupt`; the work goes on.
@@ -24,6 +26,14 @@ pub(crate) fn patient<T: Send>(
             Err(Error::Timeout { what, .. }) => return Err(Error::timeout(what, timeout).into()),
             ended => return ended.map_err(Fault::from),
         }
+    }
+}
+
+/// Looks at signals, for waits of the library that ask on this thread whether to go on. What a signal handler raises ends them.
+pub(crate) fn go_on() -> onebuf::Result<()> {
+    match ending::visit(|py| py.check_signals()) {
+        Some(Err(raised)) => Err(Error::application(Raised(raised))),
+        Some(Ok(())) | None => Ok(()),
     }
 }
 

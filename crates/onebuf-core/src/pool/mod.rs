@@ -130,8 +130,21 @@ impl Pool {
         request: &BufferBuilder<'_, T>,
         timeout: Duration,
     ) -> Result<Buffer<T>> {
+        self.get_while(request, timeout, || Ok(()))
+    }
+
+    /// Like [`Pool::get_within`]; an error of `go_on`, which is called every 50 ms, ends the wait. For bindings of languages whose
+    /// signals end waits.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn get_while<T: Pod>(
+        &self,
+        request: &BufferBuilder<'_, T>,
+        timeout: Duration,
+        go_on: impl FnMut() -> Result<()>,
+    ) -> Result<Buffer<T>> {
         let (place, bytes) = (Location::caller(), request.bytes()?);
-        self.inner.room.wait(timeout, bytes, || self.get_from(request, place))
+        self.inner.room.wait(timeout, bytes, go_on, || self.get_from(request, place))
     }
 
     /// Tries once, without queueing. Whether or not it succeeds, it may have freed idle buffers or held part of the limit for

@@ -38,6 +38,9 @@ impl Drop for QueuePlace<'_> {
     }
 }
 
+/// How long a wait takes at most before its caller is asked whether to go on.
+const SLICE: Duration = Duration::from_millis(50);
+
 /// The timeout error of a caller that others precede.
 fn still_in_line(bytes: usize) -> Error {
     let device = "the pool, where other requests are queued".to_owned();
@@ -46,23 +49,27 @@ fn still_in_line(bytes: usize) -> Error {
 
 impl WaitingRoom {
     /// Tries until it succeeds: whenever a buffer was returned and the caller is first in the queue. No caller tries out of
-    /// order, not even after its timeout, because a returned buffer belongs to those before it.
+    /// order, not even after its timeout, because a returned buffer belongs to those before it. An error of `go_on`, which is called
+    /// again and again without the lock, ends the wait.
     pub fn wait<T>(
         &self,
         timeout: Duration,
         bytes: usize,
+        mut go_on: impl FnMut() -> Result<()>,
         mut attempt: impl FnMut() -> Result<T>,
     ) -> Result<T> {
         let deadline = Instant::now().checked_add(timeout);
         let turn = QueuePlace { room: self, ticket: self.enter() };
         loop {
-            let Some(seen) = self.until_first(turn.ticket, deadline) else {
+            let first = |state: &WaitState| state.line.front() == Some(&turn.ticket);
+            let Some(seen) = self.until(deadline, &mut go_on, first)? else {
                 return Err(still_in_line(bytes));
             };
             match attempt() {
                 Err(error @ Error::OutOfMemory { asked, limit, .. }) => {
                     let hopeless = limit.is_some_and(|limit| asked > limit);
-                    if hopeless || !self.until_return(seen, deadline) {
+                    let returned = |state: &WaitState| state.returns > seen;
+                    if hopeless || self.until(deadline, &mut go_on, returned)?.is_none() {
                         return Err(error);
                     }
                 }
@@ -97,28 +104,30 @@ impl WaitingRoom {
         self.changed.notify_all();
     }
 
-    /// Waits until the caller is first. Returns the number of returns so far, or `None` after the deadline.
-    fn until_first(&self, ticket: u64, deadline: Option<Instant>) -> Option<u64> {
-        self.until(deadline, |state| state.line.front() == Some(&ticket))
-    }
-
-    /// Waits for a return after those seen; false after the deadline.
-    fn until_return(&self, seen: u64, deadline: Option<Instant>) -> bool {
-        self.until(deadline, |state| state.returns > seen).is_some()
-    }
-
-    fn until(&self, deadline: Option<Instant>, holds: impl Fn(&WaitState) -> bool) -> Option<u64> {
+    /// Waits until the state is as asked. Returns the number of returns so far, or `None` after the deadline.
+    fn until(
+        &self,
+        deadline: Option<Instant>,
+        go_on: &mut impl FnMut() -> Result<()>,
+        holds: impl Fn(&WaitState) -> bool,
+    ) -> Result<Option<u64>> {
         let mut state = lock(&self.state);
         loop {
             if holds(&state) {
-                return Some(state.returns);
+                return Ok(Some(state.returns));
             }
-            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return None;
+            let left = deadline.map_or(SLICE, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(None);
             }
-            let wait = self.changed.wait_timeout(state, left.unwrap_or(Duration::MAX));
-            state = wait.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            let wait = self.changed.wait_timeout(state, left.min(SLICE));
+            let (again, over) = wait.unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = again;
+            if over.timed_out() && left > SLICE {
+                drop(state);
+                go_on()?;
+                state = lock(&self.state);
+            }
         }
     }
 }
@@ -137,10 +146,10 @@ mod room {
 
     impl Shop {
         pub fn buy(&self, timeout: Duration) -> Result<()> {
-            self.room.wait(timeout, 1, || self.try_buy())
+            self.room.wait(timeout, 1, || Ok(()), || self.try_buy())
         }
 
-        fn try_buy(&self) -> Result<()> {
+        pub fn try_buy(&self) -> Result<()> {
             let mut stock = lock(&self.stock);
             match stock.checked_sub(1) {
                 Some(left) => *stock = left,
@@ -202,17 +211,19 @@ mod tests {
         let (shop, tries) = (&Shop::default(), &AtomicU64::new(0));
         thread::scope(|scope| {
             let first = scope.spawn(|| {
-                shop.room.wait(SOON, 1, || {
+                let attempt = || {
                     until_waiting(shop, 2);
                     tries.fetch_add(1, Ordering::SeqCst);
                     Ok(())
-                })
+                };
+                shop.room.wait(SOON, 1, || Ok(()), attempt)
             });
             until_waiting(shop, 1);
-            let late = shop.room.wait(Duration::ZERO, 77, || {
+            let attempt = || {
                 tries.fetch_add(1, Ordering::SeqCst);
                 Ok(())
-            });
+            };
+            let late = shop.room.wait(Duration::ZERO, 77, || Ok(()), attempt);
             assert!(matches!(late, Err(Error::OutOfMemory { asked: 77, .. })), "{late:?}");
             // Lets the first caller see two in the queue, whether or not it has looked already.
             shop.room.waiting.fetch_add(1, Ordering::SeqCst);
@@ -225,17 +236,41 @@ mod tests {
     fn time_runs_out_and_the_hopeless_do_not_wait() {
         let shop = Shop::default();
         assert_eq!(shop.buy(Duration::ZERO), Err(shop.sold_out(1)));
-        let hopeless = shop.room.wait(Duration::MAX, 2, || Err::<(), _>(shop.sold_out(2)));
+        let on = || Ok(());
+        let hopeless = shop.room.wait(Duration::MAX, 2, on, || Err::<(), _>(shop.sold_out(2)));
         assert_eq!(hopeless, Err(shop.sold_out(2)));
-        let other = shop.room.wait(SOON, 1, || Err::<(), _>(Error::invalid("no")));
+        let other = shop.room.wait(SOON, 1, on, || Err::<(), _>(Error::invalid("no")));
         assert_eq!(other, Err(Error::invalid("no")));
+        assert!(lock(&shop.room.state).line.is_empty());
+    }
+
+    /// Also one that is not first in the line. The next caller is first then.
+    #[test]
+    fn a_caller_that_gives_up_leaves_the_line() {
+        let (shop, asked) = (&Shop::default(), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let first = scope.spawn(|| shop.buy(SOON));
+            until_waiting(shop, 1);
+            let gives_up = || match asked.fetch_add(1, Ordering::SeqCst) {
+                0 => Ok(()),
+                _ => Err(Error::invalid("enough")),
+            };
+            let gave_up = shop.room.wait(Duration::MAX, 1, gives_up, || Ok(()));
+            assert_eq!(gave_up, Err(Error::invalid("enough")));
+            shop.deliver();
+            first.join().unwrap().unwrap();
+        });
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        let alone =
+            shop.room.wait(Duration::MAX, 1, || Err(Error::invalid("no")), || shop.try_buy());
+        assert_eq!(alone, Err(Error::invalid("no")));
         assert!(lock(&shop.room.state).line.is_empty());
     }
 
     #[test]
     fn a_panic_leaves_the_line() {
         let shop = Shop::default();
-        let attempt = || shop.room.wait::<()>(SOON, 1, || panic!("as it was told"));
+        let attempt = || shop.room.wait::<()>(SOON, 1, || Ok(()), || panic!("as it was told"));
         assert!(catch_unwind(AssertUnwindSafe(attempt)).is_err());
         shop.deliver();
         shop.buy(Duration::ZERO).unwrap();

@@ -6,11 +6,13 @@ use bytemuck::Pod;
 use onebuf_hal::{Error, Result};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    io::retry_on_intr,
+    io::{Errno, retry_on_intr},
+    net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt::socket_error},
 };
 use std::{
     io::{ErrorKind, Read},
     net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
+    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
@@ -58,13 +60,36 @@ impl Tcp {
     /// # Errors
     /// [`Error::Unavailable`] if no sender answers in time.
     pub fn connect(to: impl ToSocketAddrs, timeout: Duration) -> Result<Self> {
+        Self::connect_while(to, timeout, || Ok(()))
+    }
+
+    /// Like [`Tcp::connect`]; an error of `go_on`, which is called every 50 ms, ends the wait for the sender. A name is resolved
+    /// without asking. For bindings of languages whose signals end waits.
+    #[doc(hidden)]
+    pub fn connect_while(
+        to: impl ToSocketAddrs,
+        timeout: Duration,
+        mut go_on: impl FnMut() -> Result<()>,
+    ) -> Result<Self> {
         let to = super::super::net::resolve(to)?;
-        let stream =
-            TcpStream::connect_timeout(&to, timeout).map_err(|error| Error::Unavailable {
-                what: format!("sender at tcp:{to}"),
-                tried: Vec::new(),
-                reason: error.to_string(),
-            })?;
+        let start = Instant::now();
+        let unanswered = |why: Errno| Error::Unavailable {
+            what: format!("sender at tcp:{to}"),
+            tried: Vec::new(),
+            reason: why.to_string(),
+        };
+        let stream = dial(&to).map_err(unanswered)?;
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            if is_ready(&stream, PollFlags::OUT, left.min(SLICE))? {
+                break;
+            }
+            match left > SLICE {
+                true => go_on()?,
+                false => return Err(unanswered(Errno::TIMEDOUT)),
+            }
+        }
+        socket_error(&stream).and_then(|answer| answer).map_err(unanswered)?;
         Self::over(stream, timeout)
     }
 
@@ -230,18 +255,34 @@ fn is_gone(error: &std::io::Error) -> bool {
     [ErrorKind::WouldBlock, ErrorKind::ConnectionAborted].contains(&error.kind())
 }
 
+/// Begins to connect.
+fn dial(to: &SocketAddr) -> Result<TcpStream, Errno> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    match connect(&socket, to) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket.into()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Waits until a socket is ready, for at most the limit.
+fn is_ready(socket: impl AsFd, what_for: PollFlags, limit: Duration) -> Result<bool> {
+    let limit = Timespec::try_from(limit).map_err(|_| Error::invalid("the timeout is too long"))?;
+    let mut sockets = [PollFd::new(&socket, what_for)];
+    let ready = retry_on_intr(|| poll(&mut sockets, Some(&limit)));
+    Ok(ready.map_err(|errno| failed("poll")(errno.into()))? > 0)
+}
+
 /// Accepts a connection that arrives within the limit.
 fn knock(door: &TcpListener, limit: Duration) -> Result<Option<TcpStream>> {
-    let limit = Timespec::try_from(limit).map_err(|_| Error::invalid("the timeout is too long"))?;
-    let mut doors = [PollFd::new(door, PollFlags::IN)];
-    match retry_on_intr(|| poll(&mut doors, Some(&limit))) {
-        Ok(0) => Ok(None),
-        Ok(_) => match door.accept() {
-            Ok((stream, _)) => Ok(Some(stream)),
-            Err(error) if is_gone(&error) => Ok(None),
-            Err(error) => Err(failed("accept")(error)),
-        },
-        Err(errno) => Err(failed("poll")(errno.into())),
+    if !is_ready(door, PollFlags::IN, limit)? {
+        return Ok(None);
+    }
+    match door.accept() {
+        Ok((stream, _)) => Ok(Some(stream)),
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(failed("accept")(error)),
     }
 }
 

@@ -248,6 +248,25 @@ fn a_connection_that_breaks_or_falls_silent_is_an_error() {
     refused(Tcp::connect("nonsense", Duration::from_secs(1)), "HOST:PORT");
 }
 
+/// A listener whose queue is full does not answer: the wait ends by its timeout, or by the caller.
+#[test]
+fn an_attempt_to_connect_ends_by_its_timeout_or_its_caller() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let silent = listener.local_addr().unwrap();
+    let _first = TcpStream::connect(silent).unwrap();
+    let timeout = Duration::from_millis(20);
+    let why = Tcp::connect(silent, timeout).map(|_| ()).unwrap_err().to_string();
+    assert!(why.contains("sender at tcp:127.0.0.1") && why.contains("timed out"), "{why}");
+    let mut asked = 0;
+    let gives_up = || {
+        asked += 1;
+        if asked < 2 { Ok(()) } else { Err(Error::invalid("enough")) }
+    };
+    refused(Tcp::connect_while(silent, Duration::from_secs(600), gives_up), "enough");
+    assert_eq!(asked, 2);
+}
+
 /// Writes one byte at a time until the receiver is gone, and returns how many were written.
 fn drip(mut sender: TcpStream) -> thread::JoinHandle<usize> {
     let pause = || thread::sleep(Duration::from_millis(1));
