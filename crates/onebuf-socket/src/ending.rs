@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code)]
 
+use super::folder::{folder, sweep};
 use onebuf_hal::{Error, Result};
 use std::{
     fs::{self, File},
@@ -47,8 +48,9 @@ pub(super) fn forget(paths: &[PathBuf; 2]) {
     names().retain(|(_, other)| other != paths);
 }
 
-/// Removes every socket and lock file that this process has created. For programs that exit without dropping their owners;
-/// [`remove_sockets_on_signals`] calls it by itself. In a forked child the parent's files stay.
+/// Removes every socket and lock file that this process has created, and those that processes which have died left in the directory of
+/// named sockets. For programs that exit without dropping their owners; [`remove_sockets_on_signals`] calls it by itself. In a forked child
+/// the parent's files stay.
 pub fn remove_sockets() {
     let process = process::id();
     // A child without sockets must not wait for a lock that another thread of its parent held.
@@ -63,13 +65,15 @@ pub fn remove_sockets() {
             tracing::debug!(path = %path.display(), %error, "could not remove a socket");
         }
     }
+    sweep(&folder());
 }
 
 /// Makes SIGINT, SIGTERM and SIGHUP remove the process's sockets and lock files before they end the process as usual.
 ///
 /// Signals that the process ignores (`nohup`) or handles itself stay as they are. Call this from a program's `main`; a
-/// library should leave signals to the program. Files left by SIGKILL are taken over by the next owner of the name. Signals
-/// do not end the first process of a container by default; it exits with 128 plus the signal's number, or ends by the signal.
+/// library should leave signals to the program. Files left by SIGKILL are removed by the next process that takes a name in the same
+/// directory, or calls [`remove_sockets`]. Signals do not end the first process of a container by default; it exits with 128 plus the
+/// signal's number, or ends by the signal.
 ///
 /// These signals end a forked child as by default, without touching the parent or its files. The child may call this function
 /// itself.

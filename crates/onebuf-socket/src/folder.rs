@@ -8,7 +8,13 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
+
+/// How often a name is tried again, and after which pause: [`sweep`] holds the lock of each name for a moment.
+const TRIES: u32 = 20;
+const TRY_AGAIN: Duration = Duration::from_millis(5);
 
 /// The directory of named sockets: `onebuf` in `$XDG_RUNTIME_DIR`, or `onebuf-<uid>` in the directory for temporary files.
 pub fn folder() -> PathBuf {
@@ -46,16 +52,21 @@ pub(super) fn prepare(socket: &Path) -> Result<()> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
         made.map_err(|error| unusable(parent, error))?;
     }
-    // Does not follow links: the creator of a link could replace it.
-    let meta = fs::symlink_metadata(parent).map_err(|error| unusable(parent, error))?;
-    let ours = meta.uid() == rustix::process::geteuid().as_raw();
-    if meta.is_dir() && ours && meta.mode() & 0o077 == 0 {
-        return Ok(());
+    match is_private(parent).map_err(|error| unusable(parent, error))? {
+        true => Ok(()),
+        false => Err(unusable(
+            parent,
+            "a socket's directory must be yours and inaccessible to other users (chmod 700)",
+        )),
     }
-    Err(unusable(
-        parent,
-        "a socket's directory must be yours and inaccessible to other users (chmod 700)",
-    ))
+}
+
+/// Whether it is a directory that is this user's alone.
+fn is_private(folder: &Path) -> io::Result<bool> {
+    // Does not follow links: the creator of a link could replace it.
+    let meta = fs::symlink_metadata(folder)?;
+    let ours = meta.uid() == rustix::process::geteuid().as_raw();
+    Ok(meta.is_dir() && ours && meta.mode() & 0o077 == 0)
 }
 
 pub(super) fn unusable(path: &Path, reason: impl ToString) -> Error {
@@ -80,33 +91,26 @@ impl Name {
         // The program may change its working directory and later use the same relative path.
         let socket = std::path::absolute(&socket).map_err(|error| unusable(&socket, error))?;
         prepare(&socket)?;
+        if socket.parent() == Some(&folder()) {
+            sweep(&folder());
+        }
         let mut lock = socket.clone().into_os_string();
-        lock.push(".lock");
+        lock.push(LOCK);
         let lock = PathBuf::from(lock);
-        let file = lock_file(&lock).map_err(|error| unusable(&lock, error))?;
+        let file = lock_soon(&lock).map_err(|error| unusable(&lock, error))?;
         let Some(file) = file else {
             let what =
                 format!("{} is in use by another owner; choose another name", socket.display());
             return Err(Error::Busy { what });
         };
         let name = Self { socket, lock, process: std::process::id(), file };
-        name.clear().map_err(|error| unusable(&name.socket, error))?;
+        clear(&name.socket).map_err(|error| unusable(&name.socket, error))?;
         ending::note(name.paths());
         Ok(name)
     }
 
     fn paths(&self) -> [PathBuf; 2] {
         [self.socket.clone(), self.lock.clone()]
-    }
-
-    /// Removes the socket that a dead owner left, and nothing else.
-    fn clear(&self) -> io::Result<()> {
-        match fs::symlink_metadata(&self.socket) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Ok(meta) if meta.file_type().is_socket() => fs::remove_file(&self.socket),
-            Ok(_) => Err(io::Error::other("the path exists and is not a socket")),
-            Err(error) => Err(error),
-        }
     }
 }
 
@@ -117,7 +121,7 @@ impl Drop for Name {
         }
         // After `remove_sockets` both files may be the next owner's.
         let has_name = leads_to(&self.lock, &self.file).unwrap_or(false);
-        let cleared = if has_name { self.clear() } else { Ok(()) };
+        let cleared = if has_name { clear(&self.socket) } else { Ok(()) };
         // Up to here a signal removes the files; from here on they may be another owner's.
         ending::forget(&self.paths());
         // The lock file goes last: without it the socket may already be the next owner's.
@@ -128,11 +132,57 @@ impl Drop for Name {
     }
 }
 
+/// What a lock file's name has behind that of its socket.
+const LOCK: &str = ".lock";
+
+/// Removes the sockets that dead owners left in a folder, and their lock files: those whose lock nobody holds. Whatever cannot be removed
+/// stays.
+pub(super) fn sweep(folder: &Path) {
+    if !is_private(folder).unwrap_or(false) {
+        return;
+    }
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for lock in entries.map(|entry| entry.path()) {
+        let Some(socket) = lock.to_str().and_then(|path| path.strip_suffix(LOCK)) else { continue };
+        if !socket.ends_with(".sock") {
+            continue;
+        }
+        // The owner of a name keeps it locked; an owner that begins meanwhile finds out that the file is gone.
+        let Ok(Some(_locked)) = lock_file(&lock, false) else { continue };
+        let removed = clear(Path::new(socket)).and_then(|()| fs::remove_file(&lock));
+        match removed {
+            Ok(()) => tracing::debug!(socket, "removed a socket that a dead owner left"),
+            Err(error) => tracing::debug!(socket, %error, "could not remove a socket"),
+        }
+    }
+}
+
+/// Removes the socket that a dead owner left, and nothing else.
+fn clear(socket: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(socket) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(meta) if meta.file_type().is_socket() => fs::remove_file(socket),
+        Ok(_) => Err(io::Error::other("the path exists and is not a socket")),
+        Err(error) => Err(error),
+    }
+}
+
+/// Creates and locks the file; `None` if another process keeps the lock.
+fn lock_soon(path: &Path) -> io::Result<Option<File>> {
+    for _ in 1..TRIES {
+        if let Some(file) = lock_file(path, true)? {
+            return Ok(Some(file));
+        }
+        thread::sleep(TRY_AGAIN);
+    }
+    lock_file(path, true)
+}
+
 /// Opens and locks the file; `None` if another process holds the lock.
-fn lock_file(path: &Path) -> io::Result<Option<File>> {
+fn lock_file(path: &Path, create: bool) -> io::Result<Option<File>> {
     loop {
         let mut how = OpenOptions::new();
-        let how = how.write(true).create(true).truncate(false).mode(0o600);
+        let how = how.write(true).create(create).truncate(false).mode(0o600);
         let file = how.custom_flags(libc::O_NOFOLLOW).open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
@@ -206,6 +256,66 @@ mod tests {
         drop(first);
         assert!(path.exists() && next.lock.exists(), "the next owner's files are removed");
         drop((next, door));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_sweep_removes_what_dead_owners_left_and_nothing_else() {
+        let rights = fs::Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().permissions(rights).tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let left = |name: &str| {
+            drop(std::os::unix::net::UnixListener::bind(path(name)).unwrap());
+            fs::write(path(&format!("{name}{LOCK}")), "").unwrap();
+        };
+        let owner = Name::take(path("alive.sock")).unwrap();
+        let _door = std::os::unix::net::UnixListener::bind(path("alive.sock")).unwrap();
+        left("dead.sock");
+        fs::write(path("lock-alone.sock.lock"), "").unwrap();
+        // Not onebuf's: no lock, a file where the socket would be, another kind of name, a link to another place.
+        drop(std::os::unix::net::UnixListener::bind(path("other.sock")).unwrap());
+        for name in ["file.sock", "file.sock.lock", "x.lock", "notes.txt"] {
+            fs::write(path(name), "precious").unwrap();
+        }
+        symlink(path("notes.txt"), path("link.sock.lock")).unwrap();
+        sweep(folder.path());
+        let entries = fs::read_dir(folder.path()).unwrap().flatten();
+        let mut all: Vec<_> =
+            entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        all.sort();
+        let stay = ["alive.sock", "alive.sock.lock", "file.sock", "file.sock.lock"];
+        assert_eq!(
+            all,
+            [&stay[..], &["link.sock.lock", "notes.txt", "other.sock", "x.lock"]].concat()
+        );
+        assert!(matches!(Name::take(path("alive.sock")), Err(Error::Busy { .. })), "still owned");
+        drop(owner);
+        sweep(&path("absent"));
+        left("dead.sock");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        sweep(folder.path());
+        assert!(path("dead.sock").exists(), "others may have put it there");
+    }
+
+    /// An owner that begins while others sweep gets its name all the same.
+    #[test]
+    fn names_are_taken_while_others_sweep() {
+        let rights = fs::Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().permissions(rights).tempdir().unwrap();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let done = || over.load(std::sync::atomic::Ordering::Relaxed);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done() {
+                    sweep(folder.path());
+                }
+            });
+            for _ in 0..300 {
+                let name = Name::take(folder.path().join("x.sock")).unwrap();
+                assert!(leads_to(&name.lock, &name.file).unwrap(), "swept while it is owned");
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 

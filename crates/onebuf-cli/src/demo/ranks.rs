@@ -17,7 +17,10 @@ use crate::{
     screen::Screen,
 };
 use agree::agreed;
-use onebuf::{Hub, peer::before_signals_end};
+use onebuf::{
+    Hub,
+    peer::{before_signals_end, remove_sockets},
+};
 use onebuf_demo::Setup;
 use onebuf_mpi::{Join, World};
 use part::{Part, Ran};
@@ -79,7 +82,10 @@ pub fn run(
 ) -> Result<Option<Answer>> {
     let _words = LastWords::of(world);
     let outcome = all_of_it(args, setup, screen, world);
-    outcome.map_err(|why| Failure::new(told_by(world, &why.to_string())))
+    // A rank that was killed could not remove its socket. One that is ended by a signal does the same.
+    outcome
+        .inspect_err(|_| remove_sockets())
+        .map_err(|why| Failure::new(told_by(world, &why.to_string())))
 }
 
 /// A rank's reason, and the ranks that may have caused it: the first to fail is not always the one that a rank was waiting for.

@@ -287,9 +287,13 @@ fn a_rank_that_dies_is_named_by_the_others() {
         return;
     }
     let endless = small().replace("--frames 9", "--frames 100000000");
-    let cli = Cli::new();
-    let mut running = Running::start(&OPEN_MPI, 3, cli.bare_command(&endless));
+    let (cli, sockets) = (Cli::new(), private());
+    let mut program = cli.bare_command(&endless);
+    program.env("XDG_RUNTIME_DIR", sockets.path());
+    let mut running = Running::start(&OPEN_MPI, 3, program);
     running.wait("frames", |running| running.read("said").contains("frame "));
+    let left = || names(&sockets.path().join("onebuf"));
+    assert_eq!(left().len(), 6, "a socket and a lock of each rank: {:?}", left());
     let pid = running.read("1").trim().to_owned();
     assert!(Command::new("kill").args(["-9", &pid]).status().expect("kill").success());
     running.wait("an end", |running| running.job.try_wait().expect("a child").is_some());
@@ -300,6 +304,13 @@ fn a_rank_that_dies_is_named_by_the_others() {
     assert!(said.contains(&why) && said.contains("gone)"), "{said}");
     running.job.stdout.take().map(|mut stdout| stdout.read_to_string(&mut answer));
     assert!(!answer.contains("schema"), "an answer: {answer}");
+    // Also those of the rank that could not remove them.
+    assert_eq!(left(), Vec::<String>::new());
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("the folder of sockets").flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// One view has all ranks; a stopped one is shown as such, and goes on.
