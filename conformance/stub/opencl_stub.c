@@ -1136,7 +1136,8 @@ static struct mem *import(struct context *c, int fd, cl_ulong flags, size_t size
 {
     const struct quirks *q = &c->platform->quirks;
     struct external x = { .fd = fd, .apart = q->cached || q->separate, .cached = q->cached };
-    if (fstat(fd, &x.is) || !S_ISREG(x.is.st_mode)) FAIL(CL_INVALID_VALUE);
+    /* A dma-buf of the kernel has no type. */
+    if (fstat(fd, &x.is) || ((x.is.st_mode & S_IFMT) && !S_ISREG(x.is.st_mode))) FAIL(CL_INVALID_VALUE);
     if ((size_t)x.is.st_size < size) FAIL(CL_INVALID_BUFFER_SIZE);
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) FAIL(CL_INVALID_VALUE);
