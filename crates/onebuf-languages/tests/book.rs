@@ -1,4 +1,5 @@
-//! The book: every link leads somewhere, every page is in the table of contents, quoted code is in its file, named examples exist.
+//! The book: every link leads somewhere, every page is in the table of contents, quoted code is in its file, named examples exist,
+//! each program is run or compiled by a test.
 //!
 //! `./dev docs` runs these tests, builds the book as HTML, and checks the links of that, too.
 
@@ -6,6 +7,8 @@
 mod links;
 #[path = "book/pages.rs"]
 mod pages;
+#[path = "book/programs.rs"]
+mod programs;
 #[path = "book/quotes.rs"]
 mod quotes;
 
@@ -50,6 +53,13 @@ fn quoted_code_is_in_its_file() {
 #[test]
 fn named_examples_exist() {
     nothing("examples", &quotes::missing_examples(&root(), &pages::all(&root())));
+}
+
+#[test]
+fn every_program_is_run_or_compiled() {
+    let (programs, problems) = programs::untested(&root(), &pages::all(&root()));
+    assert!(programs > 100, "{programs} programs");
+    nothing("programs are not tested", &problems);
 }
 
 /// `ONEBUF_BOOK` names the folder of the built book.
@@ -142,4 +152,24 @@ fn examples_that_do_not_exist_are_found() {
     ]);
     let problems = quotes::missing_examples(book.path(), &pages::all(book.path()));
     assert!(matches!(&problems[..], [one] if one.contains("02-b")), "{problems:?}");
+}
+
+#[test]
+fn programs_without_a_test_are_found() {
+    let rust = "```rust\nlet a = 1;\n```\n";
+    let book = book(&[
+        ("crates/a/src/lib.rs", "#[doc = include_str!(\"../../../docs/a.md\")]\nstruct A;"),
+        ("crates/onebuf-capi/tests/capi/programs.rs", "first_block(\"c.md\", \"page.cpp\")"),
+        ("docs/a.md", &format!("{rust}```rust,ignore\nx\n```\n```text\nno program\n```")),
+        (
+            "docs/b.md",
+            &format!(
+                "{rust}<!-- quoted: x.rs -->\n```rust,ignore\ny\n```\nBefore:\n\n```cpp\nz\n```"
+            ),
+        ),
+        ("docs/c.md", "```cpp\nint main() {}\n```\n\n```cpp\nint two;\n```"),
+    ]);
+    let (count, problems) = programs::untested(book.path(), &pages::all(book.path()));
+    let wrong: Vec<&str> = problems.iter().filter_map(|one| one.split(": ").next()).collect();
+    assert_eq!((count, &wrong[..]), (7, &["docs/a.md:4", "docs/b.md:1", "docs/c.md:5"][..]));
 }

@@ -108,6 +108,18 @@ pub use typed::{
 struct ReadmeExamples;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/bridge.md")]
+struct BridgePage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/pool.md")]
+struct PoolPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/sync.md")]
+struct SyncPage;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/programs.md")]
 struct ProgramsPage;
 
@@ -124,8 +136,16 @@ struct LibsPage;
 struct ForeignPage;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/backends/cuda.md")]
+struct CudaPage;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/backends/opengl.md")]
 struct OpenGlPage;
+
+#[cfg(all(doctest, feature = "glsl"))]
+#[doc = include_str!("../../../docs/backends/vulkan.md")]
+struct VulkanPage;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/peers.md")]

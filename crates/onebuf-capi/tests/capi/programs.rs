@@ -126,8 +126,34 @@ fn kokkos_views_are_shared() {
 }
 
 #[test]
-fn the_program_on_the_page_compiles() {
-    compile(&first_block("c.md", "page.cpp"), Build::Shared, &[]);
+fn the_program_on_the_page_runs() {
+    let Some(program) = compile(&first_block("c.md", "page.cpp"), Build::Shared, &[]) else {
+        return;
+    };
+    if devices().iter().any(|device| device == "opencl:0") {
+        said(command(&program));
+    }
+}
+
+/// The part of an OpenGL program on the page, with declarations of what the rest of that program has.
+#[test]
+fn the_opengl_part_on_the_page_compiles() {
+    if !has_header("GL/glcorearb.h") {
+        return;
+    }
+    let page = fs::read_to_string(crate_folder().join("../../docs/c.md")).expect("the page");
+    let part = page.split("```c\n").nth(1).and_then(|rest| rest.split("```").next());
+    let text = format!(
+        "#define GL_GLEXT_PROTOTYPES\n#include <GL/glcorearb.h>\n#include <onebuf.h>\n\
+        void page(onebuf_hub hub, onebuf_device opencl, onebuf_queue opencl_queue, onebuf_kernel kernel, onebuf_grid grid, \
+        onebuf_buffer ours, GLuint name, GLuint n);\n\
+        void page(onebuf_hub hub, onebuf_device opencl, onebuf_queue opencl_queue, onebuf_kernel kernel, onebuf_grid grid, \
+        onebuf_buffer ours, GLuint name, GLuint n) {{\n{}}}\n",
+        part.expect("a part of a program")
+    );
+    let file = workshop().join("page-gl.c");
+    fs::write(&file, text).expect("a file");
+    compile(&file, Build::Shared, &["-fsyntax-only"]);
 }
 
 /// The first block of C++ of a page, as a file.

@@ -1,6 +1,7 @@
 //! Tests of the program as users run it: its output and exit status.
 
 mod bench;
+mod book;
 mod cache;
 mod demo;
 mod liars;
