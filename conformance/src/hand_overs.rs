@@ -1,7 +1,7 @@
 //! Thousands of hand-overs between two devices by each sync method that joins them, with every element checked.
 
 use crate::{Ending, GROUP, Machine, Outcome, Side, Step, assert_same, step_model};
-use onebuf::{Buffer, Grid, Result, SyncMethod, args};
+use onebuf::{Buffer, Grid, Result, RouteKind, SyncMethod, args};
 use onebuf_hal::native::panic_text;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,22 +14,28 @@ const LIFE: u32 = 1000;
 /// Hand-overs that show which methods join the two.
 const PROBED: u32 = 6;
 
-/// Hands buffers over at least `rounds` times between the two sides by each sync method, on memory of the first. The hub's verdicts
-/// decide which routes and methods are used, as in a program. A method that never joins the two is skipped.
+/// Hands buffers over at least `rounds` times between the two sides by each sync method: see [`hand_overs_by`].
+pub fn hand_overs(machine: &Machine, sides: [&Side; 2], rounds: u32) -> Vec<Outcome> {
+    SyncMethod::ALL.iter().map(|method| hand_overs_by(machine, sides, *method, rounds)).collect()
+}
+
+/// Hands buffers over at least `rounds` times between the two sides by one sync method, on memory of the first. The hub's
+/// verdicts decide which routes and methods are used, as in a program. A method that never joins the two is skipped.
 ///
-/// Work that has ended needs no wait, and in one direction another method may be the best one. So it takes up to twice as many
-/// hand-overs, and the detail of the outcome says how many were by the method.
-pub fn hand_overs(machine: &Machine, [from, to]: [&Side; 2], rounds: u32) -> Vec<Outcome> {
-    let outcome = |method: &SyncMethod| {
-        let run = AssertUnwindSafe(|| by_method(machine, [from, to], *method, rounds));
-        let ended = catch_unwind(run).unwrap_or_else(|panic| {
-            (String::new(), Ending::Failed(panic_text(&*panic).to_owned()))
-        });
-        let devices = [from, to].map(|side| side.device.id().to_owned()).into();
-        let (by, ending) = ended;
-        Outcome { case: CASE, devices, detail: format!("{method}{by}"), ending }
-    };
-    SyncMethod::ALL.iter().map(outcome).collect()
+/// Work that has ended needs no wait, and in one direction another method may be the best one. So it takes more hand-overs, up
+/// to two and a half times as many, and the detail of the outcome says how many were by the method. If they are fewer than
+/// `rounds`, the check has not passed: it is skipped, or has failed if a lower method took this one's place.
+pub fn hand_overs_by(
+    machine: &Machine,
+    sides: [&Side; 2],
+    method: SyncMethod,
+    rounds: u32,
+) -> Outcome {
+    let run = AssertUnwindSafe(|| by_method(machine, sides, method, rounds));
+    let (by, ending) = catch_unwind(run)
+        .unwrap_or_else(|panic| (String::new(), Ending::Failed(panic_text(&*panic).to_owned())));
+    let devices = sides.map(|side| side.device.id().to_owned()).into();
+    Outcome { case: CASE, devices, detail: format!("{method}{by}"), ending }
 }
 
 /// Returns the route as text, and how it ended.
@@ -39,29 +45,82 @@ fn by_method(
     method: SyncMethod,
     rounds: u32,
 ) -> (String, Ending) {
-    let mut turns = Turns { machine, sides, method, used: [0; SyncMethod::ALL.len()] };
+    let mut turns = Turns { machine, sides, method, used: Used::default() };
     let probed = turns.live(0, PROBED, PROBED);
     let route = match probed {
         Ok(route) => route,
         Err(why) => return (String::new(), Ending::Failed(why)),
     };
-    if turns.counted() == 0 {
-        let others = turns.others();
-        return (route, Ending::not_applicable(format!("the two are joined by {others}")));
+    if turns.used.by(method) == 0 {
+        let others = turns.used.others(method);
+        return (told(route), Ending::not_applicable(format!("the two are joined by {others}")));
     }
-    turns.used = [0; SyncMethod::ALL.len()];
-    let most = rounds.saturating_mul(2);
+    turns.used = Used::default();
+    let most = rounds.saturating_mul(5) / 2;
     for first in (0..most).step_by(LIFE as usize) {
-        let wanted = rounds.saturating_sub(turns.counted());
+        let wanted = rounds.saturating_sub(turns.used.by(method));
         if wanted == 0 {
             break;
         }
         if let Err(why) = turns.live(first, LIFE.min(most - first), wanted) {
-            return (route, Ending::Failed(why));
+            return (told(route), Ending::Failed(why));
         }
     }
-    let (counted, all) = (turns.counted(), turns.used.iter().sum::<u32>());
-    (format!("{route}, {counted} of {all} hand-overs"), Ending::Passed)
+    let ending = turns.used.ending(method, rounds, route == Some(RouteKind::Staged));
+    let (by, all) = (turns.used.by(method), turns.used.all());
+    (format!("{}, {by} of {all} hand-overs", told(route)), ending)
+}
+
+fn told(route: Option<RouteKind>) -> String {
+    route.map_or_else(String::new, |kind| format!(" over {kind}"))
+}
+
+/// How often each method joined the two, by the side that waited.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used([[u32; SyncMethod::ALL.len()]; 2]);
+
+impl Used {
+    fn by(&self, method: SyncMethod) -> u32 {
+        self.0.iter().map(|used| used[method as usize]).sum()
+    }
+
+    fn all(&self) -> u32 {
+        self.0.iter().flatten().sum()
+    }
+
+    /// The methods that were used instead.
+    fn others(&self, method: SyncMethod) -> String {
+        let is_other = |other: &&SyncMethod| **other != method && self.by(**other) > 0;
+        let others = SyncMethod::ALL.iter().filter(is_other);
+        others.map(SyncMethod::to_string).collect::<Vec<_>>().join(" and ")
+    }
+
+    /// How often a lower method joined a side that this one joined, too. The policy chooses one method for each direction, so
+    /// it replaced this one after a failed call.
+    fn replaced(&self, method: SyncMethod) -> u32 {
+        let joined = self.0.iter().filter(|used| used[method as usize] > 0);
+        let lower = |used: &[u32; SyncMethod::ALL.len()]| used[method as usize + 1..].iter().sum();
+        match method {
+            // Nothing to wait for once does not mean nothing to wait for the next time.
+            SyncMethod::SameQueue => 0,
+            _ => joined.map(lower).map(|times: u32| times).sum(),
+        }
+    }
+
+    /// The judgement. A hand-over by copies may wait for several pieces of work, by several methods, and counts the lowest.
+    fn ending(&self, method: SyncMethod, rounds: u32, is_staged: bool) -> Ending {
+        let (by, all, replaced) = (self.by(method), self.all(), self.replaced(method));
+        let others = self.others(method);
+        match (by >= rounds, is_staged || replaced == 0) {
+            (true, _) => Ending::Passed,
+            (false, true) => Ending::not_applicable(format!(
+                "only {by} of {all} hand-overs were by {method}, of {rounds} wanted; the others by {others}"
+            )),
+            (false, false) => Ending::Failed(format!(
+                "{method} joined {by} of {all} hand-overs, of {rounds} wanted, and a lower method took its place {replaced} times: {others}"
+            )),
+        }
+    }
 }
 
 /// Two sides that take turns, and how often each method joined them.
@@ -69,32 +128,21 @@ struct Turns<'m> {
     machine: &'m Machine,
     sides: [&'m Side; 2],
     method: SyncMethod,
-    used: [u32; SyncMethod::ALL.len()],
+    used: Used,
 }
 
 impl Turns<'_> {
-    fn counted(&self) -> u32 {
-        self.used[self.method as usize]
-    }
-
-    /// The methods that were used instead.
-    fn others(&self) -> String {
-        let used = SyncMethod::ALL.iter().zip(self.used);
-        let used = used.filter(|(method, times)| *times > 0 && **method != self.method);
-        used.map(|(method, _)| method.to_string()).collect::<Vec<_>>().join(" and ")
-    }
-
-    /// Up to `steps` steps on a new buffer, until `wanted` hand-overs were by the method; returns the route as text.
-    fn live(&mut self, first: u32, steps: u32, wanted: u32) -> Result<String, String> {
+    /// Up to `steps` steps on a new buffer, until `wanted` hand-overs were by the method; returns the route.
+    fn live(&mut self, first: u32, steps: u32, wanted: u32) -> Result<Option<RouteKind>, String> {
         let failed = |error: onebuf::Error| error.to_string();
         let buffer = self.buffer().map_err(failed)?;
-        let goal = self.counted().saturating_add(wanted);
+        let goal = self.used.by(self.method).saturating_add(wanted);
         let (mut model, mut seen) = (vec![0; WORDS], vec![0; WORDS]);
         let last = first + steps;
         for n in first..last {
             self.step(&buffer, n, n > first).map_err(|e| format!("hand-over {n}: {e}"))?;
             step_model(&mut model, Step::nth(n));
-            let is_last = n + 1 == last || self.counted() >= goal;
+            let is_last = n + 1 == last || self.used.by(self.method) >= goal;
             if n % CHECK == CHECK - 1 || is_last {
                 buffer.read(&mut seen).map_err(|e| format!("after {n} hand-overs: {e}"))?;
                 assert_same(&seen, &model, &format!("hand-over {n}, {}", buffer.explain()));
@@ -114,20 +162,20 @@ impl Turns<'_> {
 
     /// One step by the side whose turn it is; counts the method that joined it to the other one's last step.
     fn step(&mut self, buffer: &Buffer<u32>, n: u32, is_hand_over: bool) -> Result<()> {
-        let side = self.sides[n as usize % 2];
+        let at = n as usize % 2;
+        let side = self.sides[at];
         let view = buffer.write_on(&side.queue)?;
         // After a check the host was the last user.
         if is_hand_over && !n.is_multiple_of(CHECK) {
-            self.used[view.sync_method() as usize] += 1;
+            self.used.0[at][view.sync_method() as usize] += 1;
         }
         let step = Step::nth(n);
         let arguments = args![view, 0u32, WORDS as u32, step.mul, step.add];
         side.queue.launch(side.kernel(), Grid::from([WORDS]).local([GROUP]), arguments)
     }
 
-    fn route(&self, buffer: &Buffer<u32>) -> String {
+    fn route(&self, buffer: &Buffer<u32>) -> Option<RouteKind> {
         let to = self.sides[1].device.index();
-        let hop = buffer.plan().routes.iter().find(|hop| hop.to == to);
-        hop.map_or_else(String::new, |hop| format!(" over {}", hop.kind))
+        buffer.plan().routes.iter().find(|hop| hop.to == to).map(|hop| hop.kind)
     }
 }

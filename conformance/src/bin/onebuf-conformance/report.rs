@@ -168,11 +168,13 @@ impl Report {
                 _ => format!("{}: {why} ({times} times)", place(row)),
             })
         });
+        let notes = self.rows.iter().flat_map(|row| &row.counts.notes).cloned();
         let times = self.rows.iter().filter(|row| row.took.as_secs() > 0);
         let times = times.map(|row| format!("{:5} s  {}", row.took.as_secs(), place(row)));
-        let lists: [(&str, Vec<String>); 3] = [
+        let lists: [(&str, Vec<String>); 4] = [
             ("failed", failed.collect()),
             ("could not run, or refuted", skipped.collect()),
+            ("hand-overs by each method, of all", notes.collect()),
             ("time", times.collect()),
         ];
         let lists = lists.into_iter().filter(|(_, lines)| !lines.is_empty());
@@ -302,6 +304,17 @@ mod tests {
         for private in ["/home", "8f6f1c0e", "01:00"] {
             assert!(FOUND.contains(private) && !text.contains(private), "{private}");
         }
+    }
+
+    #[test]
+    fn the_report_lists_the_hand_overs() {
+        let mut report = report();
+        report.rows[0].counts.notes.push("host -> gl:0 (event, 20 of 22 hand-overs)".into());
+        let text = report.text();
+        assert!(
+            text.contains("\nhand-overs by each method, of all\n  host -> gl:0 (event, 20"),
+            "{text}"
+        );
     }
 
     #[test]

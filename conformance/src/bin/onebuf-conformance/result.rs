@@ -15,6 +15,8 @@ pub struct Counts {
     pub failures: Vec<String>,
     /// Reasons of skips, each once, and how many checks each applies to.
     pub skips: Vec<(String, usize)>,
+    /// What checks counted, one text each.
+    pub notes: Vec<String>,
 }
 
 impl Counts {
@@ -49,6 +51,7 @@ impl Counts {
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.failures.extend(other.failures);
+        self.notes.extend(other.notes);
         other.skips.into_iter().for_each(|(why, times)| self.note_skip(why, times));
     }
 

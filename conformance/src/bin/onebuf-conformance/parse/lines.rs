@@ -3,6 +3,9 @@
 use crate::{process::Ended, result::Counts};
 use serde_json::Value;
 
+/// How the detail of a check ends that counted its hand-overs.
+const COUNTED: &str = " hand-overs";
+
 /// Drivers may print to standard output, too, so other lines are ignored. The last line has the number of checks.
 pub fn counts(ended: &Ended) -> Counts {
     let mut counts = Counts::default();
@@ -27,6 +30,9 @@ pub fn counts(ended: &Ended) -> Counts {
 
 fn take(counts: &mut Counts, result: &str, object: &Value) {
     let why = text(&object["why"]);
+    if text(&object["detail"]).ends_with(COUNTED) {
+        counts.notes.push(place(object));
+    }
     match result {
         "passed" => counts.passed += 1,
         "skipped" | "not_applicable" => counts.skip(why),
@@ -65,6 +71,21 @@ mod tests {
         assert_eq!([all.passed, all.failed, all.skipped], [1, 1, 1]);
         assert_eq!(all.why(), "pairs::c on host -> gl:0 (staged): page 3");
         assert_eq!(all.skips, [("no local memory".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn counted_hand_overs_are_kept() {
+        let lines = r#"{"case":"sync::hand_overs","devices":["host","cuda:0"],"detail":"event over opaque_fd, 20 of 22 hand-overs","result":"passed","why":""}
+{"case":"sync::hand_overs","devices":["host","cuda:0"],"detail":"callback","result":"not_applicable","why":"the two are joined by event"}
+{"case":"sync::hand_overs","devices":["cuda:0","host"],"detail":"host_wait over staged, 9 of 50 hand-overs","result":"not_applicable","why":"only 9"}
+{"checks":3}"#;
+        let all = counts(&ended(How::Exit(0), lines, ""));
+        let expected = [
+            "host -> cuda:0 (event over opaque_fd, 20 of 22 hand-overs)",
+            "cuda:0 -> host (host_wait over staged, 9 of 50 hand-overs)",
+        ];
+        assert_eq!(all.notes, expected);
+        assert_eq!([all.passed, all.failed, all.skipped], [1, 0, 2]);
     }
 
     #[test]
