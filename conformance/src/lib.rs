@@ -17,6 +17,7 @@ pub mod class_a;
 mod data;
 mod dialect;
 mod elements;
+mod forged;
 mod hand_overs;
 mod hardware;
 mod held;
@@ -36,14 +37,15 @@ pub use cases::CASES;
 pub use data::{Random, assert_same, pages_apart, random_words};
 pub use dialect::{kernels, like_cuda, two_texts};
 pub use elements::{Element, Sample, axpy_source};
-pub use hand_overs::hand_overs;
+pub use forged::{forged, forged_verdicts, forged_zero_copy, is_shared};
+pub use hand_overs::{hand_overs, hand_overs_by};
 pub use hardware::{Hardware, lacking};
 pub use held::{Held, is_held};
 pub use large::{LARGE_SIZES, large};
 pub use life::life;
 pub use machine::{
     Machine, everything, fakes, kinds, machine, pairs, require_devices, shared, sync_methods,
-    threads_on, trusted,
+    threads_on,
 };
 pub use resources::Resources;
 pub use second_life::{fresh, second_life};

@@ -2,10 +2,9 @@
 
 use crate::{Side, absent};
 use onebuf::{
-    Buffer, Device, Error, Hub, HubBuilder, MemoryKind, RouteKind, SyncMethod, Verdicts,
+    Buffer, Device, Error, Hub, HubBuilder, MemoryKind, RouteKind, SyncMethod,
     fake::{Delay, FakeConfig, Sharing},
     hal::DeviceInfo,
-    topology::{Verdict, VerdictState},
 };
 use std::{
     env,
@@ -71,18 +70,6 @@ pub fn machine() -> MutexGuard<'static, Machine> {
         Mutex::new(machine)
     });
     machine.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A verdict for every route that is not staged, as if the doctor had proven it. The ledger then counts only real copies.
-pub fn trusted(hub: &Hub) -> Verdicts {
-    let (topology, mut verdicts) = (hub.topology(), Verdicts::default());
-    let (state, zero_copy, sync) = (VerdictState::Proven, Some(true), Some(SyncMethod::HostWait));
-    for route in topology.routes().iter().filter(|route| route.kind != RouteKind::Staged) {
-        let [from, to] = [route.from, route.to].map(|device| topology.node(device));
-        let verdict = Verdict { state, zero_copy, sync, ..Verdict::default() };
-        verdicts.insert(from, to, route.kind, verdict);
-    }
-    verdicts
 }
 
 /// The builder of [`machine`], for further hubs: every device except Vulkan and OpenGL, plus the fake devices; no verdicts.

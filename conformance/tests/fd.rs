@@ -8,11 +8,11 @@ use onebuf::{
     Access, Buffer, CopyPolicy, Error, Hint, Hub, HubBuilder, MemoryKind, Pool, Probe, Result,
     RouteKind, SyncMethod,
     doctor::{Doctor, Verdicts},
-    topology::{Route, Verdict, VerdictState},
+    topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
-    Hardware, Side, Step, Watchdog, assert_same, helper, lacking, measured, note, play,
-    random_words, selftest, step_model, stub,
+    Hardware, Side, Step, Watchdog, assert_same, forged, forged_verdicts, helper, is_shared,
+    lacking, measured, note, play, random_words, selftest, step_model, stub,
 };
 use std::{
     fs,
@@ -81,20 +81,14 @@ fn hub() -> Hub {
         .unwrap()
 }
 
-/// A hub with the same devices and a verdict that every route that is not staged is free of copies.
-fn judged(hub: &Hub) -> Hub {
-    judged_by(hub, None, onebuf::builder().without(["vulkan", "gl"]))
+/// A hub with the same devices and a forged verdict that every route that is not staged is free of copies.
+fn with_forged(hub: &Hub) -> Hub {
+    with_forged_sync(hub, None, onebuf::builder().without(["vulkan", "gl"]))
 }
 
-/// As `judged`, with verdicts for one sync method.
-fn judged_by(hub: &Hub, sync: Option<SyncMethod>, builder: HubBuilder) -> Hub {
-    let (topology, mut verdicts) = (hub.topology(), Verdicts::default());
-    let (state, zero_copy) = (VerdictState::Proven, Some(true));
-    let proven = Verdict { state, zero_copy, sync, ..Verdict::default() };
-    for route in topology.routes().iter().filter(|r| r.kind != RouteKind::Staged) {
-        let [from, to] = [route.from, route.to].map(|device| topology.node(device));
-        verdicts.insert(from, to, route.kind, proven.clone());
-    }
+/// As `with_forged`, with forged verdicts for one sync method.
+fn with_forged_sync(hub: &Hub, sync: Option<SyncMethod>, builder: HubBuilder) -> Hub {
+    let verdicts = forged_verdicts(hub, &forged(Some(true), sync), is_shared);
     builder.verdicts(verdicts).build().unwrap()
 }
 
@@ -291,7 +285,7 @@ fn control(hub: &Hub, cl: &Side, api: &Side) {
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn hinted() {
-    let hub = judged(&hub());
+    let hub = with_forged(&hub());
     let (cl, api) = sides(&hub);
     let builder = || hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]);
     for hint in [Hint::CpuPreferred, Hint::Coherent] {

@@ -13,8 +13,8 @@ use onebuf::{
     topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
-    Machine, Side, Step, Watchdog, absent, assert_same, helper, kinds, note, pages_apart,
-    random_words, shared, step_model, trusted,
+    Machine, Side, Step, Watchdog, absent, assert_same, forged_zero_copy, helper, kinds, note,
+    pages_apart, random_words, shared, step_model,
 };
 use onebuf_sys::vulkan::{Vulkan, vk};
 use std::{
@@ -77,7 +77,7 @@ fn take_turns(from: &Side, to: &Side, buffer: &Buffer<u32>) {
 fn every_pair_shares_every_page_without_a_copy() {
     let _alone = alone();
     let Some(base) = machine(builder()) else { return };
-    let verdicts = trusted(&base.hub);
+    let verdicts = forged_zero_copy(&base.hub);
     drop(base);
     let Some(machine) = machine(builder().verdicts(verdicts)) else { return };
     let vulkan = machine.side("vulkan");
@@ -128,7 +128,7 @@ fn a_staged_pair_is_right_and_counted() {
 fn everybody_works_on_one_buffer() {
     let _alone = alone();
     let Some(base) = machine(builder()) else { return };
-    let verdicts = trusted(&base.hub);
+    let verdicts = forged_zero_copy(&base.hub);
     drop(base);
     let Some(machine) = machine(builder().verdicts(verdicts)) else { return };
     let devices: Vec<_> = machine.sides.iter().map(|side| &side.device).collect();

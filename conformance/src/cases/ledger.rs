@@ -1,13 +1,12 @@
 //! The ledger: nothing implied on proven routes, and exact numbers of bytes on the others.
 
 use crate::{
-    Machine, Side, Step, Trial, assert_same, fake_machine, fakes, kernels, shared, step_model,
+    Machine, Side, Step, Trial, assert_same, fake_machine, fakes, forged, forged_verdicts,
+    is_shared, kernels, shared, step_model,
 };
 use onebuf::{
     Access, Buffer, Cause, CopyPolicy, Error, HubBuilder, Kernel, MemoryKind, RouteKind, Signature,
     SyncMethod, args,
-    doctor::Verdicts,
-    topology::{Verdict, VerdictState},
 };
 
 const N: usize = 10_000;
@@ -151,30 +150,10 @@ pub fn asked_bytes_are_counted_to_the_byte(t: &Trial<'_>) {
     });
 }
 
-/// Opens a hub with the same devices and one verdict for every route that is not staged.
-fn judged(machine: &Machine, builder: HubBuilder, verdict: &Verdict) -> Machine {
-    judged_where(machine, builder, verdict, |kind| kind != RouteKind::Staged)
-}
-
-/// Opens a hub with the same devices and one verdict for the routes of some kinds.
-pub fn judged_where(
-    machine: &Machine,
-    builder: HubBuilder,
-    verdict: &Verdict,
-    which: impl Fn(RouteKind) -> bool,
-) -> Machine {
-    let topology = machine.hub.topology();
-    let mut verdicts = Verdicts::default();
-    for route in topology.routes().iter().filter(|route| which(route.kind)) {
-        let ends = [route.from, route.to].map(|device| topology.node(device));
-        verdicts.insert(ends[0], ends[1], route.kind, verdict.clone());
-    }
-    Machine::open(builder.verdicts(verdicts))
-}
-
-fn proven(zero_copy: bool) -> Verdict {
-    let sync = Some(SyncMethod::HostWait);
-    Verdict { state: VerdictState::Proven, zero_copy: Some(zero_copy), sync, ..Verdict::default() }
+/// Opens a hub with the same devices and one forged verdict for every route that is not staged.
+fn with_forged(machine: &Machine, builder: HubBuilder, zero_copy: bool) -> Machine {
+    let verdict = forged(Some(zero_copy), Some(SyncMethod::HostWait));
+    Machine::open(builder.verdicts(forged_verdicts(&machine.hub, &verdict, is_shared)))
 }
 
 /// Whether `zero_copy` is true for the device: the doctor proves it for PoCL, and devices without a driver declare that
@@ -197,7 +176,7 @@ fn allocates_for_the_host(side: &Side) -> bool {
 }
 
 pub fn a_proven_route_implies_nothing(t: &Trial<'_>) {
-    let machine = judged(t.machine, t.builder(), &proven(true));
+    let machine = with_forged(t.machine, t.builder(), true);
     let host = machine.side("host");
     let mut tried = 0;
     for side in machine.sides.iter().filter(|side| shares_pages(side)) {
@@ -238,7 +217,7 @@ pub fn a_proven_route_that_copies_is_counted_and_forbidden(t: &Trial<'_>) {
     }
     let config = fakes()[0].clone();
     let plain = fake_machine(config.clone());
-    let machine = judged(&plain, onebuf::builder().only(["host"]).fake(config), &proven(false));
+    let machine = with_forged(&plain, onebuf::builder().only(["host"]).fake(config), false);
     let (host, fake) = (machine.side("host"), machine.side("fake:0"));
     t.on(&[host, fake], "", || {
         let builder = machine.hub.buffer::<u32>(N).shared_with([&host.device, &fake.device]);

@@ -1,13 +1,12 @@
 //! Queues of every kind: several, out of order, pooled, waiting for each other, profiled.
 
-use super::ledger::judged_where;
 use crate::{
-    Ending, Held, Side, Step, Trial, assert_same, fake_machine, is_held, note, step_model,
+    Ending, Held, Machine, Side, Step, Trial, assert_same, fake_machine, forged, forged_verdicts,
+    is_held, note, step_model,
 };
 use onebuf::{
     Buffer, Error, Queue, QueueOrder, QueuePool, QueueSpec, Result, SyncMethod, args,
     fake::{Delay, FakeConfig},
-    topology::{Verdict, VerdictState},
 };
 use std::{cell::RefCell, time::Duration};
 
@@ -109,11 +108,11 @@ pub fn a_queue_waits_for_a_fence_of_its_own_context(t: &Trial<'_>) {
 }
 
 /// Work on one device is held, a fake one if there is one. Every queue that supports host signals waits without blocking a
-/// thread, if that sync method is proven.
+/// thread, if that sync method is proven; the verdict is forged.
 pub fn a_queue_waits_for_a_fence_of_another_device(t: &Trial<'_>) {
-    let sync = Some(SyncMethod::Callback);
-    let proven = Verdict { state: VerdictState::Proven, sync, ..Verdict::default() };
-    let machine = judged_where(t.machine, t.builder(), &proven, |_| true);
+    let verdict = forged(None, Some(SyncMethod::Callback));
+    let verdicts = forged_verdicts(&t.machine.hub, &verdict, |_| true);
+    let machine = Machine::open(t.builder().verdicts(verdicts));
     let named = |side: &&Side| side.device.info().name == "sharing pages";
     let holds = |side: &&Side| Held::works_on(&side.device);
     let holder = machine.sides.iter().find(named).or_else(|| machine.sides.iter().find(holds));

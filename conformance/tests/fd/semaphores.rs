@@ -1,7 +1,7 @@
 //! The `semaphore` sync method with both stubs. A fake device of the same chip plays Vulkan: it creates the semaphores and does
 //! not use them. The stubs end the process at a signal before the previous one's wait has run, and at a wait without a signal.
 
-use super::{N, assert_settled, judged_by, sides};
+use super::{N, assert_settled, sides, with_forged_sync};
 use onebuf::{
     Access, Buffer, Error, Hub, HubBuilder, MemoryKind, Probe, Result, SyncMethod,
     fake::{FakeConfig, Sharing},
@@ -171,7 +171,7 @@ fn both_ways() {
 fn proven_or_not() {
     let probe = Probe::new();
     let unproven = builder(&probe).build().unwrap();
-    let proven = judged_by(&unproven, Some(SyncMethod::Semaphore), builder(&probe));
+    let proven = with_forged_sync(&unproven, Some(SyncMethod::Semaphore), builder(&probe));
     for (hub, method) in [(unproven, SyncMethod::HostWait), (proven, SyncMethod::Semaphore)] {
         let (cl, api) = sides(&hub);
         let buffer = hub.buffer::<u32>(N).shared_with([&cl.device, &api.device]).build().unwrap();
@@ -385,8 +385,8 @@ fn dead_sender() {
 fn without() {
     let probe = Probe::new();
     let hub = builder(&probe).build().unwrap();
-    let judged = judged_by(&hub, Some(SyncMethod::Semaphore), builder(&probe));
-    for hub in [hub, judged] {
+    let forged = with_forged_sync(&hub, Some(SyncMethod::Semaphore), builder(&probe));
+    for hub in [hub, forged] {
         let (cl, api) = sides(&hub);
         let buffer = shared(&hub, &cl, &api).unwrap();
         assert!(!buffer.explain().contains("semaphore"), "{}", buffer.explain());

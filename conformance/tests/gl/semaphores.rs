@@ -6,10 +6,10 @@ use onebuf::{
     Device, Error, Hub, HubBuilder, Probe, RouteKind, SyncMethod,
     fake::{FakeConfig, Sharing},
     hal::PhysicalId,
-    topology::{Verdict, VerdictState},
 };
 use onebuf_conformance::{
-    Side, Step, assert_same, assert_settled, gl_stub, note, random_words, shared, step_model,
+    Side, Step, assert_same, assert_settled, forged, forged_verdicts, gl_stub, note, random_words,
+    shared, step_model,
 };
 use std::{
     sync::Arc,
@@ -65,8 +65,8 @@ fn builder() -> HubBuilder {
     onebuf::builder().without(["opencl", "hip", "vulkan"]).timeout(SECONDS)
 }
 
-/// The two devices of a hub with verdicts that semaphores join them.
-fn judged(probe: &Arc<Probe>) -> (Hub, [Device; 2]) {
+/// The two devices of a hub with forged verdicts that semaphores join them.
+fn with_forged(probe: &Arc<Probe>) -> (Hub, [Device; 2]) {
     let declared = builder().verdicts(Default::default()).build().unwrap();
     let gl = declared.device("gl").unwrap();
     let chip = declared.device("cuda").unwrap().info().physical;
@@ -78,13 +78,8 @@ fn judged(probe: &Arc<Probe>) -> (Hub, [Device; 2]) {
         exports_semaphores: true,
         ..FakeConfig::default()
     };
-    let (topology, mut verdicts) = (declared.topology(), onebuf::Verdicts::default());
-    let sync = Some(SyncMethod::Semaphore);
-    let verdict = Verdict { state: VerdictState::Proven, sync, ..Verdict::default() };
-    for route in topology.routes().iter().filter(|route| route.from != route.to) {
-        let [from, to] = [route.from, route.to].map(|device| topology.node(device));
-        verdicts.insert(from, to, route.kind, verdict.clone());
-    }
+    let verdict = forged(None, Some(SyncMethod::Semaphore));
+    let verdicts = forged_verdicts(&declared, &verdict, |_| true);
     let builder = builder().fake(maker).probe(probe.clone()).verdicts(verdicts);
     let hub = builder.build().unwrap();
     let devices = ["gl", "cuda"].map(|id| hub.device(id).unwrap());
@@ -115,7 +110,7 @@ fn wait_for_each_other(hub: &Hub, devices: &[Device; 2]) -> [SyncMethod; 2] {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn both_ways() {
     let probe = Probe::new();
-    let (hub, devices) = judged(&probe);
+    let (hub, devices) = with_forged(&probe);
     assert!(devices.iter().all(|device| device.info().caps.imports_semaphores));
     for _ in 0..20 {
         assert_eq!(wait_for_each_other(&hub, &devices), [SyncMethod::Semaphore; 2]);
@@ -130,7 +125,7 @@ fn both_ways() {
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn without() {
     let probe = Probe::new();
-    let (hub, devices) = judged(&probe);
+    let (hub, devices) = with_forged(&probe);
     assert!(!devices[0].info().caps.imports_semaphores);
     let words = devices[0].info().caps.words();
     assert!(!words.contains(&"import_semaphores"), "{words:?}");
@@ -151,7 +146,7 @@ fn failing() {
     ];
     for call in calls {
         let probe = Probe::new();
-        let (hub, devices) = judged(&probe);
+        let (hub, devices) = with_forged(&probe);
         probe.fail_always(call, 0x0505);
         let used = wait_for_each_other(&hub, &devices);
         assert_eq!(probe.failed(), Some(call), "{used:?}");
@@ -165,7 +160,7 @@ fn failing() {
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn lost() {
-    let (hub, [gl, cuda]) = judged(&Probe::new());
+    let (hub, [gl, cuda]) = with_forged(&Probe::new());
     let [gl, cuda] = [gl, cuda].map(|device| Side::open(&device).unwrap());
     let buffer = hub.buffer::<u32>(N).shared_with([&gl.device]).build().unwrap();
     gl.step(&buffer, Step::nth(1)).unwrap();
@@ -185,7 +180,7 @@ fn lost() {
 #[test]
 #[ignore = "started by a test above, with the stubs in their parts"]
 fn late() {
-    let (hub, [gl, cuda]) = judged(&Probe::new());
+    let (hub, [gl, cuda]) = with_forged(&Probe::new());
     let [gl, cuda] = [gl, cuda].map(|device| Side::open(&device).unwrap());
     let buffer = hub.buffer::<u32>(N).shared_with([&cuda.device]).build().unwrap();
     cuda.step(&buffer, Step::nth(1)).unwrap();

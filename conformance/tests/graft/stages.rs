@@ -4,13 +4,13 @@
 use onebuf::{
     Access, Buffer, Device, Grid, Hub, HubBuilder, Kernel, ProgramCache, Queue, Result, RouteKind,
     Signature, Source, args,
-    doctor::Verdicts,
     pipeline::{Builder, Filled, Graft, Pipeline, Report, StageReport, Work},
     topology::{Verdict, VerdictState},
     trace::{Event, HubBuilderTraceExt, HubTraceExt, What},
 };
 use onebuf_conformance::{
-    Hardware, Side, Step, Watchdog, assert_same, lacking, one_api, play, random_words, step_model,
+    Hardware, Side, Step, Watchdog, assert_same, forged, forged_verdicts, lacking, one_api, play,
+    random_words, step_model,
 };
 use std::{fs, time::Duration};
 
@@ -91,18 +91,13 @@ fn pair(hub: &Hub) -> Option<[Device; 2]> {
     hub.select("opencl").iter().find_map(twice)
 }
 
-/// A hub with a tracer and that verdict on grafting. Its verdicts say that CUDA's memory is shared with OpenCL without a copy,
-/// which is true on a GPU and with the stubs.
-fn judged(graft: VerdictState) -> Option<Hub> {
+/// A hub with a tracer and that forged verdict on grafting. Its forged verdicts say that CUDA's memory is shared with OpenCL
+/// without a copy, which is true on a GPU and with the stubs.
+fn with_forged(graft: VerdictState) -> Option<Hub> {
     let hub = builder().verdicts(Default::default()).build().unwrap();
-    let (topology, mut verdicts) = (hub.topology(), Verdicts::default());
-    let proven =
-        Verdict { state: VerdictState::Proven, zero_copy: Some(true), ..Verdict::default() };
-    for route in topology.routes().iter().filter(|route| route.kind == RouteKind::OpaqueFd) {
-        let [from, to] = [route.from, route.to].map(|device| topology.node(device));
-        verdicts.insert(from, to, route.kind, proven.clone());
-    }
-    let [from, to] = pair(&hub)?.map(|device| topology.node(device.index()));
+    let is_opaque = |kind| kind == RouteKind::OpaqueFd;
+    let mut verdicts = forged_verdicts(&hub, &forged(Some(true), None), is_opaque);
+    let [from, to] = pair(&hub)?.map(|device| hub.topology().node(device.index()));
     let verdict = Verdict { state: graft, why: "by this test".into(), ..Verdict::default() };
     verdicts.insert_graft(from, to, verdict);
     Some(builder().verdicts(verdicts).trace(1 << 16).build().unwrap())
@@ -241,7 +236,7 @@ impl Ran {
 #[test]
 #[ignore = "played with the stubs"]
 fn moved() {
-    let sides = Sides::of(judged(VerdictState::Proven).unwrap());
+    let sides = Sides::of(with_forged(VerdictState::Proven).unwrap());
     sides.run(2, |stages| sides.two(stages)).assert_moved(&[0]);
     sides.run(2, |stages| sides.two(stages).one_thread()).assert_moved(&[0]);
     // After its neighbour, on both sides of it, and next to a stage that moved itself.
@@ -258,12 +253,12 @@ fn moved() {
 #[test]
 #[ignore = "played with the stubs"]
 fn not_moved() {
-    let sides = Sides::of(judged(VerdictState::Proven).unwrap());
+    let sides = Sides::of(with_forged(VerdictState::Proven).unwrap());
     sides.run(2, |stages| sides.two(stages).no_graft()).assert_native("turned off");
     let silent = sides
         .run(2, |stages| sides.cuda(stages.stage("cl", sides.cl.device(), step(&sides.cl, 1)), 2));
     silent.assert_native("does not say which kernels");
-    let refuted = Sides::of(judged(VerdictState::Refuted).unwrap());
+    let refuted = Sides::of(with_forged(VerdictState::Refuted).unwrap());
     refuted.run(2, |stages| refuted.two(stages)).assert_native("refuted: by this test");
     let unproven =
         Sides::of(builder().verdicts(Default::default()).trace(1 << 16).build().unwrap());
@@ -277,7 +272,7 @@ fn not_moved() {
 #[test]
 #[ignore = "played with the stubs"]
 fn refused() {
-    let sides = Sides::of(judged(VerdictState::Proven).unwrap());
+    let sides = Sides::of(with_forged(VerdictState::Proven).unwrap());
     let ran = sides.run(2, |stages| sides.two(stages));
     ran.assert_native("`printf` is not grafted");
     ran.assert_native("line ");
@@ -286,7 +281,7 @@ fn refused() {
 #[test]
 #[ignore = "played with the stubs"]
 fn kernels() {
-    let sides = Sides::of(judged(VerdictState::Proven).unwrap());
+    let sides = Sides::of(with_forged(VerdictState::Proven).unwrap());
     let buffer = sides.hub.buffer::<u32>(N);
     let buffer = buffer.shared_with([sides.cl.device(), &sides.cuda.device]).build().unwrap();
     let (mut model, kernel) = (random_words(7, N), &sides.cl);
@@ -317,7 +312,7 @@ fn kernels() {
 fn on_a_gpu_nothing_is_handed_over() {
     let _alone = one_api();
     let _watchdog = Watchdog::new("a pipeline that grafts", Duration::from_secs(240));
-    let Some(hub) = judged(VerdictState::Proven) else {
+    let Some(hub) = with_forged(VerdictState::Proven) else {
         return lacking(&[Hardware::Nvidia], "no GPU that both OpenCL and CUDA see");
     };
     let sides = Sides::of(hub);

@@ -3,10 +3,10 @@
 use onebuf::{
     BufferBuilder, CopyPolicy, Error, HubBuilder, MemoryKind, Pool, RouteKind, SyncMethod,
     doctor::Verdicts,
-    topology::{Verdict, VerdictState},
 };
 use onebuf_conformance::{
-    Machine, Side, Step, assert_same, fakes, kinds, machine, pairs, random_words, step_model,
+    Machine, Side, Step, assert_same, fakes, forged_zero_copy, kinds, machine, pairs, random_words,
+    step_model,
 };
 
 const N: usize = 5_000;
@@ -51,31 +51,18 @@ fn every_route_of_every_pair() {
     }
 }
 
-/// A hub with the same devices and a verdict that every route that is not staged is free of copies.
-fn trusted(machine: &Machine) -> Machine {
-    let topology = machine.hub.topology();
-    let sync = Some(SyncMethod::HostWait);
-    let proven =
-        Verdict { state: VerdictState::Proven, zero_copy: Some(true), sync, ..Verdict::default() };
-    let mut verdicts = Verdicts::default();
-    for route in topology.routes().iter().filter(|r| r.kind != RouteKind::Staged) {
-        let ends = [route.from, route.to].map(|device| topology.node(device));
-        verdicts.insert(ends[0], ends[1], route.kind, proven.clone());
-    }
-    Machine::open(
-        fakes()
-            .into_iter()
-            .fold(onebuf::builder(), HubBuilder::fake)
-            .without(["vulkan", "gl"])
-            .verdicts(verdicts),
-    )
+/// A hub with the same devices and a forged verdict that every route that is not staged is free of copies.
+fn with_forged(machine: &Machine) -> Machine {
+    let builder = fakes().into_iter().fold(onebuf::builder(), HubBuilder::fake);
+    let verdicts = forged_zero_copy(&machine.hub);
+    Machine::open(builder.without(["vulkan", "gl"]).verdicts(verdicts))
 }
 
 /// For devices on which that verdict is true: PoCL, and a fake device that uses host pages.
 #[test]
-fn trusted_routes_imply_nothing_over_many_lives() {
+fn forged_routes_imply_nothing_over_many_lives() {
     let base = machine();
-    let machine = trusted(&base);
+    let machine = with_forged(&base);
     let host = machine.side("host");
     let honest = |side: &&Side| {
         let info = side.device.info();

@@ -9,8 +9,8 @@ use onebuf::{
 };
 use onebuf_ash::{Ash, AshBuffer, AshDevice, AshHubExt, AshMemory, AshQueues, AshViewExt};
 use onebuf_conformance::{
-    Side, Step, Watchdog, absent, assert_same, assert_settled, lacking, pages_apart, random_words,
-    step_model, trusted,
+    Side, Step, Watchdog, absent, assert_same, assert_settled, forged_zero_copy, lacking,
+    pages_apart, random_words, step_model,
 };
 use program::{LOADER, Made, Program, USAGE};
 use std::{
@@ -31,7 +31,7 @@ fn alone() -> (MutexGuard<'static, ()>, Watchdog) {
 fn hub(probe: &Arc<Probe>) -> Hub {
     let builder = || onebuf::builder().library("vulkan", LOADER).only(["vulkan", "opencl"]);
     let base = builder().verdicts(Verdicts::default()).build().unwrap();
-    let builder = builder().verdicts(trusted(&base)).probe(probe.clone());
+    let builder = builder().verdicts(forged_zero_copy(&base)).probe(probe.clone());
     builder.timeout(Duration::from_secs(30)).build().unwrap()
 }
 

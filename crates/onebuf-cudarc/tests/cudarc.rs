@@ -5,8 +5,8 @@ use cudarc::driver::{
 };
 use onebuf::{CopyPolicy, Error, Hub, Probe, Program, RouteKind, doctor::Verdicts};
 use onebuf_conformance::{
-    Hardware, Side, Step, Watchdog, assert_same, assert_settled, cuda_stub, kernels, lacking,
-    pages_apart, play, random_words, step_model, trusted,
+    Hardware, Side, Step, Watchdog, assert_same, assert_settled, cuda_stub, forged_zero_copy,
+    kernels, lacking, pages_apart, play, random_words, step_model,
 };
 use onebuf_cudarc::{CudarcDeviceExt, CudarcHubExt, CudarcStream, ptx_source};
 use std::{path::Path, sync::Arc, time::Duration};
@@ -59,7 +59,7 @@ fn with_stub(test: &str, part: &str, environment: &[(&str, &str)]) {
 fn hub(probe: &Arc<Probe>) -> Hub {
     let builder = || onebuf::builder().only(["cuda", "opencl"]).timeout(Duration::from_secs(30));
     let base = builder().verdicts(Verdicts::default()).build().unwrap();
-    builder().verdicts(trusted(&base)).probe(probe.clone()).build().unwrap()
+    builder().verdicts(forged_zero_copy(&base)).probe(probe.clone()).build().unwrap()
 }
 
 /// The program: a context, two streams, and a kernel that onebuf compiled.

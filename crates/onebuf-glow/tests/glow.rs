@@ -11,8 +11,8 @@ use onebuf::{
     CopyPolicy, Error, Hub, MemoryKind, Probe, RouteKind, doctor::Verdicts, hal::DeviceKind,
 };
 use onebuf_conformance::{
-    Side, Step, Watchdog, absent, assert_same, assert_settled, lacking, pages_apart, random_words,
-    step_model, trusted,
+    Side, Step, Watchdog, absent, assert_same, assert_settled, forged_zero_copy, lacking,
+    pages_apart, random_words, step_model,
 };
 use onebuf_glow::{Glow, GlowHubExt, GlowViewExt};
 use std::{
@@ -32,7 +32,7 @@ fn alone() -> (MutexGuard<'static, ()>, Watchdog) {
 fn hub(probe: &Arc<Probe>) -> Hub {
     let builder = || onebuf::builder().only(["gl", "opencl"]).timeout(Duration::from_secs(30));
     let base = builder().verdicts(Verdicts::default()).build().unwrap();
-    builder().verdicts(trusted(&base)).probe(probe.clone()).build().unwrap()
+    builder().verdicts(forged_zero_copy(&base)).probe(probe.clone()).build().unwrap()
 }
 
 /// A program with a context of its own, current on this thread, without a window.
