@@ -71,13 +71,14 @@ pub const CHAPTERS: [&str; 19] = [
 ];
 
 /// The test programs of each chapter.
-pub const TESTS: [Test; 32] = [
+pub const TESTS: [Test; 33] = [
     long("doctor", "doctor", 80.0),
     test("suite", "report", 1.0),
     test("cuda", "cuda", 35.0),
     test("opengl", "gl", 38.0),
     test("vulkan", "vulkan", 15.0),
     test("memory", "address", 16.0),
+    test("memory", "dma_buf", 2.0),
     test("memory", "export", 1.0),
     test("memory", "fd", 29.0),
     test("memory", "gpus", 9.0),
