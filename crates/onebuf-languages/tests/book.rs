@@ -16,6 +16,7 @@ use std::{
     collections::BTreeSet,
     env, fs,
     path::{Path, PathBuf},
+    process::{Command, Output},
 };
 use tempfile::TempDir;
 
@@ -60,6 +61,35 @@ fn every_program_is_run_or_compiled() {
     let (programs, problems) = programs::untested(&root(), &pages::all(&root()));
     assert!(programs > 100, "{programs} programs");
     nothing("programs are not tested", &problems);
+}
+
+const PLOTS: &str = "benches/plots.py";
+
+fn plots(root: &Path) -> Output {
+    let script = Command::new("/usr/bin/python3").arg(root.join(PLOTS)).arg("--check").output();
+    script.expect("Python starts")
+}
+
+/// The control: results that differ are noticed.
+#[test]
+fn figures_show_their_results() {
+    if !Path::new("/usr/bin/python3").exists() {
+        assert!(env::var_os("ONEBUF_STRICT").is_none(), "/usr/bin/python3 is missing");
+        println!("skip: figures: /usr/bin/python3 is missing");
+        return;
+    }
+    let ran = plots(&root());
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    let folder = book(&[(PLOTS, &fs::read_to_string(root().join(PLOTS)).expect("the script"))]);
+    let figures = folder.path().join("docs/figures");
+    fs::create_dir_all(&figures).expect("a folder");
+    for entry in fs::read_dir(root().join("docs/figures")).expect("figures").flatten() {
+        let text = fs::read_to_string(entry.path()).expect("a figure or results");
+        let text = text.replace("\"value\": 291.4", "\"value\": 591.4");
+        fs::write(figures.join(entry.file_name()), text).expect("a file");
+    }
+    let said = String::from_utf8(plots(folder.path()).stdout).expect("text");
+    assert!(said.starts_with("handovers.svg is older"), "{said}");
 }
 
 /// `ONEBUF_BOOK` names the folder of the built book.

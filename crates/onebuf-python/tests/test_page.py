@@ -19,10 +19,10 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "python.md"
 WITH_PYOPENCL = pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not installed")
 
 
-def sections(language):
+def sections(language, page=PAGE):
     """The programs of a language, by the heading that they stand below."""
     found, heading, lines = {}, "", None
-    for line in PAGE.read_text().splitlines():
+    for line in page.read_text().splitlines():
         if lines is not None and line.startswith("```"):
             found.setdefault(heading, []).append("\n".join(lines))
             lines = None
@@ -221,6 +221,34 @@ def test_coming_from_pyopencl(context, monkeypatch):
         runs(code, here)
     assert (here["x"].read() == 10).all()
     assert isinstance(pyopencl.array.Array, type)
+
+
+@WITH_PYOPENCL
+def test_the_page_about_pyopencl(monkeypatch):
+    import pyopencl as cl
+
+    monkeypatch.setenv("PYOPENCL_CTX", "0")
+    programs = sections("python", PAGE.parent / "neighbours/pyopencl.md")
+    before, after = programs["Coming from pyopencl"]
+    there, here, both = {}, {}, {}
+    exec(compile(before, "pyopencl.md", "exec"), there)
+    exec(compile(after, "pyopencl.md", "exec"), here)
+    assert (there["samples"] == 2).all() and here["total"] == there["samples"].sum()
+    (together,) = programs["Both in one program"]
+    exec(compile(together, "pyopencl.md", "exec"), both)
+    context, queue, buffer = (there[name] for name in ("context", "queue", "buffer"))
+    kept = both["with_onebuf"](context, queue, buffer)
+    result = np.empty(4096, np.float32)
+    cl.enqueue_copy(queue, result, buffer)
+    assert (result == 4).all() and kept.shape == (4096,)
+
+
+def test_the_page_about_cupy():
+    before, after = sections("python", PAGE.parent / "neighbours/cupy.md")["Coming from CuPy and PyCUDA"]
+    ast.parse(before)
+    names = {}
+    exec(compile(after, "cupy.md", "exec"), names)
+    assert (names["x"] == 2).all()
 
 
 def test_coming_from_cupy_and_pycuda(context, hub, cl):

@@ -9,7 +9,7 @@ use std::{
 };
 
 /// A language on a page, and the test that runs or compiles those blocks: its file names the page.
-const TESTED: [(&str, &str, &str); 8] = [
+const TESTED: [(&str, &str, &str); 10] = [
     ("docs/c.md", "c", "crates/onebuf-capi/tests/capi/programs.rs"),
     ("docs/c.md", "cpp", "crates/onebuf-capi/tests/capi/programs.rs"),
     ("docs/coming-from.md", "cpp", "crates/onebuf-capi/tests/capi/programs.rs"),
@@ -17,6 +17,8 @@ const TESTED: [(&str, &str, &str); 8] = [
     ("docs/migration-0.2.md", "python", "crates/onebuf-cli/tests/cli/book.rs"),
     ("docs/neighbours/kokkos.md", "cpp", "crates/onebuf-capi/tests/capi/programs.rs"),
     ("docs/neighbours/sycl.md", "cpp", "crates/onebuf-capi/tests/capi/programs.rs"),
+    ("docs/neighbours/cupy.md", "python", "crates/onebuf-python/tests/test_page.py"),
+    ("docs/neighbours/pyopencl.md", "python", "crates/onebuf-python/tests/test_page.py"),
     ("docs/python.md", "python", "crates/onebuf-python/tests/test_page.py"),
 ];
 /// Where those tests take blocks with this first line only.
