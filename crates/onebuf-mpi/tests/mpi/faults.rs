@@ -89,7 +89,9 @@ fn rank_faults() {
         // What is only told of in logs: the work is done.
         let told =
             ["MPI_Request_free", "MPI_Comm_free", "MPI_Type_free", "MPI_Cancel", "MPI_Ibarrier"];
-        assert!(outcome.is_err() || told.contains(&call), "{call} went unnoticed");
+        // A library that cannot be asked claims nothing.
+        let is_question = call.starts_with("MPIX_Query_");
+        assert!(outcome.is_err() || told.contains(&call) || is_question, "{call} went unnoticed");
         let late = matches!(&outcome, Err(Error::Timeout { .. }));
         assert!(!late || stays, "{call}: {outcome:?}");
     }
