@@ -51,12 +51,15 @@ impl Workload {
     /// Whether it could have a case of this name on some machine.
     pub(crate) fn could_have(&self, name: &str) -> bool {
         let rest = name.strip_prefix(self.short()).and_then(|rest| rest.strip_prefix('_'));
-        // A row is of devices, or of a number of things: `_4sockets`.
+        // A row is of devices, or of a number of things, or of both: `_4sockets`, `_cuda:0_4sockets`.
         let counted = self.name.split_once("_<n>").map(|(_, things)| things);
         let is_number = |text: &str| text.parse::<u8>().is_ok();
         self.is_meant(name)
             || rest.is_some_and(|rest| match counted {
-                Some(things) => rest.strip_suffix(things).is_some_and(is_number),
+                Some(things) => rest.strip_suffix(things).is_some_and(|rest| {
+                    let (devices, number) = rest.rsplit_once('_').unwrap_or((":", rest));
+                    devices.contains(':') && is_number(number)
+                }),
                 None => rest.contains(':'),
             })
     }

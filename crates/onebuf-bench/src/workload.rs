@@ -17,6 +17,7 @@ pub mod program;
 pub mod route_lookup;
 pub mod staged;
 pub mod stream;
+pub mod stream_udp;
 pub mod sync_method;
 pub mod udp;
 pub mod udp_loopback;

@@ -12,12 +12,12 @@ use crate::{
 use onebuf::{
     Access, Buffer, Call, Device, Error, Kernel, MemoryKind, Result, Signature, Source, args,
     hal::DeviceKind,
-    pipeline::{Filled, Pipeline},
+    pipeline::{Filled, Pipeline, source::FrameSource},
 };
 use std::{cell::RefCell, time::Instant};
 
 /// Elements of a page.
-const PAGE: usize = 4096 / size_of::<u32>();
+pub(super) const PAGE: usize = 4096 / size_of::<u32>();
 /// Pages of a frame: 32 MiB, on CPUs and for `--quick` less.
 const PAGES: usize = 8192;
 const FEW_PAGES: usize = 256;
@@ -43,11 +43,18 @@ const TEXT_CUDA: &str =
     if (i < n) out[i] = x[i * 1024] + 1;
 }";
 
-fn cases(bench: &Bench) -> Vec<Case> {
+/// The devices that the kernel runs on.
+pub(super) fn devices(bench: &Bench) -> Vec<Device> {
     let runs = |device: &Device| ["opencl", "cuda", "hip"].contains(&device.info().api.0);
-    let devices: Vec<Device> = bench.hub.devices().into_iter().filter(runs).collect();
+    bench.hub.devices().into_iter().filter(runs).collect()
+}
+
+pub(super) const NO_DEVICE: &str = "devices of OpenCL, CUDA or HIP: found 0";
+
+fn cases(bench: &Bench) -> Vec<Case> {
+    let devices = devices(bench);
     if devices.is_empty() {
-        return vec![Case::absent(MEMORY.name, "devices of OpenCL, CUDA or HIP: found 0")];
+        return vec![Case::absent(MEMORY.name, NO_DEVICE)];
     }
     let case = |device: Device| {
         let name = MEMORY.name.replace("<a>", device.id());
@@ -59,7 +66,7 @@ fn cases(bench: &Bench) -> Vec<Case> {
 }
 
 /// One frame: the memory that is filled, and the stamps that the kernel found.
-struct Slot {
+pub(super) struct Slot {
     frame: Buffer<u32>,
     stamps: Buffer<u32>,
 }
@@ -72,7 +79,7 @@ fn run(bench: &Bench, device: &Device) -> Result<Row, Stop> {
     let bytes = pages * PAGE * size_of::<u32>();
     affordable(std::slice::from_ref(device), bytes, 2 * SLOTS as u64)?;
     let kernel = stamps(device)?;
-    let mut pipeline = stream(device, &kernel, pages, frames)?;
+    let mut pipeline = through(device, &kernel, pages, stamped(frames), |number| number as u32)?;
     let remark = pipeline.explain().lines().next().unwrap_or_default().to_owned();
     pipeline.run().map_err(|failure| failure.error)?;
     // SAFETY: the hub loaded the default libraries.
@@ -97,7 +104,7 @@ fn run(bench: &Bench, device: &Device) -> Result<Row, Stop> {
     Ok(if cpu { row } else { row.bar(Bar::RatioAtLeast(0.9)) })
 }
 
-fn stamps(device: &Device) -> Result<Kernel> {
+pub(super) fn stamps(device: &Device) -> Result<Kernel> {
     let program =
         device.program(&Source::opencl_c(TEXT).with_cuda_c(TEXT_CUDA).with_hip_c(TEXT_CUDA))?;
     let native = device.info().api.0 == "opencl";
@@ -117,12 +124,32 @@ fn stamps(device: &Device) -> Result<Kernel> {
     unsafe { program.kernel("stamps", signature.require(fits)) }
 }
 
-/// The source stamps every page with the frame's number, and the sink checks every stamp.
-fn stream<'p>(
+/// Frames whose every page has the frame's number.
+fn stamped(frames: u64) -> impl FnMut(&mut [u32]) -> Result<Filled> {
+    let mut number = 0;
+    move |frame| {
+        if number == frames {
+            number = 0;
+            return Ok(Filled::End);
+        }
+        stamp(frame, number as u32);
+        number += 1;
+        Ok(Filled::Frame)
+    }
+}
+
+/// Writes the stamp to every page.
+pub(super) fn stamp(frame: &mut [u32], stamp: u32) {
+    frame.iter_mut().step_by(PAGE).for_each(|first| *first = stamp);
+}
+
+/// Frames of a source go to the device, a kernel takes the stamp of every page, and the sink compares each with what it should be.
+pub(super) fn through<'p>(
     device: &'p Device,
     kernel: &'p Kernel,
     pages: usize,
-    frames: u64,
+    source: impl FrameSource<u32> + Send + 'p,
+    expected: impl Fn(u64) -> u32 + Send + 'p,
 ) -> Result<Pipeline<'p, Slot>> {
     let native = device.info().api.0 == "opencl";
     let memory = move |len| {
@@ -133,25 +160,15 @@ fn stream<'p>(
         }
     };
     let slot = move |_| Ok(Slot { frame: memory(pages * PAGE)?, stamps: memory(pages)? });
-    let mut number = 0;
-    let fill = move |frame: &mut [u32]| {
-        if number == frames {
-            number = 0;
-            return Ok(Filled::End);
-        }
-        frame.iter_mut().step_by(PAGE).for_each(|stamp| *stamp = number as u32);
-        number += 1;
-        Ok(Filled::Frame)
-    };
-    let take = |stamps: &[u32], number: u64| match stamps
+    let take = move |stamps: &[u32], number: u64| match stamps
         .iter()
-        .position(|stamp| *stamp != number as u32 + 1)
+        .position(|stamp| *stamp != expected(number) + 1)
     {
         None => Ok(()),
         Some(page) => Err(Error::invalid(format!("page {page} of frame {number} is wrong"))),
     };
     Pipeline::builder(SLOTS, slot)
-        .feed(fill, |slot: &Slot| &slot.frame)
+        .feed(source, |slot: &Slot| &slot.frame)
         .stage("stamps", device, move |work| {
             let (from, to) =
                 (work.slot.frame.read_on(work.queue)?, work.slot.stamps.write_on(work.queue)?);
@@ -162,4 +179,27 @@ fn stream<'p>(
         })
         .drain(take, |slot: &Slot| &slot.stamps)
         .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames pass if every page arrives, and fail with the page's number if its stamp is another one.
+    #[test]
+    fn a_wrong_stamp_is_found() {
+        let hub = onebuf::builder().only(["opencl"]).verdicts(Default::default()).build().unwrap();
+        let Ok(device) = hub.device("opencl:0") else {
+            assert!(std::env::var_os("ONEBUF_STRICT").is_none(), "no OpenCL");
+            return println!("skip: stamps: no OpenCL device");
+        };
+        let kernel = stamps(&device).unwrap();
+        let run = |expected: fn(u64) -> u32| {
+            let pipeline = through(&device, &kernel, 16, stamped(20), expected);
+            pipeline.unwrap().run().map_err(|failure| failure.error.to_string())
+        };
+        assert_eq!(run(|number| number as u32).map(|report| report.frames), Ok(20));
+        let other = run(|number| if number < 3 { number as u32 } else { 99 });
+        assert!(other.as_ref().is_err_and(|why| why.contains("page 0 of frame 3")), "{other:?}");
+    }
 }

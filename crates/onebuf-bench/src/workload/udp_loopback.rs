@@ -36,17 +36,21 @@ pub const LOOPBACK: Workload = Workload {
     cases: |_| {
         let case = |&sockets: &usize| {
             let name = format!("udp_loopback_{sockets}sockets");
-            Case::new(name.clone(), move |bench| loopback(bench, &name, sockets))
+            Case::new(name.clone(), move |bench| retried(|| loopback(bench, &name, sockets)))
         };
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        let counts: &[usize] = if processors < 8 { &[1, 2] } else { &[1, 2, 4] };
-        counts.iter().map(case).collect()
+        numbers_of_sockets().iter().map(case).collect()
     },
 };
 
+/// As many as this machine has processors for.
+pub(super) fn numbers_of_sockets() -> &'static [usize] {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    if processors < 8 { &[1, 2] } else { &[1, 2, 4] }
+}
+
 /// Payload bytes and header bytes of a packet.
-const PAYLOAD: usize = 8192;
-const HEAD: usize = 40;
+pub(super) const PAYLOAD: usize = 8192;
+pub(super) const HEAD: usize = 40;
 
 /// What the kernel counts for a packet that waits: a power of two above its size, and less than as much again.
 const COUNTED: usize = 3 * PAYLOAD;
@@ -55,18 +59,18 @@ const COUNTED: usize = 3 * PAYLOAD;
 const SENDS: usize = 4;
 
 /// Size of the receive buffers.
-const ROOM: usize = 32 << 20;
+pub(super) const ROOM: usize = 32 << 20;
 
 /// Maximum number of packets of a frame, for each socket, and how many frames of a batch.
-const PACKETS: usize = 512;
-const FRAMES: usize = 4;
+pub(super) const PACKETS: usize = 512;
+pub(super) const FRAMES: usize = 4;
 
 /// How often it is tried until no packet is lost: another program may have held a receiver's processor.
-const TRIES: usize = 3;
+pub(super) const TRIES: usize = 3;
 
 /// How long frames stream, and at which fraction of the bare pairs' speed.
-const STREAM: Duration = Duration::from_millis(500);
-const PART: f64 = 0.9;
+pub(super) const STREAM: Duration = Duration::from_millis(500);
+pub(super) const PART: f64 = 0.9;
 
 /// Sends to a socket that is never read. Its buffer is full soon, and then the kernel drops what has been sent.
 ///
@@ -108,8 +112,7 @@ impl Ours {
     fn open(bench: &Bench, sockets: usize) -> Result<Self> {
         let udp = source::Udp::bind("127.0.0.1:0")?.receive_buffer(ROOM).sockets(sockets)?;
         let sender = sink::Udp::connect(udp.address()?)?.threads(sockets)?.payload(PAYLOAD)?;
-        let room = udp.meter().counts().receive_buffer_bytes as usize / sockets;
-        let packets = (room / (FRAMES * COUNTED)).clamp(1, PACKETS) * sockets;
+        let packets = packets_of_a_frame(&udp, sockets);
         let slot = bench.hub.buffer(packets * PAYLOAD).build()?;
         Ok(Self { udp, sender, slot })
     }
@@ -156,6 +159,12 @@ impl Ours {
     }
 }
 
+/// How many packets a frame may have, so that those of a batch fit into the sockets' buffers.
+pub(super) fn packets_of_a_frame(udp: &source::Udp, sockets: usize) -> usize {
+    let room = udp.meter().counts().receive_buffer_bytes as usize / sockets;
+    (room / (FRAMES * COUNTED)).clamp(1, PACKETS) * sockets
+}
+
 /// Receives one frame.
 fn whole(udp: &mut source::Udp, slot: &Buffer<u8>) -> Result<(), Stop> {
     loop {
@@ -167,7 +176,7 @@ fn whole(udp: &mut source::Udp, slot: &Buffer<u8>) -> Result<(), Stop> {
     }
 }
 
-fn joined(result: thread::Result<Result<()>>) -> Result<()> {
+pub(super) fn joined(result: thread::Result<Result<()>>) -> Result<()> {
     result.unwrap_or_else(|_| Err(Error::invalid("the sender panicked")))
 }
 
@@ -181,18 +190,18 @@ fn play(mut sender: sink::Udp, frame: &[u8]) -> Result<()> {
 }
 
 /// Retries a comparison that lost packets: it measured the kernel's queue, not the two programs.
-fn loopback(bench: &Bench, name: &str, sockets: usize) -> Result<Row, Stop> {
+pub(super) fn retried(attempt: impl Fn() -> Result<Row, Stop>) -> Result<Row, Stop> {
     let mut left = TRIES;
     loop {
         left -= 1;
-        match try_loopback(bench, name, sockets) {
+        match attempt() {
             Err(Stop::Absent(_)) if left > 0 => {}
             ended => return ended,
         }
     }
 }
 
-fn try_loopback(bench: &Bench, name: &str, sockets: usize) -> Result<Row, Stop> {
+fn loopback(bench: &Bench, name: &str, sockets: usize) -> Result<Row, Stop> {
     let mut ours = Ours::open(bench, sockets)?;
     let mut bare = RawPair::open(sockets, HEAD + PAYLOAD, ROOM)?;
     let frame: Vec<u8> = (0..ours.slot.len()).map(|at| (at / 3 % 251) as u8).collect();
