@@ -45,7 +45,7 @@ pub fn gpus() -> Vec<Gpu> {
 fn gpus_of(flavor: Flavor, hardware: Hardware) -> Vec<Gpu> {
     let found = match CudaLike::load(flavor, None, None) {
         Err(why) if why.reason.starts_with("switched off") => return Vec::new(),
-        Err(why) => Err(why.to_string()),
+        Err(why) => Err(why.reason),
         Ok(table) => asked(&table).map_err(|why| why.to_string()),
     };
     let (gpus, why) = match found {

@@ -72,7 +72,7 @@ pub fn require_devices(hub: &Hub) {
     let all = [Hardware::Nvidia, Hardware::Amd, Hardware::RenderNode];
     let here: Vec<_> = all.into_iter().filter(|one| one.is_here()).collect();
     for (api, hardware) in missing_devices(&here, uses, &devices) {
-        let why = reason(api).unwrap_or("no device of it");
+        let why = reason(api).unwrap_or("no device of the GPU itself");
         missing(api, &format!("{why}, although this machine has {hardware:?}"));
     }
     let is_there = |name: &str| devices.iter().any(|info| info.platform == name);
