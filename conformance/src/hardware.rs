@@ -17,6 +17,11 @@ pub enum Hardware {
 }
 
 impl Hardware {
+    /// Whether this machine has it.
+    pub fn is_here(self) -> bool {
+        self.is_in(Path::new("/dev"))
+    }
+
     /// Whether a machine whose device files are in this folder has it.
     pub fn is_in(self, dev: &Path) -> bool {
         let count = |folder: &Path, is: &dyn Fn(&str) -> bool| {
@@ -43,7 +48,7 @@ impl Hardware {
 /// # Panics
 /// In strict mode, if the machine has some of it.
 pub fn lacking(needs: &[Hardware], what: &str) {
-    let here: Vec<_> = needs.iter().filter(|one| one.is_in(Path::new("/dev"))).collect();
+    let here: Vec<_> = needs.iter().filter(|one| one.is_here()).collect();
     assert!(
         here.is_empty() || !strict(),
         "{what}, although this machine has {here:?}, and ONEBUF_STRICT is set"

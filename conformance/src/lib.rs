@@ -16,7 +16,9 @@ mod cases;
 pub mod class_a;
 mod data;
 mod dialect;
+mod drivers;
 mod elements;
+mod expected;
 mod forged;
 mod hand_overs;
 mod hardware;
@@ -36,7 +38,11 @@ pub use bundle::{MARK, VARIABLE, bundle, helper};
 pub use cases::CASES;
 pub use data::{Random, assert_same, pages_apart, random_words};
 pub use dialect::{kernels, like_cuda, two_texts};
+pub use drivers::{
+    Gpu, OpenClDevice, gpus, opencl_devices, pairs_by_descriptor, pairs_in_one_space, reported,
+};
 pub use elements::{Element, Sample, axpy_source};
+pub use expected::{compute_gpus, missing_devices, require_devices, required_platforms};
 pub use forged::{forged, forged_verdicts, forged_zero_copy, is_shared};
 pub use hand_overs::{hand_overs, hand_overs_by};
 pub use hardware::{Hardware, lacking};
@@ -44,13 +50,12 @@ pub use held::{Held, is_held};
 pub use large::{LARGE_SIZES, large};
 pub use life::life;
 pub use machine::{
-    Machine, everything, fakes, kinds, machine, pairs, require_devices, shared, sync_methods,
-    threads_on,
+    Machine, everything, fakes, kinds, machine, pairs, shared, sync_methods, threads_on,
 };
 pub use resources::Resources;
 pub use second_life::{fresh, second_life};
 pub use side::{GROUP, Side, Step, step_model};
-pub use skip::{absent, note, strict};
+pub use skip::{absent, missing, note, strict};
 pub use stub::{
     build_stubs, cuda_stub, gl_stub, layered_stub, one_api, play, selftest, share_selftest, stub,
 };

@@ -1,22 +1,18 @@
 //! All devices, real and fake, opened once for a whole test program.
 
-use crate::{Side, absent};
+use crate::{Hardware, Side, require_devices};
 use onebuf::{
     Buffer, Device, Error, Hub, HubBuilder, MemoryKind, RouteKind, SyncMethod,
     fake::{Delay, FakeConfig, Sharing},
-    hal::DeviceInfo,
 };
 use std::{
     env,
-    path::Path,
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
-/// The OpenCL platforms that `./dev` installs.
-const REQUIRED: [&str; 3] = ["Portable Computing Language", "rusticl", "Clover"];
-/// The OpenCL platform of NVIDIA's driver.
-const NVIDIA: &str = "NVIDIA CUDA";
+/// The OpenCL platforms of Mesa.
+const MESA: [&str; 2] = ["rusticl", "Clover"];
 
 /// One hub with all devices, and a side for each of them.
 #[derive(Debug)]
@@ -76,31 +72,9 @@ pub fn machine() -> MutexGuard<'static, Machine> {
 pub fn everything() -> HubBuilder {
     let builder = onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default());
     // Without an AMD GPU, loading AMD's runtime in every test program would be useless. `ONEBUF_HIP_LIB` names another one.
-    let has_hip = Path::new("/dev/kfd").exists() || env::var_os("ONEBUF_HIP_LIB").is_some();
+    let has_hip = Hardware::Amd.is_here() || env::var_os("ONEBUF_HIP_LIB").is_some();
     let builder = if has_hip { builder } else { builder.without(["hip"]) };
     fakes().into_iter().fold(builder, HubBuilder::fake)
-}
-
-/// Checks that the required devices exist: with an NVIDIA GPU its own two APIs, otherwise the platforms that `./dev` installs.
-///
-/// # Panics
-/// If one is missing in strict mode.
-pub fn require_devices(hub: &Hub) {
-    let why = |api| {
-        let missing = hub.unavailable().iter().find(|u| u.api == api).map(|u| u.reason.clone());
-        missing.unwrap_or_else(|| "no device of this platform".into())
-    };
-    let has = |fits: &dyn Fn(&DeviceInfo) -> bool| hub.devices().iter().any(|d| fits(d.info()));
-    let has_nvidia = Path::new("/dev/nvidiactl").exists();
-    if has_nvidia && !has(&|info| info.api.0 == "cuda") {
-        absent("CUDA", &why("cuda"));
-    }
-    let platforms: &[&str] = if has_nvidia { &[NVIDIA] } else { &REQUIRED };
-    for platform in platforms {
-        if !has(&|info| info.platform == *platform) {
-            absent(platform, &why("opencl"));
-        }
-    }
 }
 
 /// Fake devices with different behaviour.
@@ -140,7 +114,7 @@ pub fn pairs(sides: &[Side]) -> impl Iterator<Item = (&Side, &Side)> {
 /// The sync methods that a pair must support. Mesa's drivers complete a map immediately, whatever the queue still waits for,
 /// and refuse to unmap before the map. They cannot run work behind a host signal, as the doctor also finds.
 pub fn sync_methods(a: &Side, b: &Side) -> &'static [SyncMethod] {
-    let mesa = |side: &Side| REQUIRED[1..].contains(&side.device.info().platform.as_str());
+    let mesa = |side: &Side| MESA.contains(&side.device.info().platform.as_str());
     if mesa(a) || mesa(b) {
         &[SyncMethod::HostWait]
     } else {

@@ -11,8 +11,9 @@ use onebuf::{
     topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
-    Hardware, Side, Step, Watchdog, assert_same, forged, forged_verdicts, helper, is_shared,
-    lacking, measured, note, play, random_words, selftest, step_model, stub,
+    Hardware, Side, Step, Watchdog, assert_same, forged, forged_verdicts, gpus, helper, is_shared,
+    measured, note, opencl_devices, pairs_by_descriptor, play, random_words, reported, selftest,
+    step_model, stub,
 };
 use std::{
     fs,
@@ -57,6 +58,11 @@ plays! {
     /// The sender of the wait value dies before it writes.
     a_dead_sender_is_told: dead_sender(
         "imports,lost", "ONEBUF_STUB_DELAY_US" => "300000");
+    the_drivers_say_what_is_exported: exported("imports");
+    the_drivers_say_what_hip_exports: exported_by_hip("dma_buf");
+    the_drivers_say_that_nothing_imports: exported_nowhere("good");
+    the_drivers_say_that_it_is_another_chip:
+        exported_nowhere("imports", "ONEBUF_STUB_UUID" => ANOTHER_CHIP);
     the_doctor_proves_what_works: proven("imports");
     the_doctor_finds_copies_out: copying("imports,cached");
     the_doctor_refutes_what_does_not_work: refuted("imports,separate");
@@ -227,15 +233,42 @@ fn take_turns(buffer: &Buffer<u32>, cl: &Side, api: &Side) {
     assert_same(&buffer.to_vec().unwrap(), &model, &what);
 }
 
+/// Whether a chip has an API that exports memory and one that imports it: the drivers decide, of which onebuf must find each pair.
+fn by_descriptor_here(found: usize) -> bool {
+    let what = "chip with an API that exports memory and one that imports it";
+    // NVIDIA's OpenCL and CUDA are such a pair.
+    reported(what, &[Hardware::Nvidia], pairs_by_descriptor(), found)
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn exported() {
+    assert_eq!(pairs_by_descriptor(), 1, "{:?}, {:?}", gpus(), opencl_devices());
+    real_chips_share_by_descriptors();
+    // The control: an onebuf that finds no route has not been skipped.
+    assert!(std::panic::catch_unwind(|| by_descriptor_here(0)).is_err());
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn exported_by_hip() {
+    exported();
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn exported_nowhere() {
+    assert_eq!(pairs_by_descriptor(), 0, "{:?}, {:?}", gpus(), opencl_devices());
+}
+
 /// Takes turns on the real devices of this machine.
 #[test]
 fn real_chips_share_by_descriptors() {
     let hub = hub();
     let by_fd = |r: &&Route| [RouteKind::OpaqueFd, RouteKind::DmaBuf].contains(&r.kind);
     let routes: Vec<_> = hub.topology().routes().iter().filter(by_fd).collect();
-    if routes.is_empty() {
-        let what = "no chip here has an API that exports memory and one that imports it";
-        return lacking(&[Hardware::Nvidia], what);
+    if !by_descriptor_here(routes.len()) {
+        return;
     }
     for route in routes {
         let [from, to] =

@@ -15,11 +15,12 @@ use onebuf::{
     Access, Buffer, CopyPolicy, Device, Error, Exported, FdKind, Hub, HubBuilder, MemoryKind,
     Probe, Result, RouteKind, Signature, Source, SyncMethod, args,
     doctor::Doctor,
+    hal::DeviceKind,
     topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
-    Machine, Side, Step, Watchdog, absent, assert_same, assert_settled, helper, kinds, life, note,
-    pages_apart, random_words, shared, step_model, strict,
+    Hardware, Machine, Side, Step, Watchdog, absent, assert_same, assert_settled, helper, kinds,
+    lacking, life, note, pages_apart, random_words, require_devices, shared, step_model, strict,
 };
 use std::{
     fs,
@@ -60,6 +61,14 @@ fn small(probe: Option<&Arc<Probe>>) -> Option<(Hub, Device)> {
     let hub = builder.build().expect("the host");
     let gl = gl_of(&hub)?;
     Some((hub, gl))
+}
+
+/// A GPU's own OpenGL and Vulkan: a machine with a GPU must not pass with Mesa's drivers for the CPU.
+#[test]
+fn a_gpu_has_its_graphics_drivers() {
+    let _alone = alone();
+    let builder = onebuf::builder().only(["gl", "vulkan"]).library("vulkan", "libvulkan.so.1");
+    require_devices(&builder.verdicts(Default::default()).build().expect("the host"));
 }
 
 #[test]
@@ -395,9 +404,12 @@ fn memory_of_vulkan_is_used_in_place() {
     let (from, to) = (Side::open(&vulkan).unwrap(), Side::open(&gl).unwrap());
     let declared = kinds(&hub, &from, &to);
     if !vulkan.info().physical.same_chip(&gl.info().physical) {
-        return note(&format!(
-            "skip: {vulkan} and {gl} are not known to be one chip: {declared:?}"
-        ));
+        let what = format!("{vulkan} and {gl} are not known to be one chip: {declared:?}");
+        // Mesa's drivers for the CPU, which `./dev` installs, are one chip, as a GPU's drivers are.
+        return match [&vulkan, &gl].map(|device| device.info().kind) {
+            [DeviceKind::Cpu, DeviceKind::Cpu] => absent("memory of Vulkan in OpenGL", &what),
+            _ => lacking(&[Hardware::Nvidia, Hardware::RenderNode], &what),
+        };
     }
     assert!(declared.contains(&RouteKind::OpaqueFd), "{declared:?}");
     let buffer =

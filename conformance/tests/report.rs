@@ -1,7 +1,13 @@
 //! Tests the suite itself: a failing device is named with its case, and options select what runs.
 
-use onebuf::{HubBuilder, Probe, fake::FakeConfig};
-use onebuf_conformance::{CASES, Ending, Hardware, Options, Report, Scope, measured, run};
+use onebuf::{
+    HubBuilder, Probe,
+    fake::FakeConfig,
+    hal::{Api, DeviceInfo, DeviceKind},
+};
+use onebuf_conformance::{
+    CASES, Ending, Hardware, Options, Report, Scope, measured, missing_devices, run,
+};
 use std::{collections::BTreeSet, fs, sync::Arc};
 
 const CASE: &str = "pairs::readers_on_both_sides_share";
@@ -92,6 +98,56 @@ fn device_files_tell_what_hardware_there_is() {
     assert_eq!(found(), [true, true, true, false]);
     fs::write(dev.path().join("dri/renderD128"), "").unwrap();
     assert_eq!(found(), [true; 4]);
+}
+
+/// Hardware makes its own drivers mandatory: another one of the same API is not enough.
+#[test]
+fn hardware_needs_its_own_drivers() {
+    let device = |api, platform: &str, kind| DeviceInfo {
+        api: Api(api),
+        platform: platform.into(),
+        kind,
+        ..fake_info()
+    };
+    let nvidia = [
+        device("cuda", "NVIDIA CUDA", DeviceKind::Gpu),
+        device("opencl", "NVIDIA CUDA", DeviceKind::Gpu),
+        device("gl", "NVIDIA Corporation", DeviceKind::Gpu),
+        device("vulkan", "NVIDIA", DeviceKind::Gpu),
+    ];
+    let amd = [
+        device("hip", "AMD HIP", DeviceKind::Gpu),
+        device("opencl", "AMD Accelerated Parallel Processing", DeviceKind::Gpu),
+    ];
+    let mesa = [
+        device("opencl", "rusticl", DeviceKind::Cpu),
+        device("gl", "Mesa/X.org", DeviceKind::Cpu),
+        device("vulkan", "llvmpipe", DeviceKind::Cpu),
+    ];
+    let all = |_: &str| true;
+    let wants = |hardware, here: &[DeviceInfo]| {
+        let found = missing_devices(&[hardware], all, here).into_iter();
+        found.map(|(api, _)| api).collect::<Vec<_>>()
+    };
+    assert_eq!(wants(Hardware::Nvidia, &mesa), ["cuda", "opencl", "gl", "vulkan"]);
+    assert_eq!(wants(Hardware::Amd, &mesa), ["hip", "opencl"]);
+    assert_eq!(wants(Hardware::RenderNode, &mesa), ["gl", "vulkan"]);
+    assert_eq!(wants(Hardware::Amd, &nvidia), ["hip", "opencl"], "neither API of the other GPU");
+    assert!(wants(Hardware::Nvidia, &nvidia).is_empty());
+    assert!(wants(Hardware::RenderNode, &nvidia).is_empty());
+    assert!(wants(Hardware::Amd, &amd).is_empty());
+    assert_eq!(wants(Hardware::Nvidia, &nvidia[..3]), ["vulkan"]);
+    let without_gl = missing_devices(&[Hardware::RenderNode], |api| api != "gl", &mesa);
+    assert_eq!(
+        without_gl,
+        [("vulkan", Hardware::RenderNode)],
+        "what is switched off is not wanted"
+    );
+}
+
+fn fake_info() -> DeviceInfo {
+    let hub = onebuf::builder().only(["host"]).verdicts(Default::default()).build().unwrap();
+    hub.host().info().clone()
 }
 
 #[test]

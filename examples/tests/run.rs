@@ -3,9 +3,8 @@
 //! An example that cannot compute on a machine says so with a sentence of its own. Only that sentence counts as a skip; everything
 //! else must be the computed result.
 
-use onebuf_conformance::{Hardware, absent, lacking};
+use onebuf_conformance::{Hardware, absent, lacking, measured};
 use std::{
-    io::Write,
     path::PathBuf,
     process::{Command, Output},
 };
@@ -123,13 +122,46 @@ fn result(one: &Example) -> String {
 fn examples_run_with_what_is_here() {
     let said = EXAMPLES.each_ref().map(result);
     let [helper, _, platforms, ..] = &said;
-    let two = !platforms.contains("the host stands in");
-    // Example 2 must use the routes that example 6 proved. Drivers that do copy are not a failure of an example.
-    if two && helper.contains("planned without a copy") {
-        assert!(platforms.contains("implied: 0 bytes"), "proven, yet copied:\n{platforms}");
-    } else {
-        let line = "skip: zero copies between two OpenCL platforms: none were proven here";
-        writeln!(std::io::stderr(), "{line}").expect("stderr");
+    let turns = Turns { proof: helper.clone(), told: platforms.clone() };
+    // Example 2 must use the routes that example 6 proved.
+    if turns.are_proven() {
+        return turns.assert_without_copies();
+    }
+    // These two drivers use host pages in place, so a proof is missing only because a measurement was disturbed.
+    if ["Portable Computing Language", "rusticl"].iter().all(|name| platforms.contains(name)) {
+        let again = measured(Turns::new, Turns::are_proven);
+        assert!(again.are_proven(), "PoCL and rusticl share without a copy:\n{}", again.proof);
+        return again.assert_without_copies();
+    }
+    let what = "zero copies between two OpenCL platforms";
+    match Hardware::Nvidia.is_here() || Hardware::Amd.is_here() {
+        // The drivers of a GPU may copy.
+        true => lacking(&[], &format!("{what}: none were proven here")),
+        false => absent(what, "PoCL and rusticl are not both here"),
+    }
+}
+
+/// What example 6 says, and then example 2.
+struct Turns {
+    proof: String,
+    told: String,
+}
+
+impl Turns {
+    /// Without earlier verdicts.
+    fn new() -> Turns {
+        let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/again");
+        let _ = std::fs::remove_dir_all(cache);
+        let run = |name| said(example(name).env("XDG_CACHE_HOME", cache));
+        Turns { proof: run("06-own-helper"), told: run("02-two-platforms") }
+    }
+
+    fn are_proven(&self) -> bool {
+        self.proof.contains("planned without a copy") && !self.told.contains("the host stands in")
+    }
+
+    fn assert_without_copies(&self) {
+        assert!(self.told.contains("implied: 0 bytes"), "proven, yet copied:\n{}", self.told);
     }
 }
 

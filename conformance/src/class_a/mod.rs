@@ -210,6 +210,26 @@ fn new_queue(
     made.map(|queue| unsafe { Own::new(queue) })
 }
 
+/// Returns the devices of all platforms, with the platforms' names.
+pub(crate) fn all_devices() -> Vec<(String, ClDevice)> {
+    let platforms = library().map_or(vec![], platforms).into_iter();
+    platforms
+        .flat_map(|one| devices(one).into_iter().map(move |device| (name(one), device)))
+        .collect()
+}
+
+/// Returns the driver's answer about a device; empty if it has none.
+pub(crate) fn device_bytes(device: ClDevice, what: u32) -> Vec<u8> {
+    let mut size = 0;
+    // SAFETY: a live device; only the size is wanted.
+    let sized = unsafe { cl().get_device_info(device, what, 0, null_mut(), &mut size) };
+    let mut bytes = vec![0; if sized.is_ok() { size } else { 0 }];
+    let (size, to) = (bytes.len(), bytes.as_mut_ptr().cast());
+    // SAFETY: a live device, and `bytes` has `size` bytes.
+    let asked = unsafe { cl().get_device_info(device, what, size, to, null_mut()) };
+    if asked.is_ok() { bytes } else { Vec::new() }
+}
+
 fn platforms(cl: &OpenCl) -> Vec<ClPlatform> {
     let mut found = [ClPlatform::NULL; 32];
     let mut count = 0;

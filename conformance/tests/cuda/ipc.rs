@@ -13,6 +13,7 @@ use super::{
     *,
 };
 use onebuf::prelude::*;
+use onebuf_conformance::{Hardware, reported};
 use onebuf_sys::cuda_like::{DevicePtr, IpcHandle};
 use std::{
     env,
@@ -73,11 +74,18 @@ fn said(lines: &mut impl Iterator<Item = std::io::Result<String>>, word: &str) -
     rest.unwrap_or_else(|| panic!("the other process ended without `{word}`"))
 }
 
+/// Whether the driver has handles for other processes, by its symbols; onebuf must find them.
+fn has_handles(device: &Device, app: &App) -> bool {
+    let driver = app.table.has_ipc_handle() && app.table.has_open_ipc();
+    let what = format!("handles for other processes of {device}");
+    reported(&what, &[Hardware::Nvidia], driver.into(), device.info().caps.ipc.into())
+}
+
 #[test]
 fn memory_of_another_process_is_used_by_its_handle() {
-    everywhere(|hub, device, _| {
-        if !device.info().caps.ipc {
-            return note(&format!("skip: handles for other processes: {device} has none"));
+    everywhere(|hub, device, app| {
+        if !has_handles(device, app) {
+            return;
         }
         let mut other = start(device);
         let mut lines = BufReader::new(other.0.stdout.take().unwrap()).lines();
@@ -106,8 +114,8 @@ fn memory_of_another_process_is_used_by_its_handle() {
 #[test]
 fn a_handle_of_this_process_is_refused() {
     everywhere(|hub, device, app| {
-        if !device.info().caps.ipc {
-            return note(&format!("skip: handles for other processes: {device} has none"));
+        if !has_handles(device, app) {
+            return;
         }
         let at = app.call(|table| unsafe { table.alloc(WORDS * 4) });
         let IpcHandle(handle) = app.call(|table| unsafe { table.ipc_handle(at) });

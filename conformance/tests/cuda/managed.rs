@@ -4,7 +4,7 @@
 
 use super::*;
 use onebuf::{Cause, Entry, Hint, Pool};
-use onebuf_conformance::{Hardware, lacking};
+use onebuf_conformance::{Hardware, gpus, play, reported};
 
 const PAGE: usize = 4096;
 /// Words in a page.
@@ -309,6 +309,51 @@ fn a_refused_move_leaves_everything_as_it_was() {
     });
 }
 
+/// The GPUs with managed memory. The driver's attributes decide whether there is one.
+fn with_managed_memory(hub: &Hub) -> Vec<Device> {
+    let (drivers, found) = (gpus(), [hub.select("cuda"), hub.select("hip")].concat());
+    let has = |device: &Device| device.info().caps.memory_kinds.contains(&MemoryKind::Managed);
+    let able: Vec<_> = found.into_iter().filter(has).collect();
+    let moving = drivers.iter().filter(|gpu| gpu.moves_pages).count();
+    let needs: &[Hardware] = if drivers.is_empty() { &[Hardware::Nvidia] } else { &[] };
+    reported("GPU with managed memory", needs, moving, able.len());
+    able
+}
+
+/// The driver's own attributes decide whether the test below runs.
+#[test]
+fn the_drivers_say_whether_there_is_managed_memory() {
+    for api in ["CUDA", "HIP"] {
+        play("managed::has_managed_memory", api, "", &[]);
+        play("managed::has_none", api, "", &[("ONEBUF_CUDA_STUB_INTEGRATED", "1")]);
+    }
+}
+
+fn any_managed() -> Hub {
+    let builder = onebuf::builder().without(["opencl", "vulkan", "gl"]);
+    builder.verdicts(Default::default()).managed_memory(true).build().unwrap()
+}
+
+#[test]
+#[ignore = "started by the test above, with the stub in its part"]
+fn has_managed_memory() {
+    assert!(gpus().iter().all(|gpu| gpu.moves_pages), "{:?}", gpus());
+    assert_eq!(with_managed_memory(&any_managed()).len(), 2);
+    // The control: an onebuf without managed memory has not been skipped.
+    let plain = onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Default::default());
+    let plain = plain.build().unwrap();
+    let missed = std::panic::AssertUnwindSafe(|| with_managed_memory(&plain));
+    assert!(std::panic::catch_unwind(missed).is_err());
+}
+
+#[test]
+#[ignore = "started by the test above, with the stub in its part"]
+fn has_none() {
+    assert!(gpus().iter().all(|gpu| !gpu.moves_pages), "{:?}", gpus());
+    let has = |device: &Device| device.info().caps.memory_kinds.contains(&MemoryKind::Managed);
+    assert!(!any_managed().devices().iter().any(has));
+}
+
 /// Takes turns on the real devices of this machine.
 #[test]
 fn real_devices_move_managed_pages() {
@@ -316,14 +361,8 @@ fn real_devices_move_managed_pages() {
     let builder =
         onebuf::builder().without(["opencl", "vulkan", "gl"]).verdicts(Default::default());
     let hub = builder.managed_memory(true).timeout(Duration::from_secs(30)).build().unwrap();
-    let gpus = [hub.select("cuda"), hub.select("hip")].concat();
-    let has = |device: &&Device| device.info().caps.memory_kinds.contains(&MemoryKind::Managed);
-    let able: Vec<_> = gpus.iter().filter(has).collect();
-    if able.is_empty() {
-        let what = format!("no GPU with managed memory: {gpus:?}, {:?}", hub.notes());
-        return lacking(&[Hardware::Nvidia], &what);
-    }
-    for device in able {
+    let able = with_managed_memory(&hub);
+    for device in &able {
         let side = Side::open(device).unwrap();
         for n in [1, 1023, WORDS + 1, N, (2 << 20) + 5] {
             let start = Instant::now();

@@ -3,7 +3,7 @@
 use super::{alone, context, hub, owners, query::counts_maps, queue, twin, wrap, wrapped};
 use onebuf::{Access, Error, MemoryKind, RouteKind, args, prelude::*};
 use onebuf_conformance::{
-    Side, Step, absent, assert_same,
+    Side, Step, assert_same,
     class_a::{ClassA, Own, assert_restored},
     note, random_words, step_model,
 };
@@ -187,7 +187,7 @@ fn regions_of_a_part_are_refused_and_of_a_whole_allowed() {
 fn device_entries_are_given_back() {
     let _alone = alone("device entries");
     let hub = hub();
-    let Some(a) = owners().into_iter().next() else { return absent("OpenCL", "no platform") };
+    let Some(a) = owners().into_iter().next() else { return };
     let mut siblings: Vec<(ClassA, onebuf::ForeignContext)> = Vec::new();
     let refused = loop {
         assert!(siblings.len() < 100, "device entries have an end");

@@ -60,12 +60,14 @@ fn sweep(a: &ClassA) {
 #[test]
 fn every_call_of_a_visit_fails_in_turn() {
     let _alone = alone("the sweep over foreign objects");
-    for platform in ["Portable Computing Language", "rusticl"] {
-        match ClassA::of(platform) {
-            Some(a) => sweep(&a),
-            None => absent(platform, "not found"),
-        }
+    // Clover takes too long for as many lives.
+    let swept = ["Portable Computing Language", "rusticl"];
+    let owners: Vec<_> =
+        super::owners().into_iter().filter(|a| swept.contains(&&*a.platform)).collect();
+    if owners.is_empty() {
+        absent("a platform to sweep", "neither PoCL nor rusticl");
     }
+    owners.iter().for_each(sweep);
 }
 
 #[test]

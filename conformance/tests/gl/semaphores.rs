@@ -8,8 +8,8 @@ use onebuf::{
     hal::PhysicalId,
 };
 use onebuf_conformance::{
-    Side, Step, assert_same, assert_settled, forged, forged_verdicts, gl_stub, note, random_words,
-    shared, step_model,
+    Hardware, Side, Step, assert_same, assert_settled, forged, forged_verdicts, gl_stub, lacking,
+    note, random_words, shared, step_model,
 };
 use std::{
     sync::Arc,
@@ -201,14 +201,21 @@ fn makes_semaphores(hub: &Hub, device: &Device) -> bool {
     hub.devices().iter().any(makes)
 }
 
+/// A hub with the real devices. Vulkan, which creates the semaphores, is switched off by the environment for other tests.
+fn with_vulkan() -> Hub {
+    let builder = onebuf::builder().library("vulkan", "libvulkan.so.1");
+    builder.verdicts(Default::default()).timeout(SECONDS).build().unwrap()
+}
+
 /// Devices of one chip that share memory by a descriptor take turns, without a wait between the turns.
 #[test]
 fn real_drivers_wait_on_the_device() {
     let _alone = alone();
-    let hub = onebuf::builder().verdicts(Default::default()).timeout(SECONDS).build().unwrap();
+    let hub = with_vulkan();
     let Some(gl) = gl_of(&hub) else { return };
     if !makes_semaphores(&hub, &gl) {
-        return note("skip: no API here exports semaphores of OpenGL's chip");
+        let what = "no API here exports semaphores of OpenGL's chip";
+        return lacking(&[Hardware::Nvidia], what);
     }
     let routes = hub.topology().routes().iter();
     let homes = routes.filter(|r| r.to == gl.index() && r.kind == RouteKind::OpaqueFd);
@@ -220,7 +227,8 @@ fn real_drivers_wait_on_the_device() {
         let buffer = shared(&home, &side, RouteKind::OpaqueFd, SyncMethod::SameQueue, N).unwrap();
         let (info, explained) = (home.device.info(), buffer.explain());
         if !info.caps.imports_semaphores || !gl.info().caps.imports_semaphores {
-            note(&format!("skip: {} -> {gl}: one of the two imports no semaphores", home.device));
+            let what = format!("{} -> {gl}: one of the two imports no semaphores", home.device);
+            lacking(&[Hardware::Nvidia], &what);
             continue;
         }
         assert!(explained.contains("joined by semaphore"), "{explained}");
@@ -243,7 +251,8 @@ fn real_drivers_wait_on_the_device() {
         joined += 1;
     }
     if joined == 0 {
-        note("skip: no chip here joins OpenGL to another API by semaphores");
+        let what = "no chip here joins OpenGL to another API by semaphores";
+        lacking(&[Hardware::Nvidia], what);
     }
 }
 
@@ -252,7 +261,7 @@ fn real_drivers_wait_on_the_device() {
 #[test]
 fn every_api_of_a_real_chip_takes_its_turn() {
     let _alone = alone();
-    let hub = onebuf::builder().verdicts(Default::default()).timeout(SECONDS).build().unwrap();
+    let hub = with_vulkan();
     let Some(gl) = gl_of(&hub) else { return };
     let (topology, chip) = (hub.topology(), gl.info().physical);
     let sees = |home: &Device, other: &Device| {
@@ -266,7 +275,8 @@ fn every_api_of_a_real_chip_takes_its_turn() {
     let devices: Vec<_> = hub.devices().into_iter().filter(on_chip).collect();
     let home = devices.iter().find(|home| devices.iter().all(|other| sees(home, other)));
     let Some(home) = home.filter(|_| devices.len() > 2 && makes_semaphores(&hub, &gl)) else {
-        return note("skip: no chip here with OpenGL and two other APIs that import semaphores");
+        let what = "no chip here with OpenGL and two other APIs that import semaphores";
+        return lacking(&[Hardware::Nvidia], what);
     };
     let sides: Vec<_> = devices.iter().map(|device| Side::open(device).unwrap()).collect();
     let builder = hub.buffer::<u32>(N).shared_with(&devices).allocate_on(home);

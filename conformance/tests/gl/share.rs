@@ -9,8 +9,8 @@ use onebuf::{
     topology::{Route, VerdictState},
 };
 use onebuf_conformance::{
-    Side, Step, assert_same, helper, kinds, note, pages_apart, play, random_words, shared,
-    step_model,
+    Hardware, Side, Step, absent, assert_same, helper, kinds, lacking, note, pages_apart, play,
+    random_words, shared, step_model,
 };
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
@@ -39,7 +39,7 @@ pub(super) fn on_its_chip(test: &str, api: &str, part: &str, more: &[(&str, &str
     let hub = hub.verdicts(Default::default()).build().unwrap();
     let Some(gl) = gl_of(&hub) else { return };
     let Some(uuid) = gl.info().physical.uuid_text() else {
-        return note("skip: an OpenGL that does not say which chip it is on");
+        return absent("OpenGL", "it does not say which chip it is on");
     };
     drop((gl, hub));
     let digits = uuid.replace('-', "");
@@ -87,6 +87,13 @@ pub(super) fn they_share(hub: &Hub, gl: &Side, other: &Side) {
     assert!(refused.is_err(), "{refused:?}");
 }
 
+/// NVIDIA's driver does not share buffers of foreign contexts, which onebuf knows by its name. No other driver may be refused.
+pub(super) fn refused_by_nvidia(gl: &Side, what: &str) {
+    let (platform, here) = (&gl.device.info().platform, Hardware::Nvidia.is_here());
+    assert!(platform.contains("NVIDIA") && here, "{platform}: {what}");
+    lacking(&[], what);
+}
+
 /// A buffer of a foreign context, in place, shared with `other`.
 fn they_share_a_strangers(hub: &Hub, other: &Side) {
     let Some(owner) = Owner::new() else { return };
@@ -100,7 +107,7 @@ fn they_share_a_strangers(hub: &Hub, other: &Side) {
     let wrap = wrap.shared_with([&other.device]).route(RouteKind::ApiShare).trust_declared(true);
     let buffer = match wrap.build() {
         Err(Error::Unsupported { what, .. }) if what.contains("NVIDIA") => {
-            note(&format!("skip: {what}"));
+            refused_by_nvidia(&gl, &what);
             drop((gl, context));
             return owner.end(&[name]);
         }
@@ -172,7 +179,7 @@ fn a_real_driver_shares_them() {
     let _alone = alone();
     let hub = builder().verdicts(Default::default()).build().unwrap();
     match sides(&hub) {
-        None => note("skip: nothing here shares OpenGL's buffers"),
+        None => lacking(&[Hardware::Nvidia], "nothing here shares OpenGL's buffers"),
         Some((gl, other)) => {
             note(&format!("{} -> {} api_share", gl.device, other.device));
             they_share(&hub, &gl, &other);

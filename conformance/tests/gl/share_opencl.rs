@@ -5,7 +5,7 @@ use super::{
     N, alone,
     foreign::Owner,
     gl_of,
-    share::{on_its_chip, sides, take_turns, they_share},
+    share::{on_its_chip, refused_by_nvidia, sides, take_turns, they_share},
 };
 use onebuf::{
     Error, Hub, HubBuilder, Probe, RouteKind,
@@ -13,7 +13,10 @@ use onebuf::{
     prelude::*,
     topology::{Route, Verdict, VerdictState},
 };
-use onebuf_conformance::{Side, Step, assert_same, helper, note, random_words, step_model};
+use onebuf_conformance::{
+    Hardware, Side, Step, assert_same, helper, lacking, note, opencl_devices, random_words,
+    step_model,
+};
 use std::{fs, os::unix::fs::PermissionsExt, sync::Arc, time::Duration};
 
 /// OpenGL and OpenCL.
@@ -60,7 +63,7 @@ fn shared_by_calls() {
     let wrap = wrap.shared_with([&opencl.device]).route(RouteKind::ApiShare).trust_declared(true);
     match wrap.build().unwrap_err() {
         Error::Unsupported { what, .. } if what.contains("NVIDIA") => {
-            note(&format!("skip: {what}"))
+            refused_by_nvidia(&gl, &what);
         }
         late => assert!(late.to_string().contains("register yours before that"), "{late}"),
     }
@@ -89,7 +92,7 @@ fn a_strangers_is_shared() {
     };
     let buffer = match wrap().build() {
         Err(Error::Unsupported { what, .. }) if what.contains("NVIDIA") => {
-            note(&format!("skip: {what}"));
+            refused_by_nvidia(&gl, &what);
             drop((gl, context));
             return owner.end(&[name]);
         }
@@ -226,7 +229,14 @@ fn a_real_driver_shares_them() {
     let _alone = alone();
     let hub = builder().verdicts(Default::default()).build().unwrap();
     match sides(&hub) {
-        None => note("skip: no OpenCL here shares OpenGL's buffers"),
+        None => {
+            // NVIDIA's driver has the extension only on GPUs that drive displays.
+            let shares = opencl_devices()
+                .iter()
+                .any(|one| one.platform == "NVIDIA CUDA" && one.declares("cl_khr_gl_sharing"));
+            let needs: &[Hardware] = if shares { &[Hardware::Nvidia] } else { &[] };
+            lacking(needs, "no OpenCL here shares OpenGL's buffers");
+        }
         Some((gl, opencl)) => {
             note(&format!("{} -> {} api_share", gl.device, opencl.device));
             they_share(&hub, &gl, &opencl);

@@ -4,15 +4,16 @@
 use onebuf::{
     Access, Buffer, Device, Grid, Hub, HubBuilder, Kernel, ProgramCache, Queue, Result, RouteKind,
     Signature, Source, args,
+    doctor::{Doctor, Verdicts},
     pipeline::{Builder, Filled, Graft, Pipeline, Report, StageReport, Work},
-    topology::{Verdict, VerdictState},
+    topology::{Route, Verdict, VerdictState},
     trace::{Event, HubBuilderTraceExt, HubTraceExt, What},
 };
 use onebuf_conformance::{
-    Hardware, Side, Step, Watchdog, assert_same, forged, forged_verdicts, lacking, one_api, play,
-    random_words, step_model,
+    Hardware, Side, Step, Watchdog, assert_same, forged, forged_verdicts, helper, lacking, one_api,
+    play, random_words, step_model,
 };
-use std::{fs, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 const N: usize = 3000;
 const FRAMES: u64 = 16;
@@ -100,6 +101,23 @@ fn with_forged(graft: VerdictState) -> Option<Hub> {
     let [from, to] = pair(&hub)?.map(|device| hub.topology().node(device.index()));
     let verdict = Verdict { state: graft, why: "by this test".into(), ..Verdict::default() };
     verdicts.insert_graft(from, to, verdict);
+    Some(builder().verdicts(verdicts).trace(1 << 16).build().unwrap())
+}
+
+/// A hub with a tracer and the doctor's own verdicts on grafting and on CUDA's memory in OpenCL; `None` without such a chip.
+fn with_the_doctors() -> Option<Hub> {
+    let private = fs::Permissions::from_mode(0o700);
+    let cache = tempfile::Builder::new().permissions(private).tempdir().unwrap();
+    let hub = builder().cache(cache.path()).build().unwrap();
+    let [cl, cuda] = pair(&hub)?.map(|device| device.index());
+    let doctor = Doctor::new(helper("doctor-helper")).unwrap().cache(cache.path());
+    let shared =
+        |route: &Route| route.kind == RouteKind::OpaqueFd && (route.from, route.to) == (cuda, cl);
+    doctor.run_where(&hub, shared, &mut |_| ()).unwrap();
+    let found = doctor.grafts(&hub, |_, _| true, &mut |_| ()).unwrap().found;
+    let is_proven = found.iter().any(|graft| graft.verdict.state == VerdictState::Proven);
+    assert!(is_proven, "{found:?}");
+    let verdicts = Verdicts::load(cache.path()).unwrap();
     Some(builder().verdicts(verdicts).trace(1 << 16).build().unwrap())
 }
 
@@ -307,12 +325,12 @@ fn kernels() {
     assert_same(&buffer.to_vec().unwrap(), &model, "by turns");
 }
 
-/// The pipelines on a real chip: OpenCL's compiler, CUDA's stream.
+/// The pipelines on a real chip, by the doctor's verdicts: OpenCL's compiler, CUDA's stream.
 #[test]
 fn on_a_gpu_nothing_is_handed_over() {
     let _alone = one_api();
     let _watchdog = Watchdog::new("a pipeline that grafts", Duration::from_secs(240));
-    let Some(hub) = with_forged(VerdictState::Proven) else {
+    let Some(hub) = with_the_doctors() else {
         return lacking(&[Hardware::Nvidia], "no GPU that both OpenCL and CUDA see");
     };
     let sides = Sides::of(hub);

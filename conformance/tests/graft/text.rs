@@ -2,7 +2,7 @@
 
 use crate::{GRAFTED, REFUSED};
 use onebuf::graft::rewrite;
-use onebuf_conformance::note;
+use onebuf_conformance::{Hardware, lacking};
 use std::{fs, process::Command};
 
 #[test]
@@ -71,7 +71,7 @@ fn tables_stay_constant_without_constant_arguments() {
 fn the_assembler_takes_it() {
     let ptxas = std::env::var("ONEBUF_PTXAS").unwrap_or_else(|_| "ptxas".into());
     if let Err(why) = Command::new(&ptxas).arg("--version").output() {
-        return note(&format!("skip: {ptxas}: {why}"));
+        return lacking(&[Hardware::Nvidia], &format!("{ptxas}: {why}"));
     }
     let folder = tempfile::tempdir().unwrap();
     let assemble = |text: &str| {

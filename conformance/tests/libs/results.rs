@@ -5,7 +5,7 @@ use onebuf::{
     Buffer, Complex32, Complex64, Device, Error, Hub, Queue, Result,
     libs::{Blas, Columns, Fft, Fft1d, Gemm, Number, Op, Sample, Solver, Square},
 };
-use onebuf_conformance::{Hardware, Random, lacking, note, one_api};
+use onebuf_conformance::{Hardware, Random, compute_gpus, lacking, note, one_api};
 use std::fmt::Debug;
 
 const OPS: [Op; 3] = [Op::None, Op::Transpose, Op::Adjoint];
@@ -212,20 +212,13 @@ fn real_libraries_compute_what_the_host_does() {
     let _alone = one_api();
     let hub =
         onebuf::builder().without(["vulkan", "gl"]).verdicts(Default::default()).build().unwrap();
-    let gpus = [hub.select("cuda"), hub.select("hip")].concat();
-    if gpus.is_empty() {
-        return lacking(
-            &[Hardware::Nvidia, Hardware::Amd],
-            "real libraries: no GPU of CUDA or HIP",
-        );
-    }
-    for device in gpus {
+    for device in compute_gpus(&hub) {
         let queue = device.queue().unwrap();
         let opened = [Blas::on(&queue).err(), Fft::on(&queue).err(), Solver::on(&queue).err()];
         match opened.into_iter().flatten().next() {
             None => {}
             Some(missing @ Error::Unavailable { .. }) => {
-                note(&format!("skip: {device}: {missing}"));
+                lacking(&[Hardware::Nvidia, Hardware::Amd], &format!("{device}: {missing}"));
                 continue;
             }
             Some(error) => panic!("{device}: {error}"),

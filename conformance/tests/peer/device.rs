@@ -9,7 +9,7 @@ use super::{
     whole_hub,
 };
 use onebuf::{Buffer, Error, Hub, MemoryKind, Pool, peer::Offer};
-use onebuf_conformance::{Hardware, lacking, note};
+use onebuf_conformance::{Hardware, gpus, note, reported};
 use std::{fs, thread, time::Duration};
 
 /// The UUID of the stubs' first device.
@@ -250,6 +250,40 @@ fn as_its_own() {
     );
 }
 
+/// Whether a GPU exports its memory: the drivers decide, of which onebuf must find each.
+fn exported_here(found: usize) -> bool {
+    let drivers = gpus().iter().filter(|gpu| gpu.exports).count();
+    reported(
+        "device that exports its memory to another process",
+        &[Hardware::Nvidia],
+        drivers,
+        found,
+    )
+}
+
+#[test]
+fn the_drivers_say_what_is_exported() {
+    for api in ["CUDA", "HIP"] {
+        play("has_exports", api, "imports", &[]);
+        play("has_no_device", api, "imports", &[("ONEBUF_CUDA_STUB_DEVICES", "0")]);
+    }
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn has_exports() {
+    let homes = whole_hub().devices().iter().filter(|d| !d.info().caps.exports.is_empty()).count();
+    assert!(exported_here(homes) && homes >= 2, "{homes}");
+    // The control: an onebuf that finds no such device has not been skipped.
+    assert!(std::panic::catch_unwind(|| exported_here(0)).is_err());
+}
+
+#[test]
+#[ignore = "started by a test above, with the stubs in their parts"]
+fn has_no_device() {
+    assert_eq!(gpus().len(), 0);
+}
+
 /// On real GPUs that export their memory, with each device of the same chip that imports it.
 #[test]
 fn real_device_memory_in_two_processes() {
@@ -261,11 +295,8 @@ fn real_device_memory_in_two_processes() {
         !caps.exports.is_empty() && !caps.parses_fds
     };
     let homes: Vec<_> = devices.iter().filter(exports).collect();
-    if homes.is_empty() {
-        return lacking(
-            &[Hardware::Nvidia],
-            "no device here exports its memory to another process",
-        );
+    if !exported_here(homes.len()) {
+        return;
     }
     for home in homes {
         let (chip, exports) = (&home.info().physical, &home.info().caps.exports);

@@ -129,13 +129,15 @@ pub fn smallest_batch(switch: Duration, own: Duration, most: usize) -> usize {
     found.unwrap_or(SIZES[SIZES.len() - 1]).min(most).max(1)
 }
 
-/// The measured hand-over between two APIs of one chip, if there are two.
+/// The measured hand-over between two APIs of one chip, if there are two. Either may own the shared memory: NVIDIA's OpenCL imports
+/// CUDA's and exports none.
 fn switch_us(a: &Device, b: &Device) -> Option<f64> {
     if a.id() == b.id() || !a.info().physical.same_chip(&b.info().physical) {
         return None;
     }
-    let routes = a.hub().topology().between(a.index(), b.index()).iter();
-    let proven = routes.filter(|route| route.verdict.zero_copy == Some(true));
+    let (hub, ends) = (a.hub(), [a.index(), b.index()]);
+    let [there, back] = [[0, 1], [1, 0]].map(|[x, y]| hub.topology().between(ends[x], ends[y]));
+    let proven = there.iter().chain(back).filter(|route| route.verdict.zero_copy == Some(true));
     proven.filter_map(|route| route.verdict.handoff_us).reduce(f64::min)
 }
 

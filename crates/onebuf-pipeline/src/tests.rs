@@ -308,7 +308,8 @@ fn frames_come_out_while_the_source_has_none() {
     }
 }
 
-/// Two fake devices of one chip, between which a change takes as long as given.
+/// Two fake devices of one chip, between which a change takes as long as given: a made-up verdict, whose physical twin is in
+/// `conformance/tests/twins.rs`. As on an NVIDIA GPU, the first device exports no memory.
 fn two_of_one_chip(handoff_us: f64) -> Hub {
     let physical = PhysicalId { uuid: Some([7; 16]), ..PhysicalId::default() };
     let build = |verdicts: Verdicts| {
@@ -325,7 +326,7 @@ fn two_of_one_chip(handoff_us: f64) -> Hub {
         handoff_us: Some(handoff_us),
         ..Verdict::default()
     };
-    for (from, to) in [(0, 1), (0, 2), (1, 2), (2, 1)] {
+    for (from, to) in [(0, 1), (0, 2), (2, 1)] {
         verdicts.insert(&nodes[from], &nodes[to], RouteKind::HostPointer, verdict.clone());
     }
     build(verdicts)

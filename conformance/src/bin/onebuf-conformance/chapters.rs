@@ -71,8 +71,9 @@ pub const CHAPTERS: [&str; 19] = [
 ];
 
 /// The test programs of each chapter.
-pub const TESTS: [Test; 33] = [
+pub const TESTS: [Test; 34] = [
     long("doctor", "doctor", 80.0),
+    long("doctor", "twins", 20.0),
     test("suite", "report", 1.0),
     test("cuda", "cuda", 35.0),
     test("opengl", "gl", 38.0),

@@ -35,6 +35,13 @@ fn real(flavor: Flavor) -> Option<(Arc<Probe>, Arc<Device>)> {
     {
         Ok(mut found) => Some((probe, found.devices.swap_remove(0))),
         Err(missing) => {
+            let (strict, file) =
+                (std::env::var("ONEBUF_STRICT"), flavor.pick(["/dev/nvidiactl", "/dev/kfd"]));
+            let strict = strict.is_ok_and(|level| !["", "0"].contains(&&*level));
+            assert!(
+                !strict || !std::path::Path::new(file).exists(),
+                "{missing}, although there is {file}, and ONEBUF_STRICT is set"
+            );
             println!("skip: {missing}");
             assert_eq!(missing.api, flavor.api());
             assert!(missing.loaded == missing.code.is_some() || !missing.reason.is_empty());

@@ -52,15 +52,22 @@ fn unfinished(counts: &mut Counts, ended: &Ended, begun: usize) {
 fn take_skips(counts: &mut Counts, stderr: &str) {
     let mut skips = 0;
     for line in stderr.lines() {
-        // The harness may have begun a line: `test name ... skip: why`.
-        let Some((before, why)) = line.split_once("skip: ") else { continue };
-        if before.is_empty() || before.starts_with("test ") {
+        if let Some(why) = said(line, "skip: ") {
             skips += 1;
-            counts.note_skip(why.trim().to_owned(), 1);
+            counts.note_skip(why.to_owned(), 1);
+        } else if let Some(what) = said(line, "missing: ") {
+            // The tests used other devices, so none was skipped.
+            counts.note_skip(what.to_owned(), 1);
         }
     }
     counts.skipped += skips;
     counts.passed = counts.passed.saturating_sub(skips);
+}
+
+/// What follows the word that begins a line. The harness may have begun it: `test name ... skip: why`.
+fn said<'l>(line: &'l str, word: &str) -> Option<&'l str> {
+    let (before, rest) = line.split_once(word)?;
+    (before.is_empty() || before.starts_with("test ")).then(|| rest.trim())
 }
 
 /// `running 5 tests`
@@ -144,6 +151,16 @@ mod tests {
         let both = counts(&ended(How::Exit(0), GOOD, skips));
         assert_eq!(plain(&both), [0, 0, 2]);
         assert_eq!(both.why(), "PoCL: not found (2)");
+    }
+
+    #[test]
+    fn what_is_missing_is_told_and_takes_nothing() {
+        let told = "missing: rusticl: no device\ntest a ... missing: Clover: no device\n";
+        let both = counts(&ended(How::Exit(0), GOOD, told));
+        assert_eq!(plain(&both), [2, 0, 0]);
+        assert_eq!(both.why(), "rusticl: no device; Clover: no device");
+        let one = counts(&ended(How::Exit(0), GOOD, &format!("{told}skip: a: no b\n")));
+        assert_eq!(plain(&one), [1, 0, 1], "the control");
     }
 
     #[test]
