@@ -3,7 +3,7 @@
 
 # Installed with cargo below the target folder, where they are missing.
 DENY=cargo-deny==0.20.2
-SEMVER=cargo-semver-checks==0.44.0 # newer ones need a newer Rust than 1.95
+SEMVER=cargo-semver-checks==0.51.0
 RELEASE=("${BUNDLE[@]}" python3-numpy debhelper fakeroot)
 
 release() {

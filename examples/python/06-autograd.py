@@ -6,12 +6,12 @@ import torch
 import onebuf as ob
 
 TEXT = """
-kernel void forward(global const float *x, global float *y) { y[get_global_id(0)] = x[get_global_id(0)] * x[get_global_id(0)]; }
-kernel void backward(global const float *x, global const float *gy, global float *gx) {
+kernel void square(global const float *x, global float *y) { y[get_global_id(0)] = x[get_global_id(0)] * x[get_global_id(0)]; }
+kernel void gradient(global const float *x, global const float *gy, global float *gx) {
     gx[get_global_id(0)] = 2 * x[get_global_id(0)] * gy[get_global_id(0)];
 }
 """
-forward, backward = ob.kernel(TEXT, "forward"), ob.kernel(TEXT, "backward")
+square, gradient = ob.kernel(TEXT, "square"), ob.kernel(TEXT, "gradient")
 
 
 class Square(torch.autograd.Function):
@@ -19,14 +19,14 @@ class Square(torch.autograd.Function):
     def forward(context, x):
         context.save_for_backward(x)
         y = torch.empty_like(x)
-        forward(x.detach().contiguous(), y)
+        square(x.detach().contiguous(), y)
         return y
 
     @staticmethod
     def backward(context, gy):
         (x,) = context.saved_tensors
         gx = torch.empty_like(x)
-        backward(x.detach().contiguous(), gy.contiguous(), gx)
+        gradient(x.detach().contiguous(), gy.contiguous(), gx)
         return gx
 
 
