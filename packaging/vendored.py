@@ -4,7 +4,7 @@
 
 NEEDED is a list as `cargo tree --prefix none --format '{p}'` prints it. Cargo reads the manifest of every crate in Cargo.lock, but the code
 only of those that it compiles. Of the others the manifest stays: they are crates of other systems, some with prebuilt libraries, and crates of
-tests. With them the package would have nine times the size.
+tests. With all of their files the package would have five times the size.
 """
 
 import json
