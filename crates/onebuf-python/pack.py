@@ -1,4 +1,4 @@
-"""Puts the wheel together: the native module, the program, the Python sources, and what a wheel says about itself.
+"""Puts the wheel together: the native module, the program, the Python sources, the bill of materials, and what a wheel says about itself.
 
 The same for a release and for the tests, which pack what they have compiled already.
 """
@@ -14,6 +14,8 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+
+import sbom
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -134,6 +136,8 @@ def pack(module, program, to):
     wheel.add(f"{info}/entry_points.txt", b"[console_scripts]\nonebuf = onebuf.__main__:main\n")
     for licence in LICENSES:
         wheel.add(f"{info}/licenses/{licence}", (ROOT / licence).read_bytes())
+    # PEP 770: tools that look for vulnerable versions read the crates here; in the files they cannot.
+    wheel.add(f"{info}/sboms/onebuf.cyclonedx.json", sbom.bill(name))
     wheel.close(f"{info}/RECORD")
     os.replace(part, path)
     return path, need
