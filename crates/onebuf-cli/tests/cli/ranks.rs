@@ -89,6 +89,10 @@ fn assert_whole(value: &Value, ranks: usize, alone: &Value) {
     assert_eq!((&value["frames"], &value["stream"]["checked_frames"]), (&9.into(), &9.into()));
     assert_eq!(number(value, "bytes_sent"), expected_bytes(value), "{ranks} ranks");
     assert_eq!(value["gpu_aware"], false);
+    let [cuda, hip] = ["cuda", "hip"].map(|of| &value["gpu_claim"][of]);
+    // Debian's Open MPI has no function for HIP; MPICH's has both.
+    let says_hip = value["mpi"].as_str().is_some_and(|name| name.starts_with("MPICH"));
+    assert!(cuda.is_boolean() && hip.is_boolean() == says_hip, "{cuda} {hip}");
     let places = |value: &Value| {
         let all = value["detections"].as_array().expect("a list");
         all.iter().map(|at| (number(at, "beam"), number(at, "bin"))).collect::<Vec<_>>()
@@ -112,6 +116,32 @@ fn every_number_of_ranks_detects_what_one_process_does() {
             assert!(name.contains("MPI"), "{name}");
         }
     }
+}
+
+/// A library that says yes in the place of the real one below it: users see that, and device memory is staged as before.
+#[test]
+fn what_mpi_says_of_device_memory_is_reported() {
+    if !OPEN_MPI.is_there() {
+        return;
+    }
+    let (cli, folder) = (Cli::new(), tempfile::tempdir().expect("a folder"));
+    let [source, library] = ["claims.c", "libclaims.so"].map(|name| folder.path().join(name));
+    fs::write(&source, "int MPIX_Query_cuda_support(void) { return 1; }\n").expect("a file");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"]).args([&library, &source]);
+    let built = cc.arg("-l:libmpi.so.40").output().expect("a C compiler");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let run = |args: &str| {
+        let mut program = cli.bare_command(args);
+        program.env("ONEBUF_MPI_LIB", &library);
+        OPEN_MPI.run(2, program)
+    };
+    let value = run(&small()).json();
+    assert_eq!((&value["gpu_aware"], &value["gpu_claim"]["cuda"]), (&false.into(), &true.into()));
+    let text = run(&small().replace(" --json", "")).stdout;
+    let said =
+        "MPI is given memory of the host alone; it says that it takes memory of CUDA devices";
+    assert!(text.contains(said), "{text}");
 }
 
 /// Kernels of OpenCL on both sides of the corner turn; samples from a file; more ranks than channels; one trace of all ranks.
