@@ -274,6 +274,44 @@ def interrupted():
     assert (y.read() == values(3, 8)).all()
 
 
+def interrupted_calls():
+    """A signal ends rank 0's part of calls for which the others have not come. They come later, and the calls are done for them."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    first = comm.rank == 0
+    # The others wait for rank 0's word, so that no call can end before the signal. They do not wait for rank 0 at the end.
+    world = ob.World(comm, timeout=60 if first else 2)
+    ends_by_a_signal(comm, lambda: world.barrier(50))
+    told = ends_by_a_signal(comm, lambda: world.collect(bytes([comm.rank]), 0, 50))
+    assert told is None
+    # Calls after those that were given up have their own numbers.
+    world.barrier(50)
+    told = world.collect(bytes([comm.rank]), 0, 50)
+    assert told == ([bytes([of]) for of in range(comm.size)] if first else None)
+    assert not world.has_failed
+    world.close()
+    # Last: on rank 0 the communication goes on starting without a world. The others get one, in which rank 0 takes no part.
+    other = ends_by_a_signal(comm, lambda: ob.World(comm, timeout=60 if first else 2))
+    assert first or (other.rank, other.size) == (comm.rank, comm.size)
+
+
+def ends_by_a_signal(comm, call):
+    """Makes a call of all ranks. Rank 0 is interrupted in it, and then the others make it."""
+    import signal
+    import time
+
+    if comm.rank > 0:
+        assert comm.bcast(None) == "now"
+        return call()
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    began = time.monotonic()
+    raises(KeyboardInterrupt, "", call)
+    assert time.monotonic() - began < 5, "the others would come after this"
+    return comm.bcast("now") and None
+
+
 def forked():
     """A child has no communication thread: its calls are refused, and it ends."""
     hub = ob.discover(only=["host"])

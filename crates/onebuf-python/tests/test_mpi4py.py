@@ -35,7 +35,7 @@ def done(launcher, ranks, *name):
     return "".join(said)
 
 
-@pytest.mark.parametrize("name", ["messages", "parts", "calls", "communicators", "refused", "late", "left_open"])
+@pytest.mark.parametrize("name", ["messages", "parts", "calls", "communicators", "refused", "late", "interrupted_calls", "left_open"])
 def test_three_ranks(name):
     if "no proven route" in done(OPEN_MPI, 3, name):
         absent("no proven zero-copy route: run `python -m onebuf doctor --devices host,opencl:0`")
