@@ -63,7 +63,16 @@ def test_the_page():
     done(OPEN_MPI, 2, "page")
 
 
-def test_the_example_with_several_ranks():
-    example = Path(os.environ.get("ONEBUF_EXAMPLES", "examples/python")).resolve() / "11-ranks.py"
-    for ranks in (2, 3):
-        assert f"{ranks} ranks, 13 x 640 numbers" in run(OPEN_MPI, ranks, example)
+EXAMPLES = Path(os.environ.get("ONEBUF_EXAMPLES", "examples/python")).resolve()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_example_with_several_ranks(ranks):
+    assert f"{ranks} ranks, 13 x 640 numbers" in run(OPEN_MPI, ranks, EXAMPLES / "11-ranks.py")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_the_distributed_demonstration(ranks):
+    """It compares every number with NumPy's, and another frame's as a control."""
+    said = run(OPEN_MPI, ranks, "-m", "mpi4py", EXAMPLES / "12-distributed.py")
+    assert f"{ranks} ranks, 5 frames of 9 x 640 numbers" in said and "loudest beams: {100: 2, 590: 6}" in said, said
