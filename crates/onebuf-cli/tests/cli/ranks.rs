@@ -370,6 +370,27 @@ fn every_rank_fails_if_one_does() {
     }
 }
 
+/// Rank 0 has the answer, and nowhere to put it.
+#[test]
+fn every_rank_fails_if_the_answer_cannot_be_given() {
+    if !OPEN_MPI.is_there() {
+        return;
+    }
+    let cli = Cli::new();
+    for args in [small(), small().replace(" --json", "")] {
+        let program = cli.bare_command(&args);
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", r#"exec "$0" "$@" > /dev/full"#]).arg(program.get_program());
+        shell.args(program.get_args());
+        shell.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut running = Running::start(&OPEN_MPI, 3, shell);
+        let found = running.statuses(3);
+        let said = running.read("said");
+        assert!(found.iter().all(|status| status.is_some_and(|at| at > 0)), "{found:?} {said}");
+        assert!(said.contains("rank 1: rank 0: No space left on device"), "{said}");
+    }
+}
+
 /// Open MPI's launcher ends the ranks by SIGTERM, so that they can say which one has died. MPICH's kills them at once.
 #[test]
 fn a_rank_that_dies_is_named_by_the_others() {
