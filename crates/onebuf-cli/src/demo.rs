@@ -19,7 +19,7 @@ mod wire;
 
 use crate::{
     devices, doctor,
-    out::{self, Answer, Failure, Result},
+    out::{self, Answer, Failure, Output, Result},
     screen::Screen,
 };
 use batch::Batch;
@@ -191,12 +191,12 @@ fn wrong_usage(why: &str) -> ! {
 }
 
 /// Runs the demonstration: this rank's part of it under a launcher of MPI, where only rank 0 has an answer.
-pub fn run(args: &DemoArgs, screen: Screen) -> Result<Option<Answer>> {
+pub fn run(args: &DemoArgs, screen: Screen, output: Output) -> Result<()> {
     args.check();
     let setup = args.setup();
     match ranks::join(args, &setup)? {
-        Some(world) => ranks::run(args, &setup, screen, &world),
-        None => run_alone(args, setup, screen).map(Some),
+        Some(world) => ranks::run(args, &setup, screen, &world, output),
+        None => output.give(run_alone(args, setup, screen)?),
     }
 }
 

@@ -105,10 +105,7 @@ fn answer(cli: &Cli) -> Result<()> {
         Some(Command::Devices(_)) => devices::run(screen)?,
         Some(Command::Doctor(args)) => doctor::run(args, screen)?,
         Some(Command::Plan(args)) => plan::run(args, screen)?,
-        Some(Command::Demo(args)) => match demo::run(args, screen)? {
-            Some(answer) => answer,
-            None => return Ok(()),
-        },
+        Some(Command::Demo(args)) => return demo::run(args, screen, output),
         Some(Command::Send(args)) => send::run(args)?,
         Some(Command::Network(args)) => return network::run(args, screen, output),
         Some(Command::Bench(args)) => return bench::run(args, screen, output),

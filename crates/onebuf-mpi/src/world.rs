@@ -176,6 +176,7 @@ impl World {
 
     /// Records an outcome after which the ranks may not end together.
     pub(crate) fn watch<R>(&self, outcome: Result<R>) -> Result<R> {
+        let outcome = outcome.map_err(|error| self.with_names(error));
         match outcome {
             Err(Error::PeerLost { .. } | Error::Driver { .. }) => {
                 self.0.failed.store(true, Ordering::Relaxed);
@@ -186,8 +187,27 @@ impl World {
         outcome
     }
 
-    /// Records that a rank may not come any more.
-    pub(crate) fn doubt(&self) {
+    /// MPI's own words for a lost process have no number: the ranks of this machine that are gone or stopped are added.
+    fn with_names(&self, error: Error) -> Error {
+        match error {
+            Error::PeerLost { reason } if !reason.contains("(process ") => {
+                let ailing = self.ailing().into_iter().map(|rank| format!("; {rank}"));
+                Error::PeerLost { reason: reason + &ailing.collect::<String>() }
+            }
+            error => error,
+        }
+    }
+
+    /// Whether no clone of this world exists, and nothing is under way in it. For bindings, which keep a world that
+    /// [`World::remaining`] would refuse.
+    #[doc(hidden)]
+    pub fn is_only(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// Records that a rank may not come any more: the end waits for at most two seconds. For bindings whose blocks end by exceptions.
+    #[doc(hidden)]
+    pub fn doubt(&self) {
         self.0.late.store(true, Ordering::Relaxed);
     }
 

@@ -49,6 +49,14 @@ impl Inside {
         DEPTH.set(DEPTH.get() + 1);
         Self { counted: false, _of: std::marker::PhantomData }
     }
+
+    /// A thread of the library's own enters: the end waits for it.
+    pub fn on_its_own() -> Self {
+        let mut inside = Self::for_another();
+        INSIDE.fetch_add(1, Ordering::SeqCst);
+        inside.counted = true;
+        inside
+    }
 }
 
 impl Drop for Inside {
@@ -78,9 +86,7 @@ pub(crate) fn enter(py: Python<'_>) -> Inside {
 
 /// Calls Python from a thread of the library's own. `None` if the interpreter ends.
 pub(crate) fn visit<R>(body: impl FnOnce(Python<'_>) -> R) -> Option<R> {
-    let mut inside = Inside::for_another();
-    INSIDE.fetch_add(1, Ordering::SeqCst);
-    inside.counted = true;
+    let _inside = Inside::on_its_own();
     match has_begun() {
         true => None,
         false => Python::try_attach(body),

@@ -6,7 +6,7 @@
 
 use crate::{
     array::{Piece, PyBuffer},
-    ending::detached,
+    ending::{Inside, detached},
     error::{Fault, Result},
     wait,
 };
@@ -15,12 +15,16 @@ use onebuf_mpi::{InFlight, Join, PeerState, Span, World};
 use onebuf_sys::fork;
 use pyo3::{
     prelude::*,
-    types::{PyBytes, PyTuple},
+    types::{PyBytes, PyDict, PyTuple},
 };
 use std::{
     collections::BTreeMap,
     ptr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -96,12 +100,59 @@ fn leave<T>(world: T) {
     }
 }
 
+/// Does on a thread of its own what waits for other ranks without asking whether to go on, so that a signal ends the wait here. The
+/// thread goes on then, and what it makes is dropped.
+fn aside<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> onebuf::Result<R> {
+    let (done, made) = mpsc::channel();
+    let work = move || {
+        let _inside = Inside::on_its_own();
+        drop(done.send(work()));
+    };
+    let no_thread = |why| Error::unsupported("communication", format!("a thread ({why})"));
+    thread::Builder::new().name("onebuf-ranks".into()).spawn(work).map_err(no_thread)?;
+    loop {
+        match made.recv_timeout(wait::SLICE) {
+            Ok(made) => return Ok(made),
+            Err(RecvTimeoutError::Timeout) => wait::go_on()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Error::PeerLost {
+                    reason: "the thread that waited has panicked".into(),
+                });
+            }
+        }
+    }
+}
+
+fn closed() -> Fault {
+    Fault::invalid("the world was closed")
+}
+
 impl PyWorld {
+    fn of(world: World) -> Self {
+        let (rank, size, timeout) = (world.rank(), world.size(), world.timeout());
+        let library = world.library().to_owned();
+        let world = Arc::new(Mutex::new(Some(world)));
+        note(&WORLDS, &world);
+        Self { world, rank, size, timeout, library }
+    }
+
     fn open(&self) -> Result<World> {
         if fork::is_child() {
             return Err(Error::forked("MPI").into());
         }
-        locked(&self.world).clone().ok_or_else(|| Fault::invalid("the world was closed"))
+        locked(&self.world).clone().ok_or_else(closed)
+    }
+
+    /// The world itself, which is closed then, unless something else uses it.
+    fn take(&self) -> Result<World> {
+        if fork::is_child() {
+            return Err(Error::forked("MPI").into());
+        }
+        let mut world = locked(&self.world);
+        if world.as_ref().is_some_and(|world| !world.is_only()) {
+            return Err(Fault::busy("messages of this world exist: drop them first"));
+        }
+        world.take().ok_or_else(closed)
     }
 
     /// Begins a message or a call of all ranks with these buffers.
@@ -185,11 +236,7 @@ impl PyWorld {
             join = unsafe { join.communicator(handle) };
         }
         fork::watch();
-        let world = detached(py, || join.start_while(wait::go_on))?;
-        let (rank, size, library) = (world.rank(), world.size(), world.library().to_owned());
-        let world = Arc::new(Mutex::new(Some(world)));
-        note(&WORLDS, &world);
-        Ok(Self { world, rank, size, timeout, library })
+        Ok(Self::of(detached(py, || join.start_while(wait::go_on))?))
     }
 
     /// The number of this process, from zero.
@@ -216,6 +263,15 @@ impl PyWorld {
         &self.library
     }
 
+    /// What the MPI library says of device memory: `{"cuda": …, "hip": …}`, each True, False, or None where it does not say. Whatever it says, MPI is given memory of the host.
+    #[getter]
+    fn gpu_claim<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let (claim, said) = (self.open()?.gpu_claim(), PyDict::new(py));
+        said.set_item("cuda", claim.cuda)?;
+        said.set_item("hip", claim.hip)?;
+        Ok(said)
+    }
+
     /// Whether a rank was lost, or MPI has failed: then the ranks cannot end together any more.
     #[getter]
     fn has_failed(&self) -> Result<bool> {
@@ -239,6 +295,13 @@ impl PyWorld {
     /// A sentence for each rank of this machine that is gone or stopped.
     fn ailing(&self) -> Result<Vec<String>> {
         Ok(self.open()?.ailing())
+    }
+
+    /// Goes on with the ranks that are left after one was lost: a new world, in which ranks have new numbers, in their order. Every remaining rank calls it, and has
+    /// dropped its messages. This world is closed then, even if it fails. `Unsupported` unless the MPI has ULFM.
+    fn remaining(&self, py: Python<'_>) -> Result<Self> {
+        let world = self.take()?;
+        Ok(Self::of(detached(py, || aside(move || world.remaining()))??))
     }
 
     /// Begins to send a buffer, or a contiguous part of one, to a rank. Waits for the work that writes it. Tags are 0 to 16,383.
@@ -354,18 +417,29 @@ impl PyWorld {
     }
 
     /// Ends the communication, when all messages have ended: waits for the other ranks, for at most the timeout.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> Result<()> {
         let world = locked(&self.world).take();
-        detached(py, || leave(world));
+        match world {
+            Some(world) if !fork::is_child() => Ok(detached(py, || aside(move || drop(world)))?),
+            world => {
+                leave(world);
+                Ok(())
+            }
+        }
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }
 
-    #[pyo3(signature = (*_error))]
-    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) {
-        self.close(py);
+    /// After an exception the other ranks are waited for two seconds at most: they may be elsewhere.
+    #[pyo3(signature = (*error))]
+    fn __exit__(&self, py: Python<'_>, error: &Bound<'_, PyTuple>) -> Result<()> {
+        let failed = error.get_item(0).is_ok_and(|kind| !kind.is_none());
+        if let (true, Some(world)) = (failed, &*locked(&self.world)) {
+            world.doubt();
+        }
+        self.close(py)
     }
 
     fn __repr__(&self) -> String {

@@ -254,6 +254,9 @@ def without_mpi4py():
         sent.wait()
         assert (y.read() == values(before, 999)).all()
         assert "mpi4py" not in sys.modules
+        # Debian's libraries are built without support for devices, and say so where they have the function.
+        cuda, hip = (world.gpu_claim[api] for api in ("cuda", "hip"))
+        assert (cuda, hip) == (False if world.library else None, False if "MPICH" in world.library else None)
         say(f"{world.library.splitlines()[0] if world.library else 'no MPI'} {world.size}")
 
 
@@ -272,6 +275,108 @@ def interrupted():
         world.send(x, 0, 9).wait()
         came.wait()
     assert (y.read() == values(3, 8)).all()
+
+
+def interrupted_calls():
+    """A signal ends rank 0's part of calls for which the others have not come. They come later, and the calls are done for them."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    first = comm.rank == 0
+    # The others wait for rank 0's word, so that no call can end before the signal. They do not wait for rank 0 at the end.
+    world = ob.World(comm, timeout=60 if first else 2)
+    ends_by_a_signal(comm, lambda: world.barrier(50))
+    told = ends_by_a_signal(comm, lambda: world.collect(bytes([comm.rank]), 0, 50))
+    assert told is None
+    # Calls after those that were given up have their own numbers.
+    world.barrier(50)
+    told = world.collect(bytes([comm.rank]), 0, 50)
+    assert told == ([bytes([of]) for of in range(comm.size)] if first else None)
+    assert not world.has_failed
+    ends_by_a_signal(comm, world.close)
+    raises(ob.InvalidArgument, "closed", world.barrier)
+    # Last: on rank 0 the communication goes on starting without a world. The others get one, in which rank 0 takes no part.
+    other = ends_by_a_signal(comm, lambda: ob.World(comm, timeout=60 if first else 2))
+    assert first or (other.rank, other.size) == (comm.rank, comm.size)
+
+
+def left_by_an_exception():
+    """A block that an exception ends does not wait for the others' end for long."""
+    import time
+
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    with ob.World(comm, timeout=60) as world:
+        if comm.rank > 0:
+            comm.recv(source=0)
+        began = time.monotonic()
+
+        def fails():
+            with world:
+                raise ValueError("of this rank")
+
+        if comm.rank == 0:
+            raises(ValueError, "of this rank", fails)
+            assert 1 < time.monotonic() - began < 20, "the others do not come before this"
+            for other in range(1, comm.size):
+                comm.send("now", dest=other)
+        else:
+            # Rank 0 has left already.
+            raises(ValueError, "of this rank", fails)
+    assert time.monotonic() - began < 40
+
+
+def remaining():
+    """Rank 1 dies; the others go on without it, in a world of their own."""
+    import signal
+
+    hub = ob.discover(only=["host"])
+    world = ob.World(timeout=60)
+    assert world.size == 3
+    world.barrier()
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    x, y = hub.array(values(world.rank, 999)), hub.empty(999, np.float32)
+    came, never = world.receive(y, 1), world.receive(hub.empty(999, np.float32), 2 - world.rank)
+    raises(ob.PeerLost, "rank 1 (process", came.wait)
+    assert "rank 1 (process" in world.ailing()[0] and world.has_failed
+    raises(ob.Busy, "drop them first", world.remaining)
+    del never
+    left = world.remaining()
+    raises(ob.InvalidArgument, "closed", world.barrier)
+    assert (left.rank, left.size) == (world.rank // 2, 2) and not left.has_failed
+    other = 1 - left.rank
+    came, sent = left.receive(y, other), left.send(x, other)
+    came.wait()
+    sent.wait()
+    assert (y.read() == values(2 * other, 999)).all()
+    told = left.collect(bytes([world.rank]))
+    assert told == ([bytes([0]), bytes([2])] if left.rank == 0 else None)
+    left.close()
+
+
+def cannot_go_on():
+    """Without ULFM."""
+    world = ob.World(timeout=60)
+    raises(ob.Unsupported, "MPIX_Comm_shrink", world.remaining)
+    raises(ob.InvalidArgument, "closed", world.barrier)
+
+
+def ends_by_a_signal(comm, call):
+    """Makes a call of all ranks. Rank 0 is interrupted in it, and then the others make it."""
+    import signal
+    import time
+
+    if comm.rank > 0:
+        assert comm.bcast(None) == "now"
+        return call()
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    began = time.monotonic()
+    raises(KeyboardInterrupt, "", call)
+    assert time.monotonic() - began < 5, "the others would come after this"
+    return comm.bcast("now") and None
 
 
 def forked():

@@ -117,10 +117,22 @@ def test_ctrl_c_ends_a_hand_over(use):
 
 
 PAGES = 'y = hub.empty(64, memory_kind="host_pages")'
-# What waits for another process, and how that is made.
+OFFER = PAGES + '; offer = ob.Offer(y, f"end-{os.getpid()}")'
+# A listener whose queue is full does not answer.
+SILENT = """
+import socket
+door = socket.create_server(("127.0.0.1", 0), backlog=0)
+first = socket.create_connection(door.getsockname())
+silent = "127.0.0.1:%d" % door.getsockname()[1]
+"""
+# What waits for another process or thread, and how that is made.
 OTHERS = {
-    "offer.accept(30)": PAGES + '; offer = ob.Offer(y, f"end-{os.getpid()}")',
+    "offer.accept(30)": OFFER,
     "peer.wait(30)": PAGES + VISITED + "peer.hand_over()",
+    # Nobody accepts.
+    "ob.attach(offer.path, hub, timeout=30)": OFFER,
+    "pool.empty(1 << 20, np.uint8, timeout=30)": "pool = ob.Pool(hub, limit=1 << 20); all_of_it = pool.empty(1 << 20, np.uint8)",
+    "ob.sources.tcp(silent, timeout=30)": SILENT,
 }
 
 
@@ -148,6 +160,27 @@ def test_ctrl_c_stops_a_pipeline():
     made = "line = ob.Pipeline(2, lambda: hub.empty(4), source=lambda *_: time.sleep(0.01), sink=lambda *_: None)"
     then = 'assert line.pulse()["state"] == "finished" and line.report()["frames"] > 0'
     assert interrupted("line.run()", made, then, seconds=0.01) < 3
+
+
+# Sources that wait for a sender: one that never comes, and one that is silent in the middle of a frame.
+SOURCES = {
+    "udp": "source = ob.sources.udp('127.0.0.1:0', timeout=30)",
+    "tcp listens": "source = ob.sources.tcp('127.0.0.1:0', listen=True, timeout=30)",
+    "tcp is silent": """
+import socket
+door = socket.create_server(("127.0.0.1", 0))
+source = ob.sources.tcp("127.0.0.1:%d" % door.getsockname()[1], timeout=30)
+sender, _ = door.accept()
+sender.sendall(bytes(7))
+""",
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_ctrl_c_stops_a_pipeline_that_waits_for_a_sender(source):
+    made = SOURCES[source] + "\nline = ob.Pipeline(2, lambda: hub.empty(4), source=source, sink=lambda *_: None)"
+    then = 'assert line.pulse()["state"] == "finished" and line.report()["frames"] == 0'
+    assert interrupted("line.run()", made, then, seconds=0.01) < 3, "the sources wait for 30 seconds"
 
 
 def test_waits_release_the_interpreter():

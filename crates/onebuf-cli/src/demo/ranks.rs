@@ -13,7 +13,7 @@ mod trace;
 
 use super::{DemoArgs, Source, machine, report::stage, wrong_usage};
 use crate::{
-    out::{Answer, Failure, Result},
+    out::{Failure, Output, Result},
     screen::Screen,
 };
 use agree::agreed;
@@ -73,15 +73,16 @@ fn single(args: &DemoArgs) -> Option<&'static str> {
 /// Slots of each rank's ring, if none are asked for.
 const RING: u32 = 4;
 
-/// Runs this rank's part. Rank 0 has the answer.
+/// Runs this rank's part. Rank 0 has the answer, and all ranks fail if it cannot give it.
 pub fn run(
     args: &DemoArgs,
     setup: &Setup,
     screen: Screen,
     world: &World,
-) -> Result<Option<Answer>> {
+    output: Output,
+) -> Result<()> {
     let _words = LastWords::of(world);
-    let outcome = all_of_it(args, setup, screen, world);
+    let outcome = all_of_it(args, setup, screen, world, output);
     // A rank that was killed could not remove its socket. One that is ended by a signal does the same.
     outcome
         .inspect_err(|_| remove_sockets())
@@ -122,7 +123,8 @@ fn all_of_it(
     setup: &Setup,
     screen: Screen,
     world: &World,
-) -> Result<Option<Answer>> {
+    output: Output,
+) -> Result<()> {
     let part = agreed(world, prepare(args, setup, world))?;
     let trace = args.trace.as_deref();
     let offset = trace.map(|_| trace::offset(world, part.hub())).transpose()?;
@@ -132,10 +134,12 @@ fn all_of_it(
     if let (Some(path), Some(offset)) = (trace, offset) {
         agreed(world, trace::save(world, part.hub(), offset, path, &ran.exchanges))?;
     }
-    let Some(parts) = parts else { return Ok(None) };
-    let parts = parts.iter().map(|part| serde_json::from_slice(part));
-    let parts: Vec<Value> = parts.collect::<Result<_, _>>()?;
-    Ok(Some(report::answer(&part, &ran, &parts, world, screen)))
+    let give = |parts: Vec<Vec<u8>>| {
+        let parts = parts.iter().map(|part| serde_json::from_slice(part));
+        let parts: Vec<Value> = parts.collect::<Result<_, _>>()?;
+        output.give(report::answer(&part, &ran, &parts, world, screen))
+    };
+    agreed(world, parts.map_or(Ok(()), give))
 }
 
 /// Chooses devices, builds kernels and runs them once. The first rank of each machine makes the experiments of a first run, alone.

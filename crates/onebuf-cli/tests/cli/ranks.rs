@@ -89,6 +89,10 @@ fn assert_whole(value: &Value, ranks: usize, alone: &Value) {
     assert_eq!((&value["frames"], &value["stream"]["checked_frames"]), (&9.into(), &9.into()));
     assert_eq!(number(value, "bytes_sent"), expected_bytes(value), "{ranks} ranks");
     assert_eq!(value["gpu_aware"], false);
+    let [cuda, hip] = ["cuda", "hip"].map(|of| &value["gpu_claim"][of]);
+    // Debian's Open MPI has no function for HIP; MPICH's has both.
+    let says_hip = value["mpi"].as_str().is_some_and(|name| name.starts_with("MPICH"));
+    assert!(cuda.is_boolean() && hip.is_boolean() == says_hip, "{cuda} {hip}");
     let places = |value: &Value| {
         let all = value["detections"].as_array().expect("a list");
         all.iter().map(|at| (number(at, "beam"), number(at, "bin"))).collect::<Vec<_>>()
@@ -112,6 +116,32 @@ fn every_number_of_ranks_detects_what_one_process_does() {
             assert!(name.contains("MPI"), "{name}");
         }
     }
+}
+
+/// A library that says yes in the place of the real one below it: users see that, and device memory is staged as before.
+#[test]
+fn what_mpi_says_of_device_memory_is_reported() {
+    if !OPEN_MPI.is_there() {
+        return;
+    }
+    let (cli, folder) = (Cli::new(), tempfile::tempdir().expect("a folder"));
+    let [source, library] = ["claims.c", "libclaims.so"].map(|name| folder.path().join(name));
+    fs::write(&source, "int MPIX_Query_cuda_support(void) { return 1; }\n").expect("a file");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"]).args([&library, &source]);
+    let built = cc.arg("-l:libmpi.so.40").output().expect("a C compiler");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let run = |args: &str| {
+        let mut program = cli.bare_command(args);
+        program.env("ONEBUF_MPI_LIB", &library);
+        OPEN_MPI.run(2, program)
+    };
+    let value = run(&small()).json();
+    assert_eq!((&value["gpu_aware"], &value["gpu_claim"]["cuda"]), (&false.into(), &true.into()));
+    let text = run(&small().replace(" --json", "")).stdout;
+    let said =
+        "MPI is given memory of the host alone; it says that it takes memory of CUDA devices";
+    assert!(text.contains(said), "{text}");
 }
 
 /// Kernels of OpenCL on both sides of the corner turn; samples from a file; more ranks than channels; one trace of all ranks.
@@ -239,24 +269,48 @@ fn ranks_that_do_not_fit_together_say_so() {
     }
 }
 
-/// A job whose ranks write their process ids and what they say into a folder: launchers may lose the last words of a job that they end.
+/// A job whose ranks write their process ids, what they say and their exit status into a folder: launchers may lose the last words of a
+/// job that they end, and give the status of one rank.
 struct Running {
     job: Child,
     folder: tempfile::TempDir,
 }
 
-const SCRIPT: &str = r#"echo $$ > "$0/$RANK"; exec "$@" 2>> "$0/said""#;
+/// The launcher's SIGTERM is for the rank. Its shell goes on, to write the status.
+const SCRIPT: &str = r#"
+"$@" 2>> "$0/said" & echo $! > "$0/$RANK"
+trap "" TERM
+wait $!
+status=$?
+echo $status > "$0/$RANK.status"
+exit $status
+"#;
 
 impl Running {
     fn start(launcher: &Launcher, ranks: usize, program: Command) -> Self {
+        Self::groups(launcher, &[(ranks, program)])
+    }
+
+    fn groups(launcher: &Launcher, groups: &[(usize, Command)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", &SCRIPT.replace("RANK", launcher.rank)]).arg(folder.path());
-        shell.arg(program.get_program()).args(program.get_args());
-        shell.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let mut command = launcher.groups(&[(ranks, shell)]);
+        let shell = |(ranks, program): &(usize, Command)| {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", &SCRIPT.replace("RANK", launcher.rank)]).arg(folder.path());
+            shell.arg(program.get_program()).args(program.get_args());
+            shell.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            (*ranks, shell)
+        };
+        let groups: Vec<_> = groups.iter().map(shell).collect();
+        let mut command = launcher.groups(&groups);
         let job = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         Self { job: job.expect("the launcher starts"), folder }
+    }
+
+    /// The exit status of each rank, when the job has ended. `None` where the launcher has killed the rank's shell, too.
+    fn statuses(&mut self, ranks: usize) -> Vec<Option<i32>> {
+        self.wait("an end", |running| running.job.try_wait().expect("a child").is_some());
+        let status = |rank| self.read(&format!("{rank}.status")).trim().parse().ok();
+        (0..ranks).map(status).collect()
     }
 
     fn read(&self, name: &str) -> String {
@@ -280,6 +334,63 @@ impl Drop for Running {
     }
 }
 
+/// Whatever fails, and wherever: no rank ends with 0. Open MPI's launcher lets all of them end; MPICH's kills those that are left when the
+/// first has failed.
+#[test]
+fn every_rank_fails_if_one_does() {
+    let (cli, folder) = (Cli::new(), tempfile::tempdir().expect("a folder"));
+    let file = |name: &str, byte: u8| {
+        let path = folder.path().join(name);
+        fs::write(&path, vec![byte; 61 * 256 * 8]).expect("a file");
+        format!("{} --source file:{}", small(), path.display())
+    };
+    // Numbers near 0.5, where the others have zeros.
+    let (zeros, others) = (file("zeros", 0), file("others", 0x3f));
+    let cases = [
+        ("nothing", zeros.clone(), zeros.clone()),
+        ("other options", zeros.clone(), zeros.replace("--frames 9", "--frames 8")),
+        ("no file", zeros.clone(), zeros.replace("zeros", "nonexistent")),
+        // Rank 0 finds wrong numbers, in the end.
+        ("other samples", zeros, others),
+    ];
+    for launcher in [OPEN_MPI, MPICH].into_iter().filter(Launcher::is_there) {
+        for (what, most, last) in &cases {
+            let groups = [(2, cli.bare_command(most)), (1, cli.bare_command(last))];
+            let mut running = Running::groups(&launcher, &groups);
+            let found = running.statuses(3);
+            let ended = |good: &dyn Fn(i32) -> bool| {
+                found.iter().all(|status| match status {
+                    Some(status) => good(*status),
+                    None => launcher.rank == MPICH.rank && *what != "nothing",
+                })
+            };
+            let right = if *what == "nothing" { ended(&|at| at == 0) } else { ended(&|at| at > 0) };
+            assert!(right, "{what} with {}: {found:?} {}", launcher.path, running.read("said"));
+        }
+    }
+}
+
+/// Rank 0 has the answer, and nowhere to put it.
+#[test]
+fn every_rank_fails_if_the_answer_cannot_be_given() {
+    if !OPEN_MPI.is_there() {
+        return;
+    }
+    let cli = Cli::new();
+    for args in [small(), small().replace(" --json", "")] {
+        let program = cli.bare_command(&args);
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", r#"exec "$0" "$@" > /dev/full"#]).arg(program.get_program());
+        shell.args(program.get_args());
+        shell.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut running = Running::start(&OPEN_MPI, 3, shell);
+        let found = running.statuses(3);
+        let said = running.read("said");
+        assert!(found.iter().all(|status| status.is_some_and(|at| at > 0)), "{found:?} {said}");
+        assert!(said.contains("rank 1: rank 0: No space left on device"), "{said}");
+    }
+}
+
 /// Open MPI's launcher ends the ranks by SIGTERM, so that they can say which one has died. MPICH's kills them at once.
 #[test]
 fn a_rank_that_dies_is_named_by_the_others() {
@@ -296,7 +407,8 @@ fn a_rank_that_dies_is_named_by_the_others() {
     assert_eq!(left().len(), 6, "a socket and a lock of each rank: {:?}", left());
     let pid = running.read("1").trim().to_owned();
     assert!(Command::new("kill").args(["-9", &pid]).status().expect("kill").success());
-    running.wait("an end", |running| running.job.try_wait().expect("a child").is_some());
+    let statuses = running.statuses(3);
+    assert!(statuses.iter().all(|status| status.is_some_and(|status| status > 0)), "{statuses:?}");
     let ran = running.job.wait().expect("a status");
     assert!(!ran.success(), "{ran}");
     let (said, mut answer) = (running.read("said"), String::new());

@@ -78,6 +78,18 @@ impl Mpi {
         there
     }
 
+    /// What a linker needs to make a library that needs this MPI.
+    pub fn to_link(&self) -> Vec<String> {
+        match (&self.library, self.is_open_mpi()) {
+            (Some(path), _) => {
+                let folder = path.parent().expect("a folder").display();
+                vec![path.display().to_string(), format!("-Wl,-rpath,{folder}")]
+            }
+            (None, true) => vec!["-l:libmpi.so.40".into()],
+            (None, false) => vec!["-l:libmpich.so.12".into()],
+        }
+    }
+
     /// The launcher's command for so many ranks of a program.
     fn command(&self, ranks: usize) -> Command {
         let mut command = Command::new(&self.launcher);

@@ -1,6 +1,7 @@
 //! Ranks of real MPI libraries: this program starts itself under their launchers.
 
 mod application;
+mod claims;
 mod collectives;
 mod failures;
 mod faults;

@@ -256,7 +256,7 @@ fn rank_several() {
 
 #[test]
 fn nothing_is_lost_under_random_delays() {
-    everywhere(&[3], "turns::rank_delays");
+    everywhere(&[3, 4], "turns::rank_delays");
 }
 
 #[test]

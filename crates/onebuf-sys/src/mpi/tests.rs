@@ -1,5 +1,6 @@
 //! Compares the table and the constants of each interface with the headers of an MPI that has it, by their own compilers.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::Command;
 
@@ -85,10 +86,22 @@ const BY_HAND: &[(&str, &[&str])] = &[
     ("MPI_Test_cancelled", &["const MPI_Status *", "int *"]),
     ("MPI_Get_elements_x", &["const MPI_Status *", "MPI_Datatype", "MPI_Count *"]),
     ("MPI_Wait", &["MPI_Request *", "MPI_Status *"]),
+    ("MPIX_Query_cuda_support", &[]),
+    ("MPIX_Query_hip_support", &[]),
+    ("MPIX_Query_rocm_support", &[]),
 ];
 
-/// Optional rows that no header of these declares for every interface.
-const EXTENSIONS: &str = "MPIX_";
+/// What the program prints before the name of an extension that its headers declare.
+const COMPARED: &str = "compared ";
+
+/// Rows beyond the standard, and the headers that declare them. Those of Open MPI are in `mpi-ext.h`, where a macro names each group.
+const EXTENSIONS: &[(&str, &str)] = &[
+    ("MPIX_Comm_revoke", "defined MPICH_NAME || defined OMPI_HAVE_MPI_EXT_FTMPI"),
+    ("MPIX_Comm_shrink", "defined MPICH_NAME || defined OMPI_HAVE_MPI_EXT_FTMPI"),
+    ("MPIX_Query_cuda_support", "defined MPICH_NAME || defined OMPI_HAVE_MPI_EXT_CUDA"),
+    ("MPIX_Query_hip_support", "defined MPICH_NAME"),
+    ("MPIX_Query_rocm_support", "defined OMPI_HAVE_MPI_EXT_ROCM"),
+];
 
 fn prototype(symbol: &str, arguments: &[&str], kind: &str) -> Vec<String> {
     if let Some((_, all)) = BY_HAND.iter().find(|(name, _)| *name == symbol) {
@@ -106,14 +119,26 @@ fn prototype(symbol: &str, arguments: &[&str], kind: &str) -> Vec<String> {
 fn prototypes() -> String {
     let mut text = String::new();
     for (symbol, arguments, kind, _) in ROWS {
-        if symbol.starts_with(EXTENSIONS) || *symbol == "MPI_Abi_get_version" {
+        if *symbol == "MPI_Abi_get_version" {
             continue;
         }
         let all = prototype(symbol, arguments, kind);
         let list = if all.is_empty() { "void".into() } else { all.join(", ") };
-        writeln!(text, "  {{ int (*f)({list}) = {symbol}; (void)f; }}").unwrap();
+        let compared = format!("  {{ int (*f)({list}) = {symbol}; (void)f; }}");
+        match symbol.starts_with("MPIX_") {
+            false => writeln!(text, "{compared}"),
+            true => writeln!(text, "{}", where_declared(symbol, &compared)),
+        }
+        .unwrap();
     }
     text
+}
+
+/// A statement for the headers that declare an extension, which says that it was compiled.
+fn where_declared(symbol: &str, compared: &str) -> String {
+    let declared = EXTENSIONS.iter().find(|(name, _)| *name == symbol);
+    let (_, condition) = declared.unwrap_or_else(|| panic!("which headers declare {symbol}?"));
+    format!("#if {condition}\n{compared}\n  puts(\"{COMPARED}{symbol}\");\n#endif")
 }
 
 /// Every number that the table's constants have, as an expression in C. Handles of Open MPI are addresses, which differ.
@@ -154,6 +179,7 @@ fn numbers(abi: Abi, constants: &Constants) -> Vec<(String, i64)> {
 /// A program that prints every number; a name that the header does not define is zero.
 fn program(numbers: &[(String, i64)]) -> String {
     let mut text = String::from("#include <mpi.h>\n#include <stddef.h>\n#include <stdio.h>\n");
+    text += "#if defined OPEN_MPI\n#include <mpi-ext.h>\n#endif\n";
     for name in ["PROC_FAILED", "PROC_FAILED_PENDING", "REVOKED"] {
         writeln!(text, "#if defined MPI_ERR_{name}\n#define MPIX_ERR_{name} MPI_ERR_{name}")
             .unwrap();
@@ -179,9 +205,15 @@ fn constants(abi: Abi) -> Constants {
 
 #[test]
 fn every_number_and_prototype_is_that_of_the_headers() {
+    let (mut extensions, mut absent) = (BTreeSet::new(), 0);
     for (abi, compiler) in compilers() {
         let ours = numbers(abi, &constants(abi));
-        let Some(said) = run(&compiler, &program(&ours)) else { continue };
+        let Some(said) = run(&compiler, &program(&ours)) else {
+            absent += 1;
+            continue;
+        };
+        let compared = said.lines().filter_map(|line| line.strip_prefix(COMPARED));
+        extensions.extend(compared.map(str::to_owned));
         for (expression, number) in ours {
             let line = said.lines().find_map(|line| line.strip_prefix(&format!("{expression}=")));
             let theirs: i64 =
@@ -191,6 +223,8 @@ fn every_number_and_prototype_is_that_of_the_headers() {
             assert!(theirs == number || newer, "{abi}: {expression} is {theirs}, not {number}");
         }
     }
+    let all = EXTENSIONS.iter().map(|(name, _)| (*name).to_owned());
+    assert!(absent > 0 || extensions == all.collect(), "no header has some: {extensions:?}");
 }
 
 #[test]

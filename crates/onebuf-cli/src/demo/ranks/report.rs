@@ -69,7 +69,7 @@ impl Whole<'_> {
         let (shape, Ran { report, findings, .. }) = (self.shape(), self.ran);
         let [first, second] = self.part.devices.each_ref().map(|device| device.id());
         let on = |name: &str, device: &str| json!({ "name": name, "device": device });
-        let nothing = Value::Null;
+        let (nothing, claim) = (Value::Null, self.world.gpu_claim());
         json!({
             "stages": [
                 on(Spectrum::NAME, first),
@@ -126,7 +126,9 @@ impl Whole<'_> {
             "corner_turn_us": self.corner_turn_us(),
             "bytes_sent": self.sum("bytes_received"),
             "mpi": self.mpi(),
+            // What MPI is given, and what it says that it takes.
             "gpu_aware": false,
+            "gpu_claim": { "cuda": claim.cuda, "hip": claim.hip },
         })
     }
 
@@ -135,11 +137,13 @@ impl Whole<'_> {
             (self.shape(), self.ran);
         let bytes = length * channels * size_of::<Complex32>();
         let mut text = format!(
-            "{} frames of {channels} x {length} complex samples ({}), {beams} beams, on {} ranks of {}\n\n",
+            "{} frames of {channels} x {length} complex samples ({}), {beams} beams, on {} ranks of {}\n\
+             MPI is given memory of the host alone; {}\n\n",
             report.frames,
             units::bytes(bytes as u64),
             self.parts.len(),
             self.mpi(),
+            self.world.gpu_claim(),
         );
         text += &self.table(screen);
         text += &format!(
