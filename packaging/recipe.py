@@ -58,7 +58,15 @@ def build(recipe, to, system):
         if system:
             recipe, channels, isolation = with_system_tools(recipe, folder), [], EnvironmentIsolation.NONE
         tools = ToolConfiguration(test_strategy="native")
-        made = render(recipe, PLATFORMS[platform.machine() == "aarch64"]).run_build(tools, out, channels, env_isolation=isolation)
+        variant = render(recipe, PLATFORMS[platform.machine() == "aarch64"])
+        try:
+            made = variant.run_build(tools, out, channels, env_isolation=isolation)
+        except Exception as why:
+            # As where the channel cannot be reached. The recipe itself has been rendered.
+            if system or "resolve dependencies" not in str(why):
+                raise
+            print(f"skip: no package was built: the compilers of conda-forge are unavailable: {why}", file=sys.stderr)
+            return
         to.mkdir(parents=True, exist_ok=True)
         for path in made.packages:
             print(shutil.copyfile(path, to / Path(path).name))

@@ -123,7 +123,12 @@ release_debian() {
     for file in "$to"/*.{dsc,tar.*,deb}; do [[ ! -e $file ]] || artefact "$file"; done
 }
 
-release_conda() { packaging/conda.sh && artefact packaging/conda/recipe.yaml; }
+release_conda() {
+    local file to=$root/${CARGO_TARGET_DIR:-target}/conda
+    packaging/conda.sh "$to" || return
+    artefact packaging/conda/recipe.yaml
+    for file in "$to"/*.conda; do [[ ! -e $file ]] || artefact "$file"; done
+}
 
 release_bundle() {
     "$root/dev" bundle | tee "$scratch/bundle.said" || return
