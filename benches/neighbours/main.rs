@@ -56,8 +56,10 @@ impl<E: Into<Box<dyn Error>>> From<E> for Stop {
 
 type Opened = std::result::Result<Box<dyn Neighbour>, Stop>;
 
+type Open = fn(&Hub) -> Opened;
+
 /// The name of the rows, without `_ratio`, and what opens the neighbour.
-const NEIGHBOURS: [(&str, fn(&Hub) -> Opened); 7] = [
+const NEIGHBOURS: [(&str, Open); 7] = [
     ("wrap_opencl3", with_opencl3::open),
     ("wrap_ash", with_ash::open),
     ("wrap_glow", with_glow::open),
@@ -76,7 +78,7 @@ fn main() -> Result<()> {
     let hub = onebuf::builder().verdicts(Verdicts::default()).build()?;
     let (mut rows, mut skipped) = (Vec::new(), Vec::new());
     for (name, open) in NEIGHBOURS.into_iter().filter(|(name, _)| wanted(name)) {
-        match open(&hub).map_err(Stop::from).and_then(|one| Ok(measure(name, &*one, effort)?)) {
+        match open(&hub).and_then(|one| Ok(measure(name, &*one, effort)?)) {
             Ok(found) => rows.extend(found),
             Err(Stop::Absent(why)) => {
                 skip(name, &why);

@@ -101,7 +101,8 @@ pub struct SliceWrap<'m, T: Pod, B = Buffer<T>> {
     /// Where cudarc's work ends.
     after: Fence,
     options: Options,
-    lent: PhantomData<(fn() -> T, fn() -> B)>,
+    of: PhantomData<fn() -> T>,
+    lent: PhantomData<fn() -> B>,
 }
 
 /// How the memory is wrapped.
@@ -176,7 +177,8 @@ impl<'m, T: Pod, B: CudarcLent<T>> SliceWrap<'m, T, B> {
             name: format!("{why:?}"),
         })?;
         let (after, options) = (stream.queue().fence(), Options::default());
-        Ok(Self { stream, pointer, len, end, after, options, lent: PhantomData })
+        let (of, lent) = (PhantomData, PhantomData);
+        Ok(Self { stream, pointer, len, end, after, options, of, lent })
     }
 
     /// As for [`WrapBuilder::shared_with`].
