@@ -19,6 +19,7 @@
  *   kernel            | parameters                       | what it does
  *   ------------------+----------------------------------+------------------------------------------------------
  *   add               | u32 *p, u32 by                   | p[i] += by
+ *   touch             | u32 *p, u32 by                   | p[0] += by
  *   onebuf_step       | u32 *p, u32 first, n, mul, add   | p[first + i] = p[first + i] * mul + add + i, for i < n
  *   advance           | as onebuf_step, under a name that may be grafted
  *   onebuf_step_bytes | as onebuf_step, on bytes         |
@@ -764,7 +765,7 @@ status hipMemsetD32Async(uint64_t to, unsigned v, size_t n, void *s) HIP(hipMems
 /* ---- Modules and kernels ------------------------------------------------------------------------------------- */
 struct kernel { const char *name; size_t sizes[MAX_PARAMETERS + 1]; };
 static const struct kernel kernels[] = {
-    { "add", { 8, 4 } }, { "onebuf_step", { 8, 4, 4, 4, 4 } }, { "advance", { 8, 4, 4, 4, 4 } }, { "onebuf_step_bytes", { 8, 4, 4, 4, 4 } },
+    { "add", { 8, 4 } }, { "touch", { 8, 4 } }, { "onebuf_step", { 8, 4, 4, 4, 4 } }, { "advance", { 8, 4, 4, 4, 4 } }, { "onebuf_step_bytes", { 8, 4, 4, 4, 4 } },
     { "onebuf_step_pages", { 8, 4, 4, 4, 4 } }, { "write_words", { 8, 4, 4 } }, { "check_pages", { 8, 8, 4, 4 } }, { "shape", { 8 } }, { "told", { 8, 8, 8, 4, 4, 4, 4 } }, { "nap", { 4 } }, { "hold", { 8 } }, { "boom", { 0 } },
     { "beams", { 8, 8, 8, 4, 4, 4, 4, 4 } } };
 struct function { const struct kernel *kernel; struct module *module; const struct object_kernel *of_object; };
@@ -975,6 +976,11 @@ static bool launch(const struct command *c)
     if (!strcmp(name, "add")) {
         uint32_t *p = (uint32_t *)(void *)touch(c, 0, 0, items * 4);
         for (uint64_t i = 0; p && i < items; i++) p[i] += (uint32_t)c->parameters[1];
+        return p;
+    }
+    if (!strcmp(name, "touch")) {
+        uint32_t *p = (uint32_t *)(void *)touch(c, 0, 0, 4);
+        if (p) *p += (uint32_t)c->parameters[1];
         return p;
     }
     if (!strcmp(name, "shape")) {

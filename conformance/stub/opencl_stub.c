@@ -1618,6 +1618,7 @@ cl_int clEnqueueSVMFree(struct queue *q, cl_uint count, void *list[], svm_free_c
 /* ---- Programs and kernels --------------------------------------------------------------------------------- */
 static const struct native natives[] = {
     { "onebuf_step", "uint*", 4, 1 }, { "advance", "uint*", 4, 1 }, { "onebuf_step_bytes", "uchar*", 1, 1 }, { "onebuf_step_pages", "uint*", 4, 1024 },
+    { "levels", "uchar*", 1, 1 }, /* without adding i */
     { "onebuf_address", "ulong*", 0, 0 }, /* stores the address of its second argument into its first */
 };
 static cl_uint parameters(const struct native *k) { return k->element ? 5 : 2; }
@@ -1877,7 +1878,7 @@ static cl_int step(const struct command *c)
     size_t first = a[1].value, element = c->native->element, step = element * c->native->stride;
     size_t i = c->offset, end = c->offset + c->size;
     size_t room = a[0].mem ? a[0].mem->size : a[0].room;
-    cl_uint mul = a[3].value, add = a[4].value, v;
+    cl_uint mul = a[3].value, add = a[4].value, slope = strcmp(c->native->name, "levels") != 0, v;
     if (end > a[2].value) end = a[2].value;
     if (i < end && (first + end - 1) * step + element > room) return CL_OUT_OF_RESOURCES;
     for (; step > element && i < end; i++) {
@@ -1889,7 +1890,7 @@ static cl_int step(const struct command *c)
         size_t size = (end - i) * element, at = (first + i) * element;
         unsigned char *p = a[0].mem ? device_bytes(a[0].mem, at, &size) : a[0].svm + at;
         if (element == 1)
-            for (unsigned char *stop = p + size; p < stop; p++, i++) *p = (unsigned char)(*p * mul + add + (cl_uint)i);
+            for (unsigned char *stop = p + size; p < stop; p++, i++) *p = (unsigned char)(*p * mul + add + slope * (cl_uint)i);
         else
             for (unsigned char *stop = p + size; p < stop; p += 4, i++)
                 memcpy(&v, p, 4), v = v * mul + add + (cl_uint)i, memcpy(p, &v, 4);

@@ -1,6 +1,6 @@
 //! Runs the examples for users of other crates. What they compute is checked, not only that they end.
 
-use onebuf_conformance::{absent, cuda_stub};
+use onebuf_conformance::{absent, cuda_stub, stub};
 use std::{fs::File, io::BufReader, path::PathBuf, process::Command};
 
 /// Cargo builds the examples before the tests, into a folder beside the tests' folder.
@@ -130,4 +130,26 @@ fn cudarc_computes_in_memory_that_the_host_reads() {
     let Some(out) = run(&mut command, "no CUDA device here") else { return };
     assert!(out.contains("the host sums 786432, which cudarc computed"), "{out}");
     assert!(out.contains("implied: 0 bytes"), "{out}");
+}
+
+/// A device on the CPU works in the mapped pages of each frame, and the stub of OpenCL imports the descriptors.
+#[test]
+fn frames_in_dma_bufs_are_processed_in_place() {
+    let Some(out) = run(&mut example("dma-buf-frames"), "no frames here") else { return };
+    assert!(out.contains("made 12 negatives") && out.contains("; 0 bytes copied"), "{out}");
+    let Some(stub) = stub() else { return };
+    // The example compares every byte: with a driver that copies, the display gets what the camera saw.
+    for (part, succeeds) in [("dma_buf,cached", true), ("arm", true), ("dma_buf,separate", false)] {
+        let mut command = example("dma-buf-frames");
+        command.env("ONEBUF_OPENCL_LIB", &stub).env("ONEBUF_STUB", part);
+        let output = command.output().expect("the example starts");
+        let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert_eq!(output.status.success(), succeeds, "{part}: {out}{err}");
+        let said = if succeeds {
+            "imported by their descriptors; 0 bytes copied"
+        } else {
+            "not the negative"
+        };
+        assert!(format!("{out}{err}").contains(said), "{part}: {out}{err}");
+    }
 }

@@ -24,6 +24,8 @@ use onebuf_sys::{
     cuda_like::{CuEvent, CuStatus, CuStream, consts},
 };
 use std::{
+    any::Any,
+    sync::OnceLock,
     thread::ThreadId,
     time::{Duration, Instant},
 };
@@ -44,6 +46,8 @@ pub(super) struct RawQueue {
     pub base: Option<CuEvent>,
     /// The base API's queue under this stream, if the hub uses that device too.
     pub below: Option<Below>,
+    /// What the stream's owner gave to keep. Last: it may be the stream.
+    kept: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 /// The owner of a stream.
@@ -93,6 +97,7 @@ impl RawQueue {
             waits_outside: AtomicBool::new(false),
             base: None,
             below: None,
+            kept: OnceLock::new(),
         }
     }
 
@@ -280,6 +285,12 @@ impl Queue {
     pub(super) unsafe fn foreign(context: Arc<Context>, raw: CuStream) -> Result<Queue> {
         // SAFETY: the caller's promise.
         Ok(Queue { raw: Arc::new(unsafe { RawQueue::foreign(context, raw) }?) })
+    }
+
+    /// Keeps an object of the stream's owner as long as anything uses the stream: programs and events do so longer than this queue.
+    /// One object for each queue; a further one is dropped.
+    pub fn keep_owner(&self, object: Box<dyn Any + Send + Sync>) {
+        let _ = self.raw.kept.set(object);
     }
 
     /// Whether it is the default stream of one thread.

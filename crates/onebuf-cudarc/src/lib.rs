@@ -27,13 +27,15 @@
 
 mod lent;
 mod module;
+mod read;
 mod stream;
 mod wrap;
 
 pub use lent::{CudarcRead, CudarcWrite};
 pub use module::{CudarcDeviceExt, ptx_source};
+pub use read::ReadBuffer;
 pub use stream::{CudarcHubExt, CudarcStream};
-pub use wrap::{CudarcMemory, SliceWrap};
+pub use wrap::{CudarcLent, CudarcMemory, CudarcReadable, SliceWrap};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/neighbours/cudarc.md")]

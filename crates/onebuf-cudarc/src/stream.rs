@@ -1,23 +1,20 @@
 //! cudarc's contexts and streams on a hub.
 //!
 //! # Safety
-//! A `CudaStream` owns a live stream, or is a default stream, and is kept as long as the queue made of it. Its context is compared
+//! A `CudaStream` owns a live stream, or is a default stream, and is kept as long as anything of onebuf uses it. Its context is compared
 //! with the hub's, so it belongs to the driver that the hub has loaded.
 
 #![allow(unsafe_code)]
 
 use crate::{
     lent::{CudarcRead, CudarcWrite},
-    wrap::{CudarcMemory, SliceWrap},
+    read::ReadBuffer,
+    wrap::{CudarcMemory, CudarcReadable, SliceWrap},
 };
 use bytemuck::Pod;
 use cudarc::driver::{CudaContext, CudaStream, DeviceRepr};
 use onebuf::{Buffer, Device, Error, Hub, Queue, Result, prelude::*};
-use std::{
-    ffi::c_void,
-    fmt,
-    sync::{Arc, OnceLock},
-};
+use std::{ffi::c_void, fmt, sync::Arc};
 
 /// Objects of cudarc on a [`Hub`].
 pub trait CudarcHubExt {
@@ -60,18 +57,14 @@ impl CudarcHubExt for Hub {
     fn cudarc_stream(&self, stream: &Arc<CudaStream>) -> Result<CudarcStream> {
         let device = self.cudarc_device(stream.context())?;
         let raw = stream.cu_stream().cast::<c_void>();
-        // SAFETY: a live stream of that device's primary context, or a default stream, which the queue keeps.
+        // SAFETY: a live stream of that device's primary context, or a default stream, which is kept as long as anything uses it.
         let queue = unsafe { self.wrap_stream(&device, raw) }?;
-        let _ = queue.extensions().get::<Kept>().0.set(stream.clone());
+        self.keep_for_stream(&queue, stream.clone())?;
         Ok(CudarcStream { queue, stream: stream.clone() })
     }
 }
 
-/// What a queue keeps.
-#[derive(Default)]
-struct Kept(OnceLock<Arc<CudaStream>>);
-
-/// A program's stream as a queue of the hub, which keeps the `CudaStream`.
+/// A program's stream as a queue of the hub. The `CudaStream` is kept as long as onebuf uses it.
 #[derive(Clone)]
 pub struct CudarcStream {
     pub(crate) queue: Queue,
@@ -104,6 +97,18 @@ impl CudarcStream {
         memory: &'m mut impl CudarcMemory<T>,
     ) -> Result<SliceWrap<'m, T>> {
         SliceWrap::new(self, memory)
+    }
+
+    /// Wraps a `CudaSlice`, `CudaView` or `CudaViewMut` without a copy, to be read for as long as it is borrowed. onebuf's reads come
+    /// after cudarc's writes, and cudarc's later writes after onebuf's reads.
+    ///
+    /// # Errors
+    /// [`Error::ForeignContext`] for memory of another context.
+    pub fn wrap_read<'m, T: Pod + DeviceRepr>(
+        &'m self,
+        memory: &'m impl CudarcReadable<T>,
+    ) -> Result<SliceWrap<'m, T, ReadBuffer<T>>> {
+        SliceWrap::reading(self, memory)
     }
 
     /// Lends a buffer that is shared with [`CudarcStream::device`] to cudarc's calls on this stream, for reading.

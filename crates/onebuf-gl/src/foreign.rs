@@ -128,9 +128,14 @@ impl ForeignDevice {
         Ok(Arc::new(Queue::new(Arc::new(inline), false)))
     }
 
-    /// Queries a buffer's properties, from any thread.
+    /// Queries a buffer's properties, from any thread. Where the foreign context is current it is asked itself: to wake the thread of
+    /// our context takes longer than all queries.
     pub fn facts(&self, name: u32) -> Result<Facts> {
-        let facts = self.ours.run(|gl| facts(gl, name))?;
+        let driver = &self.ours.driver;
+        let facts = match driver.table.current_context() == self.theirs {
+            true => driver.check(facts_here(&driver.table, name)),
+            false => self.ours.run(|gl| facts(gl, name)),
+        }?;
         facts.ok_or_else(|| Error::invalid(format!("{name} is no buffer of this OpenGL context")))
     }
 
@@ -152,6 +157,20 @@ impl ForeignDevice {
         }
         Ok(Arc::new(Memory::lent(self.ours.clone(), name, facts.bytes, facts.takes_writes())))
     }
+}
+
+/// Queries a buffer's properties in the foreign context, which is current on this thread, and binds again what was bound.
+fn facts_here(gl: &Gl, name: u32) -> Result<Option<Facts>, GlRefused> {
+    let mut bound = 0;
+    // SAFETY: the context is current. The target's own name asks for the buffer that is bound there.
+    unsafe {
+        gl.pending()?;
+        gl.integer(TARGET, &raw mut bound)?;
+    }
+    let facts = facts(gl, name);
+    // SAFETY: as above; the name was bound before.
+    unsafe { gl.bind_buffer(TARGET, bound as u32)? };
+    facts
 }
 
 /// Queries a buffer's properties; `None` if the name is no buffer.

@@ -70,7 +70,8 @@ impl GlowHubExt for Hub {
 }
 
 impl Glow {
-    /// Wraps a buffer of the program, without a copy: see [`GlHubExt::wrap_gl_buffer`].
+    /// Wraps a buffer of the program, without a copy: see [`GlHubExt::wrap_gl_buffer`]. Where the program's context is current, that is
+    /// asked for the buffer's size, and onebuf's thread is not woken.
     ///
     /// # Safety
     /// As for [`GlHubExt::wrap_gl_buffer`].

@@ -143,6 +143,44 @@ fn buffers_are_used_in_place() {
     program.delete(theirs);
 }
 
+/// Where the program's context is current, a wrap asks that: it sees storage that was given just now, binds again what was bound,
+/// and reports an error of the program's own calls instead of taking it for its own.
+#[test]
+fn a_wrap_leaves_the_context_as_it_was() {
+    let _alone = alone();
+    let Some(program) = Program::new((4, 5)) else { return };
+    let probe = Probe::new();
+    let hub = hub(&probe);
+    let glow = program.register(&hub);
+    let [buffer, other] = [program.buffer(&[1, 2]), program.buffer(&[3])];
+    let target = glow::COPY_WRITE_BUFFER;
+    // SAFETY: the context is current here; a live buffer, which nothing else uses.
+    let wrap = || unsafe { glow.wrap::<u32>(buffer) }.build();
+    // SAFETY: the context is current here.
+    let bound = || unsafe { program.gl.get_parameter_i32(target) } as u32;
+    // SAFETY: as above; new storage, which is not flushed.
+    unsafe {
+        program.gl.bind_buffer(target, Some(buffer));
+        program.gl.buffer_data_size(target, 400, glow::DYNAMIC_DRAW);
+        program.gl.bind_buffer(target, Some(other));
+    }
+    assert_eq!(wrap().unwrap().len(), 100);
+    assert_eq!(bound(), other.0.get(), "what the program had bound");
+    // SAFETY: the context is current here. The call is wrong on purpose.
+    unsafe { program.gl.bind_buffer(0x1234, None) };
+    let refused = wrap().unwrap_err().to_string();
+    assert!(refused.contains("an earlier call of the application"), "{refused}");
+    assert_eq!(bound(), other.0.get(), "what the program had bound");
+    // The error was told once. On a thread where no context is current, onebuf's own is asked.
+    assert_eq!(wrap().unwrap().len(), 100);
+    let elsewhere = || glow.buffer_info(buffer.0.get()).unwrap().bytes;
+    assert_eq!(std::thread::scope(|scope| scope.spawn(elsewhere).join().unwrap()), 400);
+    drop((glow, hub));
+    assert_settled(&probe, "onebuf");
+    program.delete(buffer);
+    program.delete(other);
+}
+
 /// A buffer of onebuf for the program's context and an OpenCL platform, without a copy; a staged one is counted.
 #[test]
 fn another_api_works_in_place() {

@@ -226,6 +226,15 @@ impl Gl {
         self.egl_current_display.map_or(EglDisplay::NULL, |call| unsafe { call() })
     }
 
+    /// Reports the OpenGL error of calls that other code made in the current context, and clears it.
+    ///
+    /// # Safety
+    ///
+    /// A context is current.
+    pub unsafe fn pending(&self) -> Result<(), GlRefused> {
+        self.answer("an earlier call of the application")
+    }
+
     /// `eglQueryString`; without a display it describes the library itself. Empty if it returns nothing.
     ///
     /// # Safety

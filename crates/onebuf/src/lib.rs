@@ -148,6 +148,10 @@ struct OpenGlPage;
 struct VulkanPage;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/neighbours/dma-buf.md")]
+struct DmaBufPage;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/peers.md")]
 struct PeersPage;
 

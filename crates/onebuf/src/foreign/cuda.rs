@@ -9,7 +9,7 @@ use onebuf_core::{
 };
 use onebuf_cuda as cuda;
 use onebuf_hal::{self as hal, Access, AllocSpec, Error, Export, QueueSpec, Result, locks::Arc};
-use std::{ffi::c_void, ptr::NonNull};
+use std::{any::Any, ffi::c_void, ptr::NonNull};
 
 pub use cuda::foreign::PointerKind;
 
@@ -126,6 +126,13 @@ pub trait CudaHubExt {
     /// A default stream, or a live stream of that device, which outlives the queue and everything that used it.
     unsafe fn wrap_stream(&self, device: &Device, stream: *mut c_void) -> Result<Queue>;
 
+    /// Keeps the owner of a wrapped stream as long as anything uses that: programs that the hub caches and events do so longer than
+    /// the queue. One object for each queue.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a queue of another API.
+    fn keep_for_stream(&self, queue: &Queue, owner: impl Any + Send + Sync) -> Result<()>;
+
     /// Wraps a CUDA or HIP event as a fence: a queue can wait for it, and a buffer can be ordered after it
     /// ([`WrapBuilder::after`], [`Buffer::written_until`]). An event that was never recorded is reached already.
     ///
@@ -204,6 +211,17 @@ impl CudaHubExt for Hub {
             true => self.foreign_inline_queue(ix, queue, None),
             false => self.foreign_queue(ix, queue, QueueSpec::default(), None),
         })
+    }
+
+    fn keep_for_stream(&self, queue: &Queue, owner: impl Any + Send + Sync) -> Result<()> {
+        // SAFETY: nothing is enqueued.
+        let native = unsafe { internals::queue(queue) }.as_any().downcast_ref::<cuda::Queue>();
+        let native = native.ok_or_else(|| {
+            let what = format!("a stream of {}", queue.device());
+            Error::unsupported(what, "a queue of CUDA or HIP")
+        })?;
+        native.keep_owner(Box::new(owner));
+        Ok(())
     }
 
     unsafe fn wrap_stream_event(&self, device: &Device, event: *mut c_void) -> Result<Fence> {
