@@ -54,6 +54,8 @@ run() {
     part "$out/tensors" 50 benches/python/tensors.py || bad=1
     part "$out/launch" 15 benches/python/launch.py || bad=1
     part "$out/tests" 120 -m pytest -q -rs --no-header -p no:cacheprovider crates/onebuf-python/tests/gpu || bad=1
+    part "$out/example-07" 20 examples/python/07-cuda.py || bad=1
+    part "$out/example-08" 20 examples/python/08-render.py "$out/render.png" || bad=1
     part "$out/allocator" 35 crates/onebuf-python/tests/gpu/bench_allocator.py 400 1 || bad=1
     echo "=== summary"
     cat "$out/versions.log"

@@ -318,6 +318,13 @@ fn a_bad_driver_beside_a_good_one_harms_only_itself() {
     answer.refuted("opencl:0", "opencl:1", "host_pointer", "signal 11");
 }
 
+/// Runs the doctor until it has nothing left to try. A busy machine leaves routes declared, and they are tried again; a doctor that
+/// remembers nothing would try all of them forever.
+fn settled(run: impl Fn() -> Answer) -> Answer {
+    let settled = (0..6).map(|_| run()).find(|answer| answer.experiments() == 0);
+    settled.expect("verdicts are remembered")
+}
+
 #[test]
 fn verdicts_are_remembered_until_something_changes() {
     let cache = private_folder();
@@ -331,12 +338,15 @@ fn verdicts_are_remembered_until_something_changes() {
     let first = first.unwrap();
     let experiments = first.experiments();
     assert_eq!(experiments, 5);
-    let again = quick(&[], &[]).unwrap().unwrap();
-    assert_eq!(again.experiments(), 0);
-    assert_eq!(again.0["routes"], first.0["routes"]);
+    let plain = || quick(&[], &[]).unwrap().unwrap();
+    let routes = |answer: &Answer| answer.0["routes"].as_array().expect("routes").clone();
+    let whole = routes(&settled(plain));
+    assert_eq!(routes(&settled(plain)), whole);
+    let is_found = |route: &&Value| route["state"] != "declared";
+    assert!(routes(&first).iter().filter(is_found).all(|route| whole.contains(route)), "{first:?}");
     let newer = quick(&[], &[("ONEBUF_STUB_VERSION", "1.1")]).unwrap().unwrap();
     assert_eq!(newer.experiments(), experiments, "another driver version");
-    let older = quick(&[], &[]).unwrap().unwrap();
+    let older = plain();
     assert_eq!(older.experiments(), 0, "the first driver's verdicts are still there");
     let fresh = quick(&["fresh"], &[]).unwrap().unwrap();
     assert_eq!(fresh.experiments(), experiments, "asked to try again");
@@ -360,7 +370,7 @@ fn a_cache_that_cannot_be_used_stops_nothing() {
     let not_read = answer.0["not_read"].as_str().expect("a reason");
     assert!(not_read.contains("verdicts.json") && not_read.contains("doctor"), "{not_read}");
     assert!(answer.0["not_saved"].is_null(), "{answer:?}");
-    assert_eq!(quick(path).unwrap().unwrap().experiments(), 0, "it was replaced");
+    settled(|| quick(path).unwrap().unwrap()); // it was replaced
     assert!(Verdicts::clear(path).unwrap() && !file.exists());
 
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();

@@ -116,7 +116,8 @@ impl WaitingRoom {
             if holds(&state) {
                 return Ok(Some(state.returns));
             }
-            let left = deadline.map_or(SLICE, |at| at.saturating_duration_since(Instant::now()));
+            let left =
+                deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Ok(None);
             }
