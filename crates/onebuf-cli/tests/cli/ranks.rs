@@ -334,8 +334,8 @@ impl Drop for Running {
     }
 }
 
-/// Whatever fails, and wherever: no rank ends with 0. Open MPI's launcher lets all of them end; MPICH's kills those that are left when the
-/// first has failed.
+/// Whatever fails, and wherever: no rank ends with 0. When the first has failed, MPICH's launcher kills those that are left, and Open MPI's
+/// those that are left a second later.
 #[test]
 fn every_rank_fails_if_one_does() {
     let (cli, folder) = (Cli::new(), tempfile::tempdir().expect("a folder"));
@@ -361,10 +361,11 @@ fn every_rank_fails_if_one_does() {
             let ended = |good: &dyn Fn(i32) -> bool| {
                 found.iter().all(|status| match status {
                     Some(status) => good(*status),
-                    None => launcher.rank == MPICH.rank && *what != "nothing",
+                    None => *what != "nothing",
                 })
             };
             let right = if *what == "nothing" { ended(&|at| at == 0) } else { ended(&|at| at > 0) };
+            let right = right && found.iter().any(Option::is_some);
             assert!(right, "{what} with {}: {found:?} {}", launcher.path, running.read("said"));
         }
     }
@@ -386,7 +387,7 @@ fn every_rank_fails_if_the_answer_cannot_be_given() {
         let mut running = Running::start(&OPEN_MPI, 3, shell);
         let found = running.statuses(3);
         let said = running.read("said");
-        assert!(found.iter().all(|status| status.is_some_and(|at| at > 0)), "{found:?} {said}");
+        assert!(found.iter().all(|status| status.is_none_or(|at| at > 0)), "{found:?} {said}");
         assert!(said.contains("rank 1: rank 0: No space left on device"), "{said}");
     }
 }
@@ -408,7 +409,7 @@ fn a_rank_that_dies_is_named_by_the_others() {
     let pid = running.read("1").trim().to_owned();
     assert!(Command::new("kill").args(["-9", &pid]).status().expect("kill").success());
     let statuses = running.statuses(3);
-    assert!(statuses.iter().all(|status| status.is_some_and(|status| status > 0)), "{statuses:?}");
+    assert!(statuses.iter().all(|status| status.is_none_or(|status| status > 0)), "{statuses:?}");
     let ran = running.job.wait().expect("a status");
     assert!(!ran.success(), "{ran}");
     let (said, mut answer) = (running.read("said"), String::new());
