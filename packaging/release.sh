@@ -60,7 +60,11 @@ crates() {
     [[ -z $(git status --porcelain 2>/dev/null) ]] || dirty=(--allow-dirty)
     rm -rf "${CARGO_TARGET_DIR:-target}/package"
     cargo publish --workspace --dry-run --locked "${dirty[@]}" || return
-    for file in "${CARGO_TARGET_DIR:-target}"/package/*.crate; do artefact "$file"; done
+    # A dry run leaves them in the registry that it pretends to publish to.
+    for file in "${CARGO_TARGET_DIR:-target}"/package/tmp-registry/*.crate; do
+        [[ -e $file ]] || { echo "fail: no packed crate in ${file%/*}"; return 1; }
+        artefact "$file"
+    done
 }
 
 # Licences, bans and sources of all dependencies: see deny.toml.
