@@ -31,7 +31,7 @@ release() {
 # Notes a file for the list at the end.
 artefact() { printf '%9d KiB  %s\n' $((($(stat -c %s "$1") + 1023) >> 10)) "${1#"$root"/}" >>"$scratch/artefacts"; }
 
-# tool NAME==VERSION: sets `tool` to the program.
+# need_tool NAME==VERSION: sets `tool` to the program.
 need_tool() {
     local name=${1%%==*} version=${1##*==}
     tool=$root/target/tools/bin/$name
@@ -122,14 +122,16 @@ release_wheel() {
 
 # The Debian source package, and the packages built from it without a network.
 release_debian() {
-    local file to=$root/${CARGO_TARGET_DIR:-target}/debian
+    local file to
+    to=$(realpath -m -- "${CARGO_TARGET_DIR:-target}/debian")
     command -v dpkg-buildpackage >/dev/null || { skip 1 "debian: dpkg-buildpackage is not installed"; return; }
     rm -rf "$to" && packaging/debian.sh "$to" --binary || return
     for file in "$to"/*.{dsc,tar.*,deb}; do [[ ! -e $file ]] || artefact "$file"; done
 }
 
 release_conda() {
-    local file to=$root/${CARGO_TARGET_DIR:-target}/conda
+    local file to
+    to=$(realpath -m -- "${CARGO_TARGET_DIR:-target}/conda")
     packaging/conda.sh "$to" || return
     artefact packaging/conda/recipe.yaml
     for file in "$to"/*.conda; do [[ ! -e $file ]] || artefact "$file"; done

@@ -77,7 +77,7 @@ const SYNC_END: u64 = 4;
 
 /// A new descriptor, or the system's error.
 fn made(fd: i32) -> io::Result<OwnedFd> {
-    // SAFETY: the system returned it just now, so nobody else closes it.
+    // SAFETY: the system call has just returned this descriptor, which has no other owner.
     if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
 }
 
@@ -186,7 +186,7 @@ fn take_turns(side: &Side, frames: &[Frame; 2]) -> Result<()> {
         let shown = frame.read();
         assert_same(&shown, &model, "the device, then the display");
         assert_eq!(pages_apart(&shown, &captured).len(), PAGES, "the kernel changes every page");
-        assert_same(&other.read(), &untouched, "the frame that nobody used");
+        assert_same(&other.read(), &untouched, "the frame that was not imported");
     }
     assert_eq!(hub.ledger().implied_bytes(), before, "{}", hub.ledger());
     Ok(())

@@ -86,7 +86,7 @@ fn examined(
     (routes, Verdicts::load(cache.path()).unwrap())
 }
 
-/// The same for the routes of `FREE` between these devices.
+/// The doctor's answers on the routes of `FREE` between these devices, and the verdicts for the next hub.
 fn examined_between(names: &[&str], fits: impl Fn(&Route) -> bool) -> (Vec<Route>, Verdicts) {
     let wanted = |hub: &Hub, route: &Route| {
         let is = |(from, to, kind): &(Device, Device, RouteKind)| {

@@ -135,8 +135,8 @@ impl Drop for Name {
 /// What a lock file's name has behind that of its socket.
 const LOCK: &str = ".lock";
 
-/// Removes the sockets that dead owners left in a folder, and their lock files: those whose lock nobody holds. Whatever cannot be removed
-/// stays.
+/// Removes the sockets that dead owners left in a folder, and their lock files. An owner is dead if no process holds its lock. Files that
+/// cannot be removed stay.
 pub(super) fn sweep(folder: &Path) {
     if !is_private(folder).unwrap_or(false) {
         return;

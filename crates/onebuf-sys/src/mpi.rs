@@ -250,7 +250,8 @@ impl Mpi {
         self.has_query_cuda().then(ask)?.ok().map(|said| said != 0)
     }
 
-    /// `MPIX_Query_hip_support` (MPICH) or `MPIX_Query_rocm_support` (Open MPI): the same for HIP.
+    /// `MPIX_Query_hip_support` (MPICH) or `MPIX_Query_rocm_support` (Open MPI): whether the library says that it takes memory of HIP
+    /// devices; `None` if it does not say.
     ///
     /// # Safety
     ///

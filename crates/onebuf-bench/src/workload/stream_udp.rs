@@ -78,12 +78,19 @@ impl Line {
     }
 }
 
+/// What the source tells the others of a run.
+#[derive(Default)]
+struct Progress {
+    came: AtomicU64,
+    has_lost: AtomicBool,
+}
+
 /// The source of a run: it ends after some frames, and counts them for the sender.
 struct Counted<'c> {
     udp: source::Udp,
     frames: u64,
     left: u64,
-    came: &'c AtomicU64,
+    progress: &'c Progress,
 }
 
 impl FrameSource<u32> for Counted<'_> {
@@ -95,16 +102,16 @@ impl FrameSource<u32> for Counted<'_> {
         match self.udp.fill(frame)? {
             Filled::Frame => {}
             Filled::Idle => return Ok(Filled::Idle),
-            _ => return Err(Error::invalid(LOST)),
+            _ => {
+                self.progress.has_lost.store(true, Ordering::Relaxed);
+                return Err(Error::invalid("the loopback interface lost packets"));
+            }
         }
         self.left -= 1;
-        self.came.fetch_add(1, Ordering::Release);
+        self.progress.came.fetch_add(1, Ordering::Release);
         Ok(Filled::Frame)
     }
 }
-
-/// The error of a run whose frames are not whole.
-const LOST: &str = "the loopback interface lost packets";
 
 fn compared(bench: &Bench, name: &str, device: &Device, sockets: usize) -> Result<Row, Stop> {
     let cpu = device.info().kind == DeviceKind::Cpu;
@@ -112,8 +119,8 @@ fn compared(bench: &Bench, name: &str, device: &Device, sockets: usize) -> Resul
     let kernel = stream::stamps(device)?;
     let Line { udp, sender, frame } = Line::open(sockets)?;
     let (pages, packets) = (frame.len() / PAGE, size_of_val(&frame[..]) / PAYLOAD);
-    let came = AtomicU64::new(0);
-    let counted = Counted { udp, frames, left: frames, came: &came };
+    let progress = Progress::default();
+    let counted = Counted { udp, frames, left: frames, progress: &progress };
     let mut pipeline = stream::through(device, &kernel, pages, counted, |number| number as u32)?;
     let remark = pipeline.explain().lines().next().unwrap_or_default().to_owned();
     let mut bare = RawPair::open(sockets, HEAD + PAYLOAD, ROOM)?;
@@ -121,15 +128,18 @@ fn compared(bench: &Bench, name: &str, device: &Device, sockets: usize) -> Resul
     let found = compare(
         bench.effort.at_most(25),
         || {
-            let (over, start) = (AtomicBool::new(false), came.load(Ordering::Acquire));
+            let came = || progress.came.load(Ordering::Acquire);
+            let (over, start) = (AtomicBool::new(false), came());
             let mut ends = ends.borrow_mut();
             let (sender, frame) = &mut *ends;
-            let may_send = |number| loop {
-                let came = came.load(Ordering::Acquire) - start;
-                if over.load(Ordering::Relaxed) || number < came + FRAMES as u64 {
-                    return !over.load(Ordering::Relaxed);
+            let may_send = |number| {
+                while number >= came() - start + FRAMES as u64 {
+                    if over.load(Ordering::Relaxed) {
+                        return false;
+                    }
+                    thread::sleep(PAUSE);
                 }
-                thread::sleep(PAUSE);
+                true
             };
             let clock = Instant::now();
             thread::scope(|threads| {
@@ -137,7 +147,11 @@ fn compared(bench: &Bench, name: &str, device: &Device, sockets: usize) -> Resul
                 let ran = pipeline.run();
                 over.store(true, Ordering::Relaxed);
                 joined(sent.join())?;
-                ran.map_err(|failure| as_loss(failure.error))
+                // A run that lost packets measured the kernel's queue.
+                ran.map_err(|failure| match progress.has_lost.load(Ordering::Relaxed) {
+                    true => lost_packets(),
+                    false => failure.error.into(),
+                })
             })?;
             Ok::<_, Stop>(clock.elapsed().as_nanos() as f64 / frames as f64)
         },
@@ -155,11 +169,6 @@ fn compared(bench: &Bench, name: &str, device: &Device, sockets: usize) -> Resul
     let row = found.row(name, Unit::GbPerS(bytes));
     let row = row.remark(format!("{per_second:.0} frames/s; {streamed}; {remark}"));
     Ok(if cpu { row } else { row.bar(Bar::RatioAtLeast(0.9)) })
-}
-
-/// A run that lost packets measured the kernel's queue.
-fn as_loss(error: Error) -> Stop {
-    if error.to_string().contains(LOST) { lost_packets() } else { error.into() }
 }
 
 /// Sends frames whose every page has the frame's number, each as soon as it may.
