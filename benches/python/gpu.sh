@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # The Python package on a machine with an NVIDIA GPU, PyTorch and CuPy, and without a network: its tests there, the benchmarks, and a summary at the end.
 #
-#   benches/python/gpu.sh pack FOLDER    here, after `./dev wheel`: what the other machine may lack
-#   benches/python/gpu.sh run FOLDER     there, in the same working tree: at most four minutes; logs go to $OUT, if it is set
+#   benches/python/gpu.sh pack FOLDER           here, after `./dev wheel`: what the other machine may lack
+#   benches/python/gpu.sh run FOLDER [PART…]    there, in the same working tree: at most seven minutes; logs go to $OUT, if it is set
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
-# The wheel, pytest, and the loaders of OpenCL, Vulkan and OpenGL.
+# The wheel, pytest, pyopencl, and the loaders of OpenCL, Vulkan and OpenGL.
 pack() {
     local to=$1 name path
     local -a wheels=(target/wheels/onebuf-*.whl)
     [[ ${#wheels[@]} == 1 && -e ${wheels[0]} ]] || { echo "there is no wheel: run ./dev wheel first" >&2; return 1; }
     mkdir -p "$to" && cp "${wheels[0]}" "$to/" || return
     python3 -m pip download -q --dest "$to" --only-binary=:all: --python-version 3.12 pytest || return
+    # NumPy is there already.
+    python3 -m pip download -q --dest "$to" --only-binary=:all: --python-version 3.12 --no-deps pyopencl pytools platformdirs typing_extensions siphash24 || return
     for name in libOpenCL.so.1 libvulkan.so.1 libEGL.so.1 libGLdispatch.so.0 libOpenGL.so.0; do
         path=$(ldconfig -p | awk -v name="$name" '$1 == name && /x86-64/ { print $NF; exit }')
         if [[ -n $path ]]; then cp -L "$path" "$to/" || return; else echo "skip: $name: not installed" >&2; fi
@@ -34,6 +36,7 @@ drivers() {
 run() {
     local from out wheel bad=0
     from=$(realpath -- "$1") && at=$(mktemp -d) || return
+    wanted=" ${*:2} "
     trap 'rm -rf "$at"' EXIT
     out=${OUT:-$at}
     drivers "$at"
@@ -46,30 +49,31 @@ run() {
     # A wheel is an archive: nothing has to be installed.
     python3 -m zipfile -e "$from"/onebuf-*.whl "$at/package" && chmod +x "$at/package/onebuf/bin/onebuf" || return
     export PYTHONPATH=$at/package PYTHONUNBUFFERED=1 XDG_CACHE_HOME=$at/cache PYTHONDONTWRITEBYTECODE=1
-    if ! python3 -c 'import pytest' 2>/dev/null; then
-        for wheel in "$from"/*.whl; do [[ $wheel == */onebuf-* ]] || python3 -m zipfile -e "$wheel" "$at/tools"; done
-        export PYTHONPATH=$at/package:$at/tools
-    fi
-    part "$out/versions" 20 -c 'import onebuf as ob, numpy, torch, cupy; print(f"onebuf {ob.__version__}, NumPy {numpy.__version__}, PyTorch {torch.__version__}, CuPy {cupy.__version__}"); print(ob.discover())' || bad=1
+    # Packages that the machine has itself come first.
+    for wheel in "$from"/*.whl; do [[ $wheel == */onebuf-* ]] || python3 -m zipfile -e "$wheel" "$at/tools"; done
+    python3 -c "import site; print('\n'.join(site.getsitepackages()))" >"$at/sites" || return
+    export PYTHONPATH=$at/package:$(paste -sd: "$at/sites"):$at/tools
+    part "$out/versions" 30 -c 'import onebuf as ob, numpy, torch, cupy; print(f"onebuf {ob.__version__}, NumPy {numpy.__version__}, PyTorch {torch.__version__}, CuPy {cupy.__version__}"); print(ob.discover())' || bad=1
     part "$out/tensors" 50 benches/python/tensors.py || bad=1
-    part "$out/launch" 15 benches/python/launch.py || bad=1
-    part "$out/tests" 120 -m pytest -q -rs --no-header -p no:cacheprovider crates/onebuf-python/tests/gpu || bad=1
+    part "$out/launch" 25 benches/python/launch.py || bad=1
+    part "$out/tests" 300 -m pytest -q -rs --durations=8 --no-header -p no:cacheprovider crates/onebuf-python/tests/gpu || bad=1
     part "$out/example-07" 20 examples/python/07-cuda.py || bad=1
     part "$out/example-08" 20 examples/python/08-render.py "$out/render.png" || bad=1
     part "$out/allocator" 35 crates/onebuf-python/tests/gpu/bench_allocator.py 400 1 || bad=1
     echo "=== summary"
-    cat "$out/versions.log"
+    cat "$out/versions.log" 2>/dev/null
     grep -hE '^(skip|SKIPPED|FAILED|ERROR)' "$out"/*.log
-    grep -hE '^[0-9]+ (passed|failed)' "$out/tests.log"
-    grep -hE '^(own|onebuf|pool) ' "$out/allocator.log"
-    sed -n '/quartiles/,$p' "$out/launch.log" "$out/tensors.log"
+    grep -hE '^[0-9]+ (passed|failed)' "$out/tests.log" 2>/dev/null
+    grep -hE '^(own|onebuf|pool) ' "$out/allocator.log" 2>/dev/null
+    sed -n '/quartiles/,$p' "$out/launch.log" "$out/tensors.log" 2>/dev/null
     ! grep -q EXCEEDED "$out"/*.log || bad=1
     return "$bad"
 }
 
-# part LOG SECONDS ARGS…: Python with these arguments, whose output goes to a log and, if it fails, to the terminal.
+# part LOG SECONDS ARGS…: Python with these arguments, whose output goes to a log and, if it fails, to the terminal; nothing if other parts are wanted.
 part() {
     local log=$1.log status
+    [[ $wanted == *[a-z]* && $wanted != *" $(basename "$1") "* ]] && return
     timeout --kill-after=5 "$2" python3 "${@:3}" >"$log" 2>&1
     status=$?
     echo "--- $(basename "$1"): status $status after ${SECONDS} s"
@@ -78,6 +82,7 @@ part() {
 }
 
 case ${1:-} in
-    pack | run) [[ $# == 2 ]] && "$1" "$2" ;;
+    pack) [[ $# == 2 ]] && pack "$2" ;;
+    run) (($# > 1)) && run "${@:2}" ;;
     *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

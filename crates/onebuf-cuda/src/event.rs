@@ -122,6 +122,7 @@ unsafe impl hal::Event for Event {
         let _current = self.queue.context.enter()?;
         loop {
             if self.query_here()? {
+                self.queue.context.sweep();
                 return self.check_host_signals();
             }
             let waited = start.elapsed();

@@ -394,7 +394,10 @@ unsafe impl TypedQueue for Queue {
                 Err(refused) if is_pending(&refused) && start.elapsed() < patience::AT_ONCE => {
                     std::hint::spin_loop();
                 }
-                answer => return answer.is_ok(),
+                answer => {
+                    self.raw.context.sweep();
+                    return answer.is_ok();
+                }
             }
         }
     }

@@ -28,6 +28,9 @@ struct Arguments {
     /// How many mutants of the files that are not taken whole.
     #[arg(long, default_value_t = 300)]
     sample: usize,
+    /// Only the sample: none of the files that are taken whole.
+    #[arg(long)]
+    sample_only: bool,
     /// Another sample.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -74,6 +77,7 @@ fn mutate(arguments: &Arguments) -> Result<(), String> {
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let choice = list::Choice::read(&root.join(".cargo/mutants.toml"))?;
     let mut mutants = list::choose(&list::all(&root)?, &choice, arguments.sample, arguments.seed)?;
+    mutants.retain(|mutant| !(arguments.sample_only && mutant.pure));
     if !arguments.within.is_empty() {
         mutants
             .retain(|mutant| arguments.within.iter().any(|glob| list::matches(glob, &mutant.file)));

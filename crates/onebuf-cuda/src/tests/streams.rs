@@ -117,6 +117,30 @@ fn nothing_is_freed_under_work() {
     });
 }
 
+/// After a wait the memory is its owner's again, without another call.
+#[test]
+fn a_wait_frees_what_was_dropped_under_work() {
+    each(|rig| {
+        for soon in [true, false] {
+            let (queue, range) = (rig.queue(), pages(4096));
+            let memory =
+                rig.device.import(&Export::Host(range.clone()), Access::ReadWrite).unwrap();
+            let owner = Arc::downgrade(&range.owner);
+            drop(range);
+            let (hold, _) = Hold::new(rig, &*queue, false);
+            queue.fill(&*memory, 0, 4096, &[1]).unwrap();
+            drop(memory);
+            assert!(owner.upgrade().is_some(), "the control: pages that the GPU writes");
+            hold.let_go();
+            if !(soon && queue.drains_soon()) {
+                queue.mark().unwrap().wait(SECONDS).unwrap();
+            }
+            assert!(owner.upgrade().is_none(), "drains soon: {soon}");
+            drop(hold);
+        }
+    });
+}
+
 #[test]
 fn a_failed_kernel_loses_the_device() {
     let _alone = alone();
