@@ -59,6 +59,7 @@ run() {
     part "$out/tests" 300 -m pytest -q -rs --durations=8 --no-header -p no:cacheprovider crates/onebuf-python/tests/gpu || bad=1
     part "$out/example-07" 20 examples/python/07-cuda.py || bad=1
     part "$out/example-08" 20 examples/python/08-render.py "$out/render.png" || bad=1
+    part "$out/example-09" 40 examples/python/09-custom-op.py || bad=1
     part "$out/allocator" 35 crates/onebuf-python/tests/gpu/bench_allocator.py 400 1 || bad=1
     echo "=== summary"
     cat "$out/versions.log" 2>/dev/null

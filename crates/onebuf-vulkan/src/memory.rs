@@ -219,6 +219,10 @@ unsafe impl TypedMemory for Memory {
         self.inner.host.map(|HostAddress(at)| unsafe { at.add(self.part.unwrap_or(0)) })
     }
 
+    fn pins_pages(&self) -> bool {
+        self.inner.memory_kind == MemoryKind::HostPages
+    }
+
     fn needs_access_state(&self) -> bool {
         self.inner.ownership.state().is_some()
     }

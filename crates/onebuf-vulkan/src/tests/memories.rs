@@ -103,6 +103,44 @@ fn host_and_shader_see_every_page() {
     });
 }
 
+/// The device itself transfers to imported pages: the bytes arrive although no thread asks. The control: ordinary memory gets them when a
+/// thread asks whether the work is over.
+#[test]
+fn imported_pages_are_transferred_directly() {
+    each(|rig| {
+        if !rig.device.info().caps.imports_host_pages {
+            return println!("skip: {} imports no pages", rig.device.info().name);
+        }
+        let (queue, contents) = (rig.queue(), numbers(BYTES));
+        let memory = rig.memory(MemoryKind::Device, &contents);
+        let (pinned, ordinary) = (pages(BYTES), pages(BYTES));
+        let import = rig.device.import(&Export::Host(pinned.clone()), Access::ReadWrite).unwrap();
+        assert!(import.pins_pages() && !memory.pins_pages());
+        let arrived = |range: &HostRange| {
+            // SAFETY: alive; only looked at, and compared after the work is over.
+            let last = || unsafe { range.pointer.add(BYTES - 1).read_volatile() };
+            let start = Instant::now();
+            while last() == 0 && start.elapsed() < Duration::from_secs(1) {
+                std::thread::yield_now();
+            }
+            last() != 0
+        };
+        assert_ne!(contents[BYTES - 1], 0);
+        for (range, directly) in [(&ordinary, false), (&pinned, true)] {
+            // SAFETY: kept until the wait is over.
+            let read = unsafe { queue.read(&*memory, 0, range.pointer.as_ptr(), BYTES) }.unwrap();
+            queue.flush().unwrap();
+            let came = directly && (0..20).any(|_| arrived(range)) || arrived(range);
+            read.wait(SECONDS).unwrap();
+            // SAFETY: alive, and no work uses it any longer.
+            let seen = unsafe { std::slice::from_raw_parts(range.pointer.as_ptr(), BYTES) };
+            assert!(seen == contents, "directly: {directly}");
+            assert_eq!(came, directly, "on {}", rig.device.info().name);
+        }
+        drop(import);
+    });
+}
+
 /// Bytes that begin inside a page are imported with the page, and no other byte changes.
 #[test]
 fn pages_are_imported_from_where_the_bytes_begin() {

@@ -12,7 +12,11 @@ use onebuf_hal::{
     HostRange, MemoryKind, QueueSpec, Result, Shader, Source, checks::descriptors,
 };
 use onebuf_sys::Probe;
-use std::{ptr::NonNull, sync::Arc, time::Duration};
+use std::{
+    ptr::NonNull,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Loaded by name, whatever the environment says: other tests run without Vulkan.
 const LOADER: &str = "libvulkan.so.1";
