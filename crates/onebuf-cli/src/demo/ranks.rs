@@ -239,6 +239,7 @@ fn told(part: &Part, ran: &Ran, port: Option<&Port>, world: &World) -> Value {
         "frames_per_s": ran.frames_per_s,
         "bytes_copied": ran.bytes_copied,
         "bytes_received": ran.bytes_received,
+        "device_bytes": world.device_bytes(),
         "stages": stages,
         "network": port.map(|port| network(&port.counts(), &port.socket_counts())),
     })

@@ -1,5 +1,6 @@
 //! `mpirun -n 4 onebuf demo`, with the launchers of two MPIs.
 
+mod gpus;
 mod ports;
 
 use crate::support::{Cli, Ran, assert_has, private, skip};
@@ -142,7 +143,7 @@ fn what_mpi_says_of_device_memory_is_reported() {
     assert_eq!((&value["gpu_aware"], &value["gpu_claim"]["cuda"]), (&false.into(), &true.into()));
     let text = run(&small().replace(" --json", "")).stdout;
     let said =
-        "MPI is given memory of the host alone; it says that it takes memory of CUDA devices";
+        "MPI was given memory of the host alone; it says that it takes memory of CUDA devices";
     assert!(text.contains(said), "{text}");
 }
 

@@ -149,8 +149,8 @@ impl Whole<'_> {
             "corner_turn_us": self.corner_turn_us(),
             "bytes_sent": self.sum("bytes_received"),
             "mpi": self.mpi(),
-            // What MPI is given, and what it says that it takes.
-            "gpu_aware": false,
+            // What MPI was given, and what it says that it takes.
+            "gpu_aware": self.sum("device_bytes") > 0,
             "gpu_claim": { "cuda": claim.cuda, "hip": claim.hip },
         })
     }
@@ -161,11 +161,15 @@ impl Whole<'_> {
         let bytes = length * channels * size_of::<Complex32>();
         let mut text = format!(
             "{} frames of {channels} x {length} complex samples ({}), {beams} beams, on {} ranks of {}\n\
-             MPI is given memory of the host alone; {}\n\n",
+             MPI was given {}; {}\n\n",
             report.frames,
             units::bytes(bytes as u64),
             self.parts.len(),
             self.mpi(),
+            match self.sum("device_bytes") {
+                0 => "memory of the host alone".into(),
+                bytes => format!("{} in devices' memory", units::bytes(bytes)),
+            },
             self.world.gpu_claim(),
         );
         text += &self.table(screen);
