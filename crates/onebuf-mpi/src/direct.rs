@@ -6,6 +6,7 @@
 use crate::{memory::Span, world::World};
 use bytemuck::Pod;
 use onebuf::{Buffer, Device, Queue, topology::Node};
+use std::env;
 
 /// Which memory a message uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +59,29 @@ impl World {
         }
     }
 
-    /// What the library calls itself, in one line: a part of the key of verdicts.
+    /// What the library calls itself, in one line, and the variables that choose how it moves bytes: a part of the key of verdicts.
     pub(crate) fn library_name(&self) -> String {
-        self.library().split_whitespace().collect::<Vec<_>>().join(" ")
+        let name = self.library().split_whitespace().collect::<Vec<_>>().join(" ");
+        let chooses = |name: &str| WAYS.iter().any(|prefix| name.starts_with(prefix));
+        let set =
+            env::vars_os().map(|(name, value)| [name, value].map(|one| one.display().to_string()));
+        let set = set.filter(|[name, _]| chooses(name)).map(|pair| pair.join("="));
+        let mut set: Vec<String> = set.collect();
+        set.sort();
+        format!("{name} with [{}]", set.join(" "))
     }
 }
+
+/// How the names of variables begin that choose how MPI moves bytes.
+const WAYS: [&str; 7] = [
+    "FI_",
+    "MPICH_GPU",
+    "MPIR_CVAR_",
+    "OMPI_MCA_btl_",
+    "OMPI_MCA_opal_cuda_",
+    "OMPI_MCA_pml",
+    "UCX_",
+];
 
 /// The device whose memory a buffer is.
 pub(crate) fn home_of<T: Pod>(buffer: &Buffer<T>) -> &Node {

@@ -60,7 +60,7 @@ fn a_claim_is_proven_or_refuted_by_what_mpi_does() {
     assert_eq!((&again["state"], &again["stored"]), (&"proven".into(), &true.into()), "{again:#}");
     for (shim, why) in [
         ("corrupt", "1 words are wrong, the first in page 2"),
-        ("short", "4100 bytes from device memory of rank 0 to device memory"),
+        ("short", "1025 words are wrong, the first in page 0"),
         ("stale", "a wrong word in page"),
         ("slow", "slower than the staged route"),
     ] {
