@@ -5,7 +5,7 @@
 
 use crate::{memory::Span, world::World};
 use bytemuck::Pod;
-use onebuf::{Buffer, Device, Queue, topology::Node};
+use onebuf::{Buffer, Device, MemoryKind, Queue, topology::Node};
 use std::env;
 
 /// Which memory a message uses.
@@ -28,7 +28,9 @@ impl World {
         mut peers: impl Iterator<Item = usize>,
     ) -> Option<Queue> {
         let buffer = span.buffer();
-        if by == By::Host || buffer.maps_in_place(false) {
+        // The experiment has plain device memory. Exportable memory, and that of other programs, may move differently.
+        let is_plain = buffer.plan().memory_kind == MemoryKind::Device && !buffer.is_foreign();
+        if by == By::Host || !is_plain || buffer.maps_in_place(false) {
             return None;
         }
         let (hub, home) = (buffer.hub(), home_of(buffer));

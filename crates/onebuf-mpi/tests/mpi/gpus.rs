@@ -71,13 +71,18 @@ fn ring(world: &World, device: &Device) {
             _ => world.receive(&region, other, 3).unwrap(),
         };
         assert!(into.to_vec().is_err(), "the buffer is busy until the message has come");
+        let queue = device.default_queue().unwrap();
+        assert!(into.read_on(&queue).is_err(), "also for its own queue");
         let sent = match round {
             0 => world.send(&from, other, 3),
             1 => world.send((&from, range.clone()), other, 3),
             _ => world.send((&from, 1024..2048), other, 3),
         };
+        let mut sent = sent.unwrap();
+        assert!(from.write_on(&queue).is_err(), "MPI may still read it");
         came.wait(SOON).unwrap();
-        sent.unwrap().wait(SOON).unwrap();
+        sent.wait(SOON).unwrap();
+        assert!(into.read_on(&queue).is_ok() && from.write_on(&queue).is_ok());
         drop(came);
         let part = [0..LEN, range, 1024..2048][round].clone();
         let wanted = words(other, round);
