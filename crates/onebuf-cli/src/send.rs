@@ -20,7 +20,7 @@ use onebuf_demo::{Shape, signal};
 use play::Play;
 use rate::Rate;
 use serde_json::json;
-use shares::{Part, Share, Shares, divide};
+use shares::{Destination, Share, Shares, divide};
 use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -132,16 +132,17 @@ impl SendArgs {
         let (ranks, whole) = (self.ranks.map(usize::from), self.samples as usize);
         let parts = match self.divides() {
             true => divide(&self.to, self.shape()?, ranks, self.share)?,
-            false => vec![Part { to: self.to.clone(), samples: 0..whole }],
+            false => vec![Destination { to: self.to.clone(), samples: 0..whole }],
         };
         let sent = parts.iter().map(|part| part.samples.len()).sum();
-        let open = |(number, part): (usize, Part)| Ok((self.udp(&part, sent, number)?, part));
+        let open =
+            |(number, part): (usize, Destination)| Ok((self.udp(&part, sent, number)?, part));
         let parts = parts.into_iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
         Ok(Shares::new(parts.into_iter().map(|(udp, part)| (part, udp)).collect()))
     }
 
     /// The socket of one of several ports, which together get this many samples of each frame.
-    fn udp(&self, part: &Part, sent: usize, number: usize) -> Result<Udp> {
+    fn udp(&self, part: &Destination, sent: usize, number: usize) -> Result<Udp> {
         let mut udp = Udp::connect(&*part.to)?.threads(self.threads.into())?;
         if let Some(payload) = self.payload {
             udp = udp.payload(payload.into())?;

@@ -29,7 +29,7 @@ impl FromStr for Share {
 
 /// The samples of a frame that go to an address.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct Destination {
     pub to: String,
     pub samples: Range<usize>,
 }
@@ -40,13 +40,13 @@ pub fn divide(
     (channels, length): (usize, usize),
     ranks: Option<usize>,
     one: Option<Share>,
-) -> Result<Vec<Part>> {
+) -> Result<Vec<Destination>> {
     let samples = |rank, ranks| {
         let own = share(channels, ranks, rank);
         own.start * length..own.end * length
     };
     if let Some(Share { rank, ranks }) = one {
-        let part = Part { to: to.into(), samples: samples(rank, ranks) };
+        let part = Destination { to: to.into(), samples: samples(rank, ranks) };
         return match part.samples.is_empty() {
             false => Ok(vec![part]),
             true => {
@@ -55,7 +55,7 @@ pub fn divide(
         };
     }
     let Some(ranks) = ranks else {
-        return Ok(vec![Part { to: to.into(), samples: 0..channels * length }]);
+        return Ok(vec![Destination { to: to.into(), samples: 0..channels * length }]);
     };
     let wrong = || Failure::new(format!("udp:{to}: {ranks} ports from this one on do not exist"));
     let (host, first) = to.rsplit_once(':').ok_or_else(wrong)?;
@@ -63,18 +63,20 @@ pub fn divide(
     if first == 0 || first + ranks - 1 > usize::from(u16::MAX) {
         return Err(wrong());
     }
-    let part =
-        |rank| Part { to: format!("{host}:{}", first + rank), samples: samples(rank, ranks) };
+    let part = |rank| Destination {
+        to: format!("{host}:{}", first + rank),
+        samples: samples(rank, ranks),
+    };
     Ok((0..ranks).map(part).filter(|part| !part.samples.is_empty()).collect())
 }
 
 /// Sends each part of a frame from a socket of its own.
 pub struct Shares {
-    parts: Vec<(Part, Udp)>,
+    parts: Vec<(Destination, Udp)>,
 }
 
 impl Shares {
-    pub fn new(parts: Vec<(Part, Udp)>) -> Self {
+    pub fn new(parts: Vec<(Destination, Udp)>) -> Self {
         Self { parts }
     }
 
@@ -110,7 +112,8 @@ impl Shares {
 impl Sink<Complex32> for Shares {
     /// Several parts are sent at the same time, so that each is paced evenly over the frame's time.
     fn take(&mut self, frame: &[Complex32], number: u64) -> onebuf::Result<()> {
-        let send = |(part, udp): &mut (Part, Udp)| udp.take(&frame[part.samples.clone()], number);
+        let send =
+            |(part, udp): &mut (Destination, Udp)| udp.take(&frame[part.samples.clone()], number);
         if let [only] = &mut self.parts[..] {
             return send(only);
         }
@@ -128,7 +131,7 @@ impl Sink<Complex32> for Shares {
 mod tests {
     use super::*;
 
-    fn ranges(parts: &[Part]) -> Vec<(&str, Range<usize>)> {
+    fn ranges(parts: &[Destination]) -> Vec<(&str, Range<usize>)> {
         parts.iter().map(|part| (&*part.to, part.samples.clone())).collect()
     }
 
