@@ -19,12 +19,11 @@ mod wire;
 
 use crate::{
     devices, doctor,
-    out::{self, Answer, Failure, Output, Result},
+    out::{self, Answer, Failure, Output, Result, wrong_usage},
     screen::Screen,
 };
 use batch::Batch;
 use beams::BeamsFile;
-use clap::error::ErrorKind;
 use graft::Graft;
 use onebuf::{
     BufferBuilder, Complex32, CopyPolicy, Device, Error, Hub, RouteKind, cache,
@@ -59,6 +58,8 @@ Examples:
   onebuf demo --save-beams beams.npy      then numpy.load('beams.npy')
   onebuf demo --json | jq .speedup
   mpirun -n 4 onebuf demo --frames 100    four processes, each with a part of the channels
+  mpirun -n 4 onebuf demo --source udp:127.0.0.1:5000     rank r listens at port 5000 + r, for
+                                          `onebuf send --ranks 4 --to udp:127.0.0.1:5000`
 
 A frame is channels of up to 2048 complex samples, with --channels of up to 4194304. Stage 1, `delay+fft`:
 every channel is delayed by a fraction of a sample (Lagrange interpolator, Farrow structure), windowed and
@@ -72,7 +73,8 @@ staged.
 OpenCL kernels run in the CUDA stream if that is proven (docs/graft.md).
 Routes without a verdict are tested first, once.
 
-Under mpirun each rank has a part of the channels. A corner turn gives it all channels of some frequencies,
+Under mpirun each rank has a part of the channels, which it computes, reads from a file that all ranks can read,
+or receives at a UDP port of its own. A corner turn gives it all channels of some frequencies,
 whose beams it forms; rank 0 gathers the beams, detects, and checks every number. Nothing is grafted or
 staged then, and no second run compares ways.")]
 pub struct DemoArgs {
@@ -107,7 +109,7 @@ pub struct DemoArgs {
     ring: Option<u32>,
     /// Source of frames: `synthetic`; `file:PATH` of interleaved little-endian f32 I and Q; `udp:HOST:PORT` or
     /// `tcp:HOST:PORT` to listen at; `udp:HOST:PORT?sockets=4&cpus=0-3&busy_poll=50` on several sockets, whose threads
-    /// are pinned to processors and poll for 50 us before they sleep
+    /// are pinned to processors and poll for 50 us before they sleep. Under mpirun, rank r listens at PORT + r
     #[arg(long, value_name = "SOURCE", default_value = "synthetic")]
     source: Source,
     /// Run only the staged way, for comparison
@@ -183,11 +185,6 @@ impl DemoArgs {
             wrong_usage(&format!("--ring {ring} has no room for --batch {batch}"));
         }
     }
-}
-
-/// Reports an impossible option and exits with status 2, as clap does.
-fn wrong_usage(why: &str) -> ! {
-    clap::Error::raw(ErrorKind::ValueValidation, format!("{why}\n")).exit()
 }
 
 /// Runs the demonstration: this rank's part of it under a launcher of MPI, where only rank 0 has an answer.

@@ -1,5 +1,7 @@
 //! `onebuf doctor`: which routes work, by experiment.
 
+mod mpi;
+
 use crate::{
     devices,
     html::{self, Machine},
@@ -38,6 +40,7 @@ Examples:
   onebuf doctor --html report.html        also writes an HTML page, for bug reports
   onebuf doctor --submit my-machine.json  also writes a file for docs/verdicts
   onebuf doctor --json | jq '.routes[] | select(.zero_copy)'
+  mpirun -n 2 onebuf doctor --mpi         whether this MPI can be given the memory of GPUs
 
 Routes are tested in helper processes: a driver that crashes or hangs refutes its route and affects
 nothing else. What fails is repeated in a fresh helper before it counts. Refuted routes are a result, not a failure: the exit status is 0. A cache folder
@@ -58,7 +61,20 @@ pub struct DoctorArgs {
     /// Also write the results, the machine and the date for others to see, without names of users, hosts and paths
     #[arg(long, value_name = "FILE")]
     submit: Option<PathBuf>,
+    /// As two ranks of mpirun: try instead whether MPI can be given the memory of GPUs, every page, in both directions, and
+    /// faster than through the host
+    #[arg(long, conflicts_with_all = ["html", "submit"])]
+    mpi: bool,
 }
+
+impl DoctorArgs {
+    /// Whether MPI is examined, and not the routes.
+    pub fn is_of_mpi(&self) -> bool {
+        self.mpi
+    }
+}
+
+pub use mpi::run as run_mpi;
 
 pub fn run(args: &DoctorArgs, screen: Screen) -> Result<Answer> {
     let hub = devices::discover()?;

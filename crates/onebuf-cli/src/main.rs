@@ -103,6 +103,7 @@ fn answer(cli: &Cli) -> Result<()> {
     let answer = match &cli.command {
         _ if cli.version => version::run(&output)?,
         Some(Command::Devices(_)) => devices::run(screen)?,
+        Some(Command::Doctor(args)) if args.is_of_mpi() => return doctor::run_mpi(args, output),
         Some(Command::Doctor(args)) => doctor::run(args, screen)?,
         Some(Command::Plan(args)) => plan::run(args, screen)?,
         Some(Command::Demo(args)) => return demo::run(args, screen, output),

@@ -1,5 +1,6 @@
 //! The answer of a command, and how it reaches standard output.
 
+use clap::error::ErrorKind;
 use serde_json::{Value, json};
 use std::{
     fmt,
@@ -42,6 +43,11 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
+/// Reports an impossible option and exits with status 2, as clap does.
+pub fn wrong_usage(why: &str) -> ! {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{why}\n")).exit()
+}
+
 /// Makes text of any origin safe for a terminal. Line breaks and tabs stay.
 pub fn shown(text: &str) -> String {
     let line = |line: &str| line.split('\t').map(onebuf::printable).collect::<Vec<_>>().join("\t");
@@ -53,9 +59,15 @@ pub fn warn(text: impl fmt::Display) {
     to_stderr(&format!("onebuf: warning: {}", shown(&text.to_string())));
 }
 
-/// Prints a line to standard error. A closed or full standard error is ignored, where `eprintln!` would panic.
+/// Prints a message; the command continues.
+pub fn say(text: impl fmt::Display) {
+    to_stderr(&format!("onebuf: {}", shown(&text.to_string())));
+}
+
+/// Prints a line to standard error, at once: several ranks may share it. A closed or full standard error is ignored, where `eprintln!`
+/// would panic.
 fn to_stderr(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Reports something that was skipped, in the format that tests and `./dev` use too.

@@ -2,10 +2,11 @@
 
 mod play;
 mod rate;
+mod shares;
 
 use crate::{
     doctor,
-    out::{Answer, Failure, Result, warn},
+    out::{Answer, Failure, Result, warn, wrong_usage},
     units,
 };
 use onebuf::{
@@ -19,6 +20,7 @@ use onebuf_demo::{Shape, signal};
 use play::Play;
 use rate::Rate;
 use serde_json::json;
+use shares::{Destination, Share, Shares, divide};
 use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -34,6 +36,8 @@ Examples:
   onebuf send --to udp:receiver:5000 --rate max --threads 4         as fast as it goes
   onebuf send --to udp:127.0.0.1:5000 --lose 0.001 --reorder 8      on a bad network
   onebuf send --to udp:127.0.0.1:5000 --json | jq .mb_per_s
+  onebuf send --to udp:127.0.0.1:5000 --ranks 4       to `mpirun -n 4 onebuf demo --source udp:127.0.0.1:5000`
+  onebuf send --to udp:node2:5001 --share 1/4         the channels of rank 1 alone
 
 A frame is complex samples of two f32, one channel after another. The receiver must expect the same number
 of samples: `onebuf demo --source udp:0.0.0.0:5000 --samples N`. The computed signal is three plane waves
@@ -42,7 +46,7 @@ are computed before the first is sent, and repeat. A file is a `.npy` of complex
 f32 I and Q; one of up to 2 GiB is read before its first frame is sent. docs/pipeline.md describes the packets.
 Start the receiver first: packets sent before it listens are lost.")]
 pub struct SendArgs {
-    /// Address of the receiver: udp:HOST:PORT
+    /// Address of the receiver, or of the first of several --ranks: udp:HOST:PORT
     #[arg(long, value_name = "udp:HOST:PORT", value_parser = address)]
     to: String,
     /// Number of frames [default: 64, or those of the file]
@@ -51,8 +55,9 @@ pub struct SendArgs {
     /// Complex samples per frame
     #[arg(long, value_name = "N", default_value_t = 1 << 22, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     samples: u32,
-    /// Channels of the computed signal, which must divide the samples [default: those of `onebuf demo`]
-    #[arg(long, value_name = "N", conflicts_with = "file", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Channels of the computed signal, or those that are divided among ranks; they must divide the samples [default: those
+    /// of `onebuf demo`]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     channels: Option<u32>,
     /// Rate: MB of samples per second (100, 1.5GB/s), frames per second (30fps), or `max`
     #[arg(long, value_name = "RATE", default_value = "100")]
@@ -66,6 +71,12 @@ pub struct SendArgs {
     /// Number of threads that send, each from a port of its own; for more than one core can send
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
+    /// Divide the channels among N ranks: the first to --to, the others to the ports after it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    ranks: Option<u16>,
+    /// Send only the channels of one rank of several, to --to, such as 0/4
+    #[arg(long, value_name = "RANK/RANKS", conflicts_with = "ranks")]
+    share: Option<Share>,
     /// Fault injection: fraction of packets to drop, from 0 to 1
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = part)]
     lose: f64,
@@ -116,19 +127,40 @@ const COMPUTED_BYTES: u64 = 256 << 20;
 const FILE_BYTES: u64 = 2 << 30;
 
 impl SendArgs {
-    fn sink(&self) -> Result<Udp> {
-        let mut udp = Udp::connect(&*self.to)?.threads(self.threads.into())?;
+    /// A socket for each port that gets a part of the frames.
+    fn sink(&self) -> Result<Shares> {
+        let (ranks, whole) = (self.ranks.map(usize::from), self.samples as usize);
+        let parts = match self.divides() {
+            true => divide(&self.to, self.shape()?, ranks, self.share)?,
+            false => vec![Destination { to: self.to.clone(), samples: 0..whole }],
+        };
+        let sent = parts.iter().map(|part| part.samples.len()).sum();
+        let open =
+            |(number, part): (usize, Destination)| Ok((self.udp(&part, sent, number)?, part));
+        let parts = parts.into_iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
+        Ok(Shares::new(parts.into_iter().map(|(udp, part)| (part, udp)).collect()))
+    }
+
+    /// The socket of one of several ports, which together get this many samples of each frame.
+    fn udp(&self, part: &Destination, sent: usize, number: usize) -> Result<Udp> {
+        let mut udp = Udp::connect(&*part.to)?.threads(self.threads.into())?;
         if let Some(payload) = self.payload {
             udp = udp.payload(payload.into())?;
         }
         if let Some(stream) = self.stream {
             udp = udp.stream(stream);
         }
-        if let Some(rate) = self.rate.bytes_per_s(self.frame_bytes()) {
-            udp = udp.rate(rate)?;
+        if let Some(rate) = self.rate.bytes_per_s((sent * size_of::<Complex32>()) as u64) {
+            udp = udp.rate(rate * part.samples.len() as f64 / sent as f64)?;
         }
         let SendArgs { lose, duplicate, reorder, .. } = *self;
-        Ok(udp.faults(Faults { lose, duplicate, reorder, ..Faults::default() }))
+        let seed = Faults::default().seed + number as u64;
+        Ok(udp.faults(Faults { lose, duplicate, reorder, seed }))
+    }
+
+    /// Whether ranks get parts of the frames.
+    fn divides(&self) -> bool {
+        self.ranks.is_some() || self.share.is_some()
     }
 
     fn frame_bytes(&self) -> u64 {
@@ -151,6 +183,13 @@ impl SendArgs {
     }
 
     fn synthetic(&self) -> Result<AnySource> {
+        let (channels, length) = self.shape()?;
+        // From the directions of the default beams of `onebuf demo`.
+        Ok(Box::new(signal(&Shape { length, channels, beams: BEAMS })))
+    }
+
+    /// The channels, and their length.
+    fn shape(&self) -> Result<(usize, usize)> {
         let samples = self.samples as usize;
         let channels = match self.channels {
             Some(channels) => channels as usize,
@@ -160,9 +199,7 @@ impl SendArgs {
             let what = format!("--channels {channels} do not divide --samples {samples}");
             return Err(Failure::new(what));
         }
-        // From the directions of the default beams of `onebuf demo`.
-        let shape = Shape { length: samples / channels, channels, beams: BEAMS };
-        Ok(Box::new(signal(&shape)))
+        Ok((channels, samples / channels))
     }
 
     /// Number of frames; none if the file determines it.
@@ -172,6 +209,9 @@ impl SendArgs {
 }
 
 pub fn run(args: &SendArgs) -> Result<Answer> {
+    if args.channels.is_some() && args.file.is_some() && !args.divides() {
+        wrong_usage("--channels cannot be used with --file, except with --ranks or --share");
+    }
     let (play, mut sink, limit) = (args.play()?, args.sink()?, args.limit());
     let bar = doctor::progress_bar()?;
     bar.set_length(limit.unwrap_or(0));
@@ -184,7 +224,7 @@ pub fn run(args: &SendArgs) -> Result<Answer> {
     Ok(answer(args, &sink, took))
 }
 
-fn answer(args: &SendArgs, sink: &Udp, took: Duration) -> Answer {
+fn answer(args: &SendArgs, sink: &Shares, took: Duration) -> Answer {
     let (sent, to, seconds) = (sink.sent(), &args.to, took.as_secs_f64().max(1e-9));
     let UdpSent { frames, packets, bytes, lost_packets, duplicate_packets, refused, .. } = sent;
     let (mb_per_s, fps) = (bytes as f64 / 1e6 / seconds, frames as f64 / seconds);
@@ -198,6 +238,7 @@ fn answer(args: &SendArgs, sink: &Udp, took: Duration) -> Answer {
         "bytes": bytes,
         "packets": packets,
         "payload_bytes": sink.payload_bytes(),
+        "ports": sink.ports(),
         "threads": args.threads,
         "lost_packets": lost_packets,
         "duplicate_packets": duplicate_packets,
@@ -208,7 +249,7 @@ fn answer(args: &SendArgs, sink: &Udp, took: Duration) -> Answer {
     });
     let mut text = format!(
         "{frames} frames of {} to udp:{to} in {}: {mb_per_s:.1} MB/s, {fps:.1} frames/s, {packets} packets\n",
-        units::bytes(args.frame_bytes()),
+        units::bytes(bytes / frames.max(1)),
         units::time(seconds * 1e6),
     );
     if lost_packets + duplicate_packets > 0 {

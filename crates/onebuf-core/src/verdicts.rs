@@ -18,6 +18,9 @@ pub const GRAFT: &str = "graft-1";
 /// The key of choices between two ways to compute the same. Its number is incremented whenever their measurement changes.
 const CHOICE: &str = "choice-1";
 
+/// The key of verdicts on MPI libraries that are given device memory. Its number is incremented whenever that experiment changes.
+const MPI: &str = "mpi-1";
+
 const FILE: &str = "verdicts.json";
 const SCHEMA: u32 = 1;
 /// The largest file that onebuf writes: a verdict takes less than a kilobyte.
@@ -72,6 +75,23 @@ impl Verdicts {
     pub fn insert_choice(&mut self, device: &Node, what: &str, verdict: Verdict) {
         let key = identity::key(device, device, format_args!("{CHOICE} {what}"));
         self.verdicts.insert(key, verdict);
+    }
+
+    /// Returns the verdict on an MPI library that is given a device's memory. `library` is what the library calls itself, and the kind
+    /// of memory.
+    #[doc(hidden)]
+    pub fn find_mpi(&self, device: &Node, library: &str) -> Option<Verdict> {
+        if self.is_empty() {
+            return None;
+        }
+        self.verdicts.get(&identity::key(device, device, format_args!("{MPI} {library}"))).cloned()
+    }
+
+    /// Stores the verdict on an MPI library that is given a device's memory.
+    #[doc(hidden)]
+    pub fn insert_mpi(&mut self, device: &Node, library: &str, verdict: Verdict) {
+        self.verdicts
+            .insert(identity::key(device, device, format_args!("{MPI} {library}")), verdict);
     }
 
     /// The number of verdicts.

@@ -212,6 +212,30 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
+/// Guards that keep their queue, for adapters whose guards outlive what their callers borrow.
+impl<T: Pod> Buffer<T> {
+    /// Like [`Buffer::read_on`].
+    #[doc(hidden)]
+    pub fn kept_read_on(&self, queue: &Queue) -> Result<ReadView<'_, T>> {
+        Ok(ReadView::new(Hold::keeping(self.part(), queue, Access::Read, true)?))
+    }
+
+    /// Like [`Buffer::write_on`], or, unless the contents are kept, for a caller that writes every element and then says so
+    /// ([`WriteView::overwritten`]).
+    #[doc(hidden)]
+    pub fn kept_write_on(&self, queue: &Queue, keep: bool) -> Result<WriteView<'_, T>> {
+        Ok(WriteView::new(Hold::keeping(self.part(), queue, Access::ReadWrite, keep)?))
+    }
+}
+
+impl<T: Pod> WriteView<'_, T> {
+    /// Records that every element has been written, by other code than a kernel.
+    #[doc(hidden)]
+    pub fn overwritten(&self) {
+        self.hold.overwritten();
+    }
+}
+
 impl<T: Pod> Buffer<T> {
     /// Declares that the contents are no longer needed. They are undefined from now on: each device may see other elements, until
     /// a kernel or a transfer writes them. The next user, reader or writer, copies nothing, where a device has a copy of its own
@@ -258,6 +282,20 @@ impl<T: Pod> SubBuffer<'_, T> {
     pub fn write_on<'s>(&'s self, queue: &'s Queue) -> Result<WriteView<'s, T>> {
         self.check_view(self.access().writes(), "write")?;
         Ok(WriteView::new(Hold::on(self.part(), queue, Access::ReadWrite)?))
+    }
+
+    /// See [`Buffer::kept_read_on`].
+    #[doc(hidden)]
+    pub fn kept_read_on(&self, queue: &Queue) -> Result<ReadView<'_, T>> {
+        self.check_view(self.access().reads(), "read")?;
+        Ok(ReadView::new(Hold::keeping(self.part(), queue, Access::Read, true)?))
+    }
+
+    /// See [`Buffer::kept_write_on`].
+    #[doc(hidden)]
+    pub fn kept_write_on(&self, queue: &Queue) -> Result<WriteView<'_, T>> {
+        self.check_view(self.access().writes(), "write")?;
+        Ok(WriteView::new(Hold::keeping(self.part(), queue, Access::ReadWrite, true)?))
     }
 
     fn check_view(&self, allowed: bool, verb: &str) -> Result<()> {

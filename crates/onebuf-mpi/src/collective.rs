@@ -13,6 +13,7 @@ mod collect;
 
 use crate::{
     bundle::{Bundle, Label, Letter},
+    direct::By,
     flight::{InFlight, wait_while},
     layout::Layout,
     memory::{Held, Span},
@@ -24,7 +25,7 @@ use broadcast::{Broadcast, What};
 use bytemuck::Pod;
 use collect::Collect;
 use onebuf_hal::{Error, Result};
-use std::{sync::Arc, time::Duration};
+use std::{iter, sync::Arc, time::Duration};
 
 /// The tags of calls follow those of messages.
 const FIRST_TAG: i32 = 1 << 14;
@@ -72,7 +73,8 @@ impl World {
     ) -> Result<InFlight<'b, T>> {
         self.check_rank(root)?;
         let span = span.into();
-        let held = if self.rank() == root { span.read() } else { span.overwrite() }?;
+        // MPI's own broadcast is in no experiment with device memory.
+        let held = if self.rank() == root { span.read(None) } else { span.overwrite(None) }?;
         let (at, bytes) = (held.at(), held.bytes());
         let what = What::Broadcast { at, bytes, root };
         let call = Arc::new(Broadcast::new(what, self.next_call(), self));
@@ -114,12 +116,15 @@ impl World {
         if let Some((into, counts)) = &into {
             into.check_counts(counts, self.size(), "a gather")?;
         }
-        let from = from.into().read()?;
+        let from = from.into();
+        let queue = self.direct(&from, By::Proof, iter::once(root));
+        let from = from.read(queue)?;
         let whole = Layout::contiguous(from.bytes());
         let mut letters = vec![Letter { way: Way::Send, peer: root, at: from.at(), layout: whole }];
         let mut held = vec![from];
         if let Some((into, counts)) = into {
-            let into = into.overwrite()?;
+            let queue = self.direct(&into, By::Proof, 0..self.size());
+            let into = into.overwrite(queue)?;
             letters.extend(divided(Way::Receive, &into, counts));
             held.push(into);
         }
@@ -168,7 +173,9 @@ impl World {
         let (from, into) = (from.into(), into.into());
         from.check_counts(sends, self.size(), "an all-to-all sends")?;
         into.check_counts(receives, self.size(), "an all-to-all receives")?;
-        let (from, into) = (from.read()?, into.overwrite()?);
+        let queues = [&from, &into].map(|span| self.direct(span, By::Proof, 0..self.size()));
+        let [reads, writes] = queues;
+        let (from, into) = (from.read(reads)?, into.overwrite(writes)?);
         let mut letters: Vec<Letter> = divided(Way::Receive, &into, receives).collect();
         letters.extend(divided(Way::Send, &from, sends));
         // SAFETY: both guards are held.

@@ -48,6 +48,7 @@ impl<'b, T: Pod> InFlight<'b, T> {
     /// `held` guards the memory that the call uses.
     pub(crate) unsafe fn begin(world: &World, call: Arc<dyn Call>, held: Vec<Held<'b, T>>) -> Self {
         let posted = world.link().post(Arc::clone(&call) as _);
+        world.note_device_bytes(held.iter().map(Held::device_bytes).sum());
         Self { world: world.clone(), call, posted, held }
     }
 

@@ -4,6 +4,7 @@
 //! the receiver.
 
 use crate::{
+    direct::By,
     flight::InFlight,
     process::PeerState,
     ranks::{Peer, Ranks},
@@ -166,7 +167,7 @@ fn tell(
     while !last {
         last = has_stopped(stopped, EVERY);
         buffer.write(&page(&told_by(collector), last))?;
-        let mut sent = world.tagged(Way::Send, (&buffer).into(), 0, TAG)?;
+        let mut sent = world.tagged(Way::Send, (&buffer).into(), 0, TAG, By::Host)?;
         let mut ends_at = last.then(|| farewell(world));
         while !sent.is_done_within(LOOK)? {
             if ends_at.is_none() && has_stopped(stopped, Duration::ZERO) {
@@ -325,7 +326,7 @@ fn next<'b>(
         told = Some(page.to_vec()?);
     }
     if told.as_ref().is_none_or(|text| text.first() == Some(&MORE)) {
-        *flight = Some(world.tagged(Way::Receive, page.into(), rank, TAG)?);
+        *flight = Some(world.tagged(Way::Receive, page.into(), rank, TAG, By::Host)?);
     }
     Ok(told)
 }

@@ -2,9 +2,12 @@
 
 use crate::transport::Address;
 use bytemuck::Pod;
-use onebuf::{Buffer, Map, MapWrite, SubBuffer};
+use onebuf::{Buffer, Map, MapWrite, Queue, ReadView, SubBuffer, WriteView};
 use onebuf_hal::{Error, Result};
-use std::ops::{Bound, RangeBounds};
+use std::{
+    ops::{Bound, RangeBounds},
+    ptr::NonNull,
+};
 
 /// A buffer, some of its elements, or a region: what a message is sent from or received into.
 ///
@@ -70,8 +73,26 @@ impl<'b, T: Pod> Span<'b, T> {
         Ok(())
     }
 
-    /// The host reads the elements: waits for the last writer, and holds the guard.
-    pub(crate) fn read(self) -> Result<Held<'b, T>> {
+    /// The buffer, also of a region.
+    pub(crate) fn buffer(&self) -> &'b Buffer<T> {
+        match self.of {
+            Of::Buffer(buffer) => buffer,
+            Of::Region(region) => region.buffer(),
+        }
+    }
+
+    /// MPI reads the elements: waits for the last writer, and holds the guard. With a queue MPI reads its device's memory, otherwise that of
+    /// the host.
+    pub(crate) fn read(self, queue: Option<Queue>) -> Result<Held<'b, T>> {
+        if let Some(queue) = queue {
+            let view = match self.of {
+                Of::Buffer(buffer) => buffer.kept_read_on(&queue),
+                Of::Region(region) => region.kept_read_on(&queue),
+            }?;
+            let at = self.on_device(&queue, view.len(), view.address()?)?;
+            let bytes = self.len() * size_of::<T>();
+            return Ok(Held { at, bytes, guard: Guard::DeviceRead(view) });
+        }
         let range = self.start..self.end;
         let map = match self.of {
             Of::Buffer(buffer) => buffer.map_range(range),
@@ -81,8 +102,17 @@ impl<'b, T: Pod> Span<'b, T> {
         Ok(Held { at: Address::of(bytes), bytes: bytes.len(), guard: Guard::Read(map) })
     }
 
-    /// The host overwrites the elements.
-    pub(crate) fn overwrite(self) -> Result<Held<'b, T>> {
+    /// MPI overwrites the elements, in the device's memory with a queue, otherwise in that of the host.
+    pub(crate) fn overwrite(self, queue: Option<Queue>) -> Result<Held<'b, T>> {
+        if let Some(queue) = queue {
+            let view = match self.of {
+                Of::Buffer(buffer) => buffer.kept_write_on(&queue, self.len() < buffer.len()),
+                Of::Region(region) => region.kept_write_on(&queue),
+            }?;
+            let at = self.on_device(&queue, view.len(), view.address()?)?;
+            let bytes = self.len() * size_of::<T>();
+            return Ok(Held { at, bytes, guard: Guard::DeviceWrite(view) });
+        }
         let range = self.start..self.end;
         let mut map = match self.of {
             Of::Buffer(buffer) => buffer.map_overwrite(range),
@@ -91,11 +121,23 @@ impl<'b, T: Pod> Span<'b, T> {
         let (at, bytes) = (Address::new(map.as_mut_ptr().cast()), map.len() * size_of::<T>());
         Ok(Held { at, bytes, guard: Guard::Write(map) })
     }
+
+    /// The elements' address in a view of the device's, after the queue has ended the work before it.
+    fn on_device(&self, queue: &Queue, len: usize, first: NonNull<T>) -> Result<Address> {
+        let range = self.start..self.end;
+        if range.is_empty() || range.end > len {
+            return Err(Error::invalid(format!("elements {range:?} of {len}")));
+        }
+        queue.finish()?;
+        Ok(Address::new(first.as_ptr().cast()).plus(range.start * size_of::<T>()))
+    }
 }
 
 enum Guard<'b, T: Pod> {
     Read(Map<'b, T>),
     Write(MapWrite<'b, T>),
+    DeviceRead(ReadView<'b, T>),
+    DeviceWrite(WriteView<'b, T>),
 }
 
 /// Memory that MPI may use. Forgetting it keeps the memory forever: a buffer whose guard was never dropped is not freed.
@@ -114,6 +156,12 @@ impl<T: Pod> Held<'_, T> {
         self.bytes
     }
 
+    /// The bytes, if they are in a device's memory.
+    pub fn device_bytes(&self) -> usize {
+        let on_device = matches!(self.guard, Guard::DeviceRead(_) | Guard::DeviceWrite(_));
+        if on_device { self.bytes } else { 0 }
+    }
+
     /// Gives the memory back. What was received is written to a device that the host cannot see.
     pub fn release(self) -> Result<()> {
         match self.guard {
@@ -122,6 +170,14 @@ impl<T: Pod> Held<'_, T> {
                 Ok(())
             }
             Guard::Write(map) => map.unmap(),
+            Guard::DeviceRead(view) => {
+                drop(view);
+                Ok(())
+            }
+            Guard::DeviceWrite(view) => {
+                view.overwritten();
+                Ok(())
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::{
     bundle::{Bundle, Label, Letter},
+    direct::By,
     flight::InFlight,
     layout::Layout,
     memory::Span,
@@ -16,7 +17,7 @@ use crate::{
 };
 use bytemuck::Pod;
 use onebuf_hal::{Error, Result};
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 /// The largest tag of a message.
 pub const MOST_TAG: u32 = 16_383;
@@ -74,7 +75,7 @@ impl World {
         if tag > MOST_TAG {
             return Err(Error::invalid(format!("tag {tag}: tags are 0 to {MOST_TAG}")));
         }
-        self.tagged(way, span, peer, tag as i32)
+        self.tagged(way, span, peer, tag as i32, By::Proof)
     }
 
     /// A message with a tag that programs do not have.
@@ -84,11 +85,13 @@ impl World {
         span: Span<'b, T>,
         peer: usize,
         tag: i32,
+        by: By,
     ) -> Result<InFlight<'b, T>> {
         self.check_rank(peer)?;
+        let queue = self.direct(&span, by, iter::once(peer));
         let held = match way {
-            Way::Send => span.read()?,
-            Way::Receive => span.overwrite()?,
+            Way::Send => span.read(queue)?,
+            Way::Receive => span.overwrite(queue)?,
         };
         let (at, layout) = (held.at(), Layout::contiguous(held.bytes()));
         let letters = vec![Letter { way, peer, at, layout }];

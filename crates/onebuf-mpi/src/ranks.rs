@@ -180,6 +180,11 @@ impl Ranks {
         process::state(peer.pid, peer.began)
     }
 
+    /// Whether a rank is a process of this machine.
+    pub fn is_here(&self, rank: usize) -> bool {
+        self.all[rank].machine == self.all[self.own].machine
+    }
+
     /// Whether a rank of this machine is gone or stopped.
     pub fn ails(&self, rank: usize) -> bool {
         matches!(self.state(rank), PeerState::Gone | PeerState::Stopped)

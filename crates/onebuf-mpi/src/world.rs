@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     claims: Mutex<BTreeSet<Claim>>,
     /// Numbers the calls that all ranks make.
     calls: AtomicU64,
+    /// Bytes of devices' memory that MPI was given.
+    device_bytes: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -90,6 +92,7 @@ impl World {
             late: AtomicBool::new(false),
             claims: Mutex::default(),
             calls: AtomicU64::new(0),
+            device_bytes: AtomicU64::new(0),
             thread: Mutex::new(thread),
         }))
     }
@@ -114,9 +117,18 @@ impl World {
         &self.0.library
     }
 
-    /// What this rank's library says of device memory. Device memory is staged whatever it says.
+    /// What this rank's library says of device memory. It is not believed without an experiment ([`World::try_device_memory`]).
     pub fn gpu_claim(&self) -> GpuClaim {
         self.ranks().claim
+    }
+
+    /// How many bytes of messages MPI has been given in devices' memory, to send or to receive. Zero where all of it is staged.
+    pub fn device_bytes(&self) -> u64 {
+        self.0.device_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_device_bytes(&self, bytes: usize) {
+        self.0.device_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// All ranks, in their order.

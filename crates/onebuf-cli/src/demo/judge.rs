@@ -73,6 +73,11 @@ impl Judge {
         lock(&self.wanted).push_back((number, Wanted::Known(expected)));
     }
 
+    /// Whether a frame whose result must be computed would be checked.
+    pub fn is_idle(&self) -> bool {
+        *lock(&self.idle)
+    }
+
     /// Registers a frame whose result must be computed: it is checked if the worker is idle.
     pub fn sees(&self, number: u64, samples: &[Complex32]) {
         let mut idle = lock(&self.idle);

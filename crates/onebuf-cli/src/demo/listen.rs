@@ -20,6 +20,22 @@ pub struct UdpListen {
 }
 
 impl UdpListen {
+    /// The address of one of several ranks: the port is the first one's plus the rank. Each rank of port 0 gets a free one.
+    pub fn of_rank(&self, rank: usize) -> Result<Self, String> {
+        let parts = self.address.rsplit_once(':');
+        let parts = parts.and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+        let (host, first) = parts.ok_or_else(|| format!("{}: write HOST:PORT", self.address))?;
+        let port = if first == 0 { Some(0) } else { usize::from(first).checked_add(rank) };
+        let port = port.filter(|port| *port <= usize::from(u16::MAX)).ok_or_else(|| {
+            format!("udp:{}: rank {rank} would have the port {first} + {rank}", self.address)
+        })?;
+        Ok(Self { address: format!("{host}:{port}"), ..self.clone() })
+    }
+
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     pub fn open(&self) -> onebuf::Result<Udp> {
         let udp = Udp::bind(self.address.as_str())?.sockets(self.sockets)?;
         let udp = udp.cpus(self.cpus.clone());
@@ -83,6 +99,16 @@ mod tests {
             let why = format!("a:1?{wrong}").parse::<UdpListen>().unwrap_err();
             assert!(why.contains(wrong) && why.contains("sockets=N"), "{why}");
         }
+    }
+
+    #[test]
+    fn ranks_have_consecutive_ports() {
+        let of = |text: &str, rank| text.parse::<UdpListen>().unwrap().of_rank(rank);
+        assert_eq!(of("0.0.0.0:5000?sockets=2", 3), "0.0.0.0:5003?sockets=2".parse());
+        assert_eq!(of("[::1]:65534", 1), "[::1]:65535".parse());
+        assert_eq!(of("a:0", 7), "a:0".parse(), "any free port");
+        assert!(of("a:65535", 1).is_err_and(|why| why.contains("rank 1") && why.contains("65535")));
+        assert!(of("a:b", 0).is_err_and(|why| why.contains("HOST:PORT")));
     }
 
     #[test]

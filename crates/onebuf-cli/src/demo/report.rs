@@ -244,39 +244,21 @@ impl Report<'_> {
         text
     }
 
-    /// The counters of UDP, and those that each socket has.
     fn network(&self) -> Option<Value> {
-        let of_socket = |counts: &UdpCounts| {
-            json!({
-                "packets": counts.packets,
-                "bytes": counts.bytes,
-                "batches": counts.batches,
-                "kernel_drops": counts.kernel_drops,
-            })
-        };
-        let mut all = json!(self.streamed.network?);
-        all["sockets"] = self.streamed.sockets.iter().map(of_socket).collect();
-        Some(all)
+        self.streamed.network.map(|counts| network(&counts, &self.streamed.sockets))
     }
 
     fn packets(&self) -> String {
-        let Some(counts) = &self.streamed.network else { return String::new() };
-        let mut text = format!(
-            "  {} packets received, {} lost, {} late, {} duplicate, {} of other streams, {} dropped by the kernel\n",
-            counts.packets,
-            counts.lost_packets,
-            counts.late_packets,
-            counts.duplicate_packets,
-            counts.stray_packets,
-            counts.kernel_drops,
-        );
+        let Some(network) = self.network() else { return String::new() };
+        let mut text = format!("  {}\n", packets(&network));
         if self.streamed.sockets.len() > 1 {
             let packets = self.streamed.sockets.iter().map(|socket| socket.packets.to_string());
             let packets: Vec<String> = packets.collect();
             text += &format!("  packets of each socket: {}\n", packets.join(", "));
         }
-        if counts.takeovers > 0 {
-            let times = if counts.takeovers == 1 { "once" } else { "several times" };
+        let takeovers = self.streamed.network.map_or(0, |counts| counts.takeovers);
+        if takeovers > 0 {
+            let times = if takeovers == 1 { "once" } else { "several times" };
             text += &format!("  a sender stopped and another took over, {times}\n");
         }
         text
@@ -331,6 +313,37 @@ impl Report<'_> {
         };
         format!("\n{sentence}\n")
     }
+}
+
+/// The counters of UDP, and those that each socket has, as JSON.
+pub fn network(counts: &UdpCounts, sockets: &[UdpCounts]) -> Value {
+    let of_socket = |counts: &UdpCounts| {
+        json!({
+            "packets": counts.packets,
+            "bytes": counts.bytes,
+            "batches": counts.batches,
+            "kernel_drops": counts.kernel_drops,
+        })
+    };
+    let mut all = json!(counts);
+    all["sockets"] = sockets.iter().map(of_socket).collect();
+    all
+}
+
+/// The counters of packets, as text.
+pub fn packets(network: &Value) -> String {
+    let [received, lost, late, duplicate, stray, dropped] = [
+        "packets",
+        "lost_packets",
+        "late_packets",
+        "duplicate_packets",
+        "stray_packets",
+        "kernel_drops",
+    ]
+    .map(|name| &network[name]);
+    format!(
+        "{received} packets received, {lost} lost, {late} late, {duplicate} duplicate, {stray} of other streams, {dropped} dropped by the kernel"
+    )
 }
 
 /// The strongest detections of the last frame.

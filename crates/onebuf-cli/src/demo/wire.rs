@@ -12,7 +12,7 @@ use onebuf::{
 use std::{net::TcpListener, time::Duration};
 
 /// Time without data before giving up: long enough to start the other program by hand.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Frames that are kept, to be measured with afterwards.
 const KEPT: usize = 2;

@@ -169,7 +169,7 @@ fn devices_take_part_on_either_side() {
 }
 
 /// Builds the CUDA stub, whose memory two processes really share; `None`, after a printed skip, without a C compiler.
-fn cuda_stub(folder: &TempDir) -> Option<String> {
+pub fn cuda_stub(folder: &TempDir) -> Option<String> {
     let library = folder.path().join("libcuda_stub.so");
     let stubs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/stub");
     let names = include_str!("../../../../conformance/stub/cuda_stub.sources").lines();

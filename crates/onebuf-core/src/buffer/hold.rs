@@ -120,6 +120,24 @@ impl<'b> Hold<'b> {
         Self::new(part, &queue.queue_state, HeldQueue::Borrowed(&queue.queue_state), access, true)
     }
 
+    /// Takes a hold on a queue that it keeps. Without `keep`, earlier contents of a whole buffer are not brought along, and are lost
+    /// when they have been [overwritten](Self::overwritten).
+    pub(crate) fn keeping(
+        part: Part<'b>,
+        queue: &Queue,
+        access: Access,
+        keep: bool,
+    ) -> Result<Self> {
+        if !part.core.hub.is(&queue.hub) {
+            return Err(foreign(queue));
+        }
+        if part.core.host != HostAccess::ReadWrite {
+            part.core.check_view(queue.queue_state.device)?;
+        }
+        let (queue_state, keep) = (&queue.queue_state, keep || !part.is_whole());
+        Self::new(part, queue_state, HeldQueue::Own(queue_state.clone()), access, keep)
+    }
+
     /// Takes a hold for kernels that only write: earlier contents of a whole buffer are not brought along, and are lost.
     pub(crate) fn discarding(part: Part<'b>, queue: &'b Queue) -> Result<Self> {
         if !part.core.hub.is(&queue.hub) {

@@ -5,6 +5,7 @@ mod claims;
 mod collectives;
 mod failures;
 mod faults;
+mod gpus;
 mod launch;
 mod live;
 mod messages;

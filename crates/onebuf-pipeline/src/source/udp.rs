@@ -361,6 +361,12 @@ impl Udp {
         UdpMeter { all: self.counters.clone(), sockets }
     }
 
+    /// The number of the stream to which the last frame belongs that was returned. For programs that receive at several ports.
+    #[doc(hidden)]
+    pub fn current_stream(&self) -> Option<u32> {
+        self.stream.as_ref().map(|stream| stream.id.number)
+    }
+
     /// Waits for the next frame for a limited time and reports what arrived. Missing bytes of a frame are zero.
     ///
     /// # Errors

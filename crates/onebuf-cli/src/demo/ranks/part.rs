@@ -9,6 +9,9 @@ use super::{
         watched::Watched,
     },
     DemoArgs, RING, Source,
+    losses::Taken,
+    port::Port,
+    wired::Wired,
 };
 use crate::out::{Failure, Result};
 use onebuf::{
@@ -68,10 +71,22 @@ pub struct Ran {
     pub bytes_received: u64,
     /// For the trace: each turn's exchanges with other ranks.
     pub exchanges: Vec<(&'static str, Vec<Exchange>)>,
+    /// The frames of the ranks' ports that were processed.
+    pub taken: Taken,
     /// On rank 0.
     pub findings: Findings,
     pub detected: u64,
     pub detections: Vec<Detection>,
+    /// The beams of the last frame, if they are saved.
+    pub beams: Option<Vec<Complex32>>,
+}
+
+/// The source of a rank's pipeline.
+enum Ingest<'w> {
+    /// Frames that each rank knows, of which it takes its channels.
+    Frames(Box<Frames>),
+    /// Its own port.
+    Wired(Box<Wired<'w>>),
 }
 
 /// The frequencies of a rank.
@@ -187,11 +202,11 @@ impl Part {
     }
 
     /// Streams the frames through all ranks. Rank 0 checks every number.
-    pub fn run(&self, args: &DemoArgs, world: &World) -> Result<Ran> {
+    pub fn run(&self, args: &DemoArgs, world: &World, port: Option<&Port>) -> Result<Ran> {
         let before = self.hub.ledger().implied_bytes();
         let (ring, first) = (args.ring.unwrap_or(RING) as usize, self.rank == 0);
-        let mut frames = self.frames(&args.source)?;
-        let ((judge, jobs), mut seen) = (Judge::new(), Detected::default());
+        let (mut ingest, count) = (self.ingest(args, world, port)?, u64::from(args.frames));
+        let ((judge, jobs), mut seen, mut last) = (Judge::new(), Detected::default(), None);
         let mut turns = self.turns(world)?;
         let logs = match args.trace {
             Some(_) => turns.each_mut().map(|turn| turn.log(EXCHANGES)).into(),
@@ -199,14 +214,15 @@ impl Part {
         };
         let meters = turns.each_ref().map(CornerTurn::meter);
         let [turn, gather] = turns;
-        let (mut number, count) = (0, u64::from(args.frames));
-        let fill = |memory: &mut [Complex32]| {
-            if number == count {
-                return Ok(Filled::End);
+        let mut number = 0;
+        let fill = |memory: &mut [Complex32]| match &mut ingest {
+            Ingest::Wired(wired) => wired.fill(&judge, memory).map_err(plain),
+            Ingest::Frames(_) if number == count => Ok(Filled::End),
+            Ingest::Frames(frames) => {
+                self.copy(frames, number, ring, &judge, memory).map_err(plain)?;
+                number += 1;
+                Ok(Filled::Frame)
             }
-            self.ingest(&mut frames, number, ring, &judge, memory).map_err(plain)?;
-            number += 1;
-            Ok(Filled::Frame)
         };
         let sink = |slot: &Slot, number: u64| {
             seen.note_frame(ring);
@@ -214,6 +230,9 @@ impl Part {
                 return Ok(());
             }
             let beams = self.whole(&slot.gathered.map()?);
+            if args.save_beams.is_some() {
+                last = Some(beams.clone());
+            }
             let found = detect(&beams, self.setup.shape.length);
             seen.found(&found);
             judge.judge(number, beams, found).map_or(Ok(()), |why| Err(Error::invalid(why)))
@@ -253,7 +272,20 @@ impl Part {
             report
         });
         drop(running);
+        let taken = match ingest {
+            Ingest::Wired(mut wired) => {
+                wired.give_up();
+                wired.taken()
+            }
+            Ingest::Frames(_) => Taken::default(),
+        };
         let (findings, report) = (judge.sum_up()?, report?);
+        if report.frames == 0 {
+            let incomplete = report.incomplete;
+            return Err(Failure::new(format!(
+                "no frame was whole at every rank, {incomplete} were incomplete"
+            )));
+        }
         if first && findings.checked == 0 {
             return Err(Failure::new("no frame was checked"));
         }
@@ -266,24 +298,36 @@ impl Part {
                 .into_iter()
                 .zip(logs.iter().map(TurnLog::take))
                 .collect(),
+            taken,
             bytes_received: meters.iter().map(|meter| meter.counts().bytes).sum(),
             findings,
             detected: seen.count,
             detections: seen.last,
+            beams: last,
         })
     }
 
-    /// Rank 0 knows what to expect of each frame; the others need no more than their samples.
-    fn frames(&self, source: &Source) -> Result<Frames> {
-        match (source, self.rank) {
+    /// Of frames that all ranks know, rank 0 also knows what to expect; the others need no more than their samples.
+    fn ingest<'w>(
+        &self,
+        args: &DemoArgs,
+        world: &'w World,
+        port: Option<&'w Port>,
+    ) -> Result<Ingest<'w>> {
+        let frames = match (&args.source, self.rank) {
+            (Source::Network(_), _) => {
+                let wired = Wired::new(world, port, args.frames.into())?;
+                return Ok(Ingest::Wired(Box::new(wired)));
+            }
             (Source::File(path), _) => Frames::file(path, &self.setup),
             (_, 0) => Frames::synthetic(&self.setup),
             _ => Frames::unchecked(&self.setup),
-        }
+        };
+        Ok(Ingest::Frames(Box::new(frames?)))
     }
 
     /// Copies this rank's channels of a frame.
-    fn ingest(
+    fn copy(
         &self,
         frames: &mut Frames,
         number: u64,

@@ -3,8 +3,9 @@
 use super::{
     super::{
         live::both,
-        report::{found, listed, stage, us},
+        report::{found, listed, packets, stage, us},
     },
+    losses::LeftOut,
     part::{CORNER_TURN, Part, Ran},
 };
 use crate::{
@@ -18,18 +19,16 @@ use onebuf_demo::{Beams, Shape, Spectrum};
 use onebuf_mpi::World;
 use serde_json::{Value, json};
 
-pub fn answer(part: &Part, ran: &Ran, parts: &[Value], world: &World, screen: Screen) -> Answer {
-    let report = Whole { part, ran, parts, world };
-    Answer { json: report.json(), text: report.text(screen) }
-}
-
-struct Whole<'r> {
+/// What rank 0 knows of all ranks.
+pub struct Whole<'r> {
     /// Of rank 0.
-    part: &'r Part,
-    ran: &'r Ran,
+    pub part: &'r Part,
+    pub ran: &'r Ran,
     /// What every rank told.
-    parts: &'r [Value],
-    world: &'r World,
+    pub parts: &'r [Value],
+    /// Frames of the ranks' ports that are in no result.
+    pub left_out: LeftOut,
+    pub world: &'r World,
 }
 
 /// Where rank 0 measured the stage of this name.
@@ -40,6 +39,29 @@ fn stage_us<'v>(part: &'v Value, name: &str) -> &'v Value {
 }
 
 impl Whole<'_> {
+    pub fn answer(&self, screen: Screen) -> Answer {
+        Answer { json: self.json(), text: self.text(screen) }
+    }
+
+    /// The sums of the counters of all ranks' ports.
+    fn network(&self) -> Option<Value> {
+        let ports: Vec<&Value> = self
+            .parts
+            .iter()
+            .map(|part| &part["network"])
+            .filter(|port| port.is_object())
+            .collect();
+        let mut sums = ports.first()?.as_object()?.clone();
+        for (name, sum) in &mut sums {
+            let sockets = ports.iter().filter_map(|port| port[name].as_array()).flatten();
+            *sum = match sum {
+                Value::Array(_) => sockets.cloned().collect(),
+                _ => ports.iter().filter_map(|port| port[name].as_u64()).sum::<u64>().into(),
+            };
+        }
+        Some(sums.into())
+    }
+
     fn shape(&self) -> Shape {
         self.part.setup.shape
     }
@@ -70,6 +92,7 @@ impl Whole<'_> {
         let [first, second] = self.part.devices.each_ref().map(|device| device.id());
         let on = |name: &str, device: &str| json!({ "name": name, "device": device });
         let (nothing, claim) = (Value::Null, self.world.gpu_claim());
+        let (network, LeftOut { incomplete, dropped }) = (self.network(), self.left_out);
         json!({
             "stages": [
                 on(Spectrum::NAME, first),
@@ -90,10 +113,10 @@ impl Whole<'_> {
             "batch": 1,
             "batch_why": "several ranks",
             "stage_us": nothing,
-            "lost_packets": 0,
-            "network": nothing,
-            "incomplete_frames": report.incomplete,
-            "dropped_frames": report.dropped,
+            "lost_packets": network.as_ref().map_or(&0.into(), |network| &network["lost_packets"]),
+            "network": network,
+            "incomplete_frames": incomplete,
+            "dropped_frames": dropped,
             "stream": {
                 "frames": report.frames,
                 "checked_frames": findings.checked,
@@ -126,8 +149,8 @@ impl Whole<'_> {
             "corner_turn_us": self.corner_turn_us(),
             "bytes_sent": self.sum("bytes_received"),
             "mpi": self.mpi(),
-            // What MPI is given, and what it says that it takes.
-            "gpu_aware": false,
+            // What MPI was given, and what it says that it takes.
+            "gpu_aware": self.sum("device_bytes") > 0,
             "gpu_claim": { "cuda": claim.cuda, "hip": claim.hip },
         })
     }
@@ -138,11 +161,15 @@ impl Whole<'_> {
         let bytes = length * channels * size_of::<Complex32>();
         let mut text = format!(
             "{} frames of {channels} x {length} complex samples ({}), {beams} beams, on {} ranks of {}\n\
-             MPI is given memory of the host alone; {}\n\n",
+             MPI was given {}; {}\n\n",
             report.frames,
             units::bytes(bytes as u64),
             self.parts.len(),
             self.mpi(),
+            match self.sum("device_bytes") {
+                0 => "memory of the host alone".into(),
+                bytes => format!("{} in devices' memory", units::bytes(bytes)),
+            },
             self.world.gpu_claim(),
         );
         text += &self.table(screen);
@@ -153,6 +180,7 @@ impl Whole<'_> {
             self.ran.ring,
             both(report.latency),
         );
+        text += &self.ports();
         text += &format!(
             "  {} frames, {} checked; {} between ranks; implied copies: {}\n\n",
             report.frames,
@@ -165,6 +193,20 @@ impl Whole<'_> {
             "{} frames were checked, and every beam is correct: the largest relative error is {:.1e}.\n",
             findings.checked, findings.max_rel_error
         );
+        text
+    }
+
+    /// What came to each rank's port, and what was left out.
+    fn ports(&self) -> String {
+        let of_rank = |part: &Value| {
+            let network = part.get("network").filter(|network| network.is_object())?;
+            Some(format!("  rank {}: {}\n", part["rank"], packets(network)))
+        };
+        let mut text: String = self.parts.iter().filter_map(of_rank).collect();
+        if !text.is_empty() {
+            let LeftOut { incomplete, dropped } = self.left_out;
+            text += &format!("  {incomplete} frames not whole at every rank, {dropped} dropped\n");
+        }
         text
     }
 

@@ -193,8 +193,9 @@ fn a_stream_of_larger_packets_takes_over() {
     assert_eq!(next(&mut udp, &[&old]).0, whole(0));
     let cut = Cut::new(BYTES, 250).unwrap();
     let new = Sender { cut, ..Sender::new(&udp, 10, 1) };
+    assert_eq!(udp.current_stream(), Some(9));
     send_until_heard(&mut udp, &new, &[&old], 3);
-    assert_eq!(udp.meter().counts().takeovers, 1);
+    assert_eq!((udp.meter().counts().takeovers, udp.current_stream()), (1, Some(10)));
 }
 
 /// A stray packet before a stream does not cost the stream any frame.
@@ -232,6 +233,7 @@ fn one_stray_packet_in_a_pause_costs_little() {
     be_quiet(&mut udp, SOON);
     stray.part(0, 0);
     let (_, sent) = send_until_heard(&mut udp, &sender, &[&stray], 10);
+    assert_eq!(udp.current_stream(), Some(9), "the last frame's, although another was heard");
     let counts = udp.meter().counts();
     assert_eq!((counts.takeovers, counts.frames, counts.incomplete_frames), (2, 11, 1));
     assert_all_counted(&mut udp, &[&stray, &sender], 5 + 4 * sent);

@@ -1,0 +1,286 @@
+//! A rank's own UDP port. A thread reads it all the time, because packets are lost while nothing reads them, and the frames
+//! wait until all ranks agree on one.
+
+use super::{
+    super::{listen::UdpListen, wire::PATIENCE},
+    losses::{At, Seen},
+};
+use crate::out::{Failure, Result};
+use onebuf::{
+    Complex32, Error,
+    pipeline::source::{Arrival, Udp, UdpCounts, UdpMeter},
+};
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Whole frames that wait for those of other ranks: this many, as long as they fit in so many bytes. Senders do not start at the same
+/// time, and the ranks' frames must overlap.
+const MOST_FRAMES: usize = 64;
+const MOST_BYTES: usize = 256 << 20;
+
+/// What a port has.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Has {
+    /// No whole frame yet.
+    Nothing,
+    /// The oldest of those that wait.
+    Frame(At),
+    /// The stream has ended.
+    End,
+    /// It cannot receive any more.
+    Failure(Error),
+}
+
+/// A port that is bound, and whose thread has begun when it [listens](Port::listen).
+pub struct Port {
+    udp: Option<Udp>,
+    meter: UdpMeter,
+    address: SocketAddr,
+    room: Arc<Room>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Port {
+    /// Binds the port.
+    pub fn open(listen: &UdpListen) -> Result<Self> {
+        let about = |error: &dyn std::fmt::Display| {
+            Failure::new(format!("udp:{}: {error}", listen.address()))
+        };
+        let udp = listen.open().map_err(|error| about(&error))?.timeout(PATIENCE);
+        let address = udp.address().map_err(|error| about(&error))?;
+        let (meter, room) = (udp.meter(), Arc::default());
+        Ok(Self { udp: Some(udp), meter, address, room, thread: None })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn counts(&self) -> UdpCounts {
+        self.meter.counts()
+    }
+
+    pub fn socket_counts(&self) -> Vec<UdpCounts> {
+        self.meter.sockets()
+    }
+
+    /// Begins to receive frames of this many samples.
+    pub fn listen(&mut self, samples: usize) -> Result<()> {
+        let Some(udp) = self.udp.take() else { return Ok(()) };
+        let most = (MOST_BYTES / (samples * size_of::<Complex32>())).clamp(4, MOST_FRAMES);
+        let room = self.room.clone();
+        let receive = move || room.receive(udp, samples, most);
+        self.thread = Some(thread::Builder::new().name("onebuf-port".into()).spawn(receive)?);
+        Ok(())
+    }
+
+    /// Removes frames before that position, and tells what is there. Waits for a frame for at most this long.
+    pub fn oldest(&self, from: At, most: Duration) -> Has {
+        let nothing = |state: &mut State| {
+            state.remove_before(from);
+            state.waiting.is_empty() && state.over.is_none()
+        };
+        let waited = self.room.changed.wait_timeout_while(self.room.lock(), most, nothing);
+        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        match (state.waiting.front(), &state.over) {
+            (Some((at, _)), _) => Has::Frame(*at),
+            (None, Some(Ok(()))) => Has::End,
+            (None, Some(Err(error))) => Has::Failure(error.clone()),
+            (None, None) => Has::Nothing,
+        }
+    }
+
+    /// Takes the oldest frame. Its memory comes [back](Port::give_back).
+    pub fn take(&self) -> Option<Vec<Complex32>> {
+        self.room.lock().waiting.pop_front().map(|(_, samples)| samples)
+    }
+
+    pub fn give_back(&self, samples: Vec<Complex32>) {
+        self.room.lock().free.push(samples);
+    }
+
+    /// What has been seen of the streams so far.
+    pub fn seen(&self) -> Seen {
+        self.room.lock().seen.clone()
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.room.lock().stop = true;
+        // The thread looks every time it has listened for a moment. If it has panicked, it has said so itself.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[derive(Default)]
+struct Room {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<(At, Vec<Complex32>)>,
+    free: Vec<Vec<Complex32>>,
+    seen: Seen,
+    /// How the stream has ended.
+    over: Option<Result<(), Error>>,
+    stop: bool,
+}
+
+impl State {
+    fn remove_before(&mut self, from: At) {
+        while let Some((at, _)) = self.waiting.front()
+            && *at < from
+            && let Some((_, samples)) = self.waiting.pop_front()
+        {
+            self.free.push(samples);
+        }
+    }
+
+    /// A whole frame. The oldest makes room for it.
+    fn push(&mut self, at: At, samples: Vec<Complex32>, most: usize) {
+        self.waiting.push_back((at, samples));
+        if self.waiting.len() > most
+            && let Some((_, samples)) = self.waiting.pop_front()
+        {
+            self.free.push(samples);
+        }
+    }
+}
+
+impl Room {
+    /// Ignores poisoning: a thread that panicked has printed its message itself.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread: receives until the stream ends.
+    fn receive(&self, mut udp: Udp, samples: usize, most: usize) {
+        let (mut current, mut frame) = (Current::default(), vec![Complex32::ZERO; samples]);
+        while !self.lock().stop {
+            let arrival = udp.receive(&mut frame);
+            let stream = udp.current_stream();
+            let mut state = self.lock();
+            match arrival {
+                Ok(Arrival::Whole { frame: number }) => {
+                    let at = current.whole(stream, number);
+                    state.seen.whole(at);
+                    let next = state.free.pop().unwrap_or_else(|| vec![Complex32::ZERO; samples]);
+                    state.push(at, std::mem::replace(&mut frame, next), most);
+                }
+                Ok(Arrival::Holes { frame: number, .. }) => {
+                    if let Some(at) = current.incomplete(stream, number) {
+                        state.seen.lost(at);
+                    }
+                }
+                Ok(Arrival::Silence) => continue,
+                Ok(Arrival::End) => state.over = Some(Ok(())),
+                Err(error) => state.over = Some(Err(error)),
+            }
+            let over = state.over.is_some();
+            drop(state);
+            self.changed.notify_all();
+            if over {
+                return;
+            }
+        }
+    }
+}
+
+/// The stream of the last whole frame.
+#[derive(Default)]
+struct Current {
+    /// The streams before it.
+    before: u16,
+    last: Option<(Option<u32>, u64)>,
+}
+
+impl Current {
+    /// The position of a whole frame. A frame of another stream, or one that is not newer than the last, begins a new stream.
+    fn whole(&mut self, stream: Option<u32>, number: u64) -> At {
+        if !self.goes_on(stream, number) {
+            self.before = self.before.saturating_add(1);
+        }
+        self.last = Some((stream, number));
+        At::new(self.before, number)
+    }
+
+    /// The position of a frame that lacks packets, if it is of the same stream. A stray packet looks like a stream of its own, which
+    /// must not count.
+    fn incomplete(&self, stream: Option<u32>, number: u64) -> Option<At> {
+        self.goes_on(stream, number).then(|| At::new(self.before, number))
+    }
+
+    fn goes_on(&self, stream: Option<u32>, number: u64) -> bool {
+        self.last.is_none_or(|(last, before)| last == stream && number > before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onebuf::pipeline::sink::{self, Sink};
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn samples(number: u64) -> Vec<Complex32> {
+        vec![Complex32::new(number as f32, -1.0); 64]
+    }
+
+    fn open() -> (Port, sink::Udp) {
+        let mut port = Port::open(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        port.listen(64).unwrap();
+        let sender = sink::Udp::connect(port.address()).unwrap();
+        (port, sender)
+    }
+
+    #[test]
+    fn frames_wait_and_old_ones_are_removed() {
+        let (port, mut sender) = open();
+        assert_eq!(port.oldest(At::new(0, 0), Duration::ZERO), Has::Nothing);
+        (0..5).for_each(|number| sender.take(&samples(number), number).unwrap());
+        assert_eq!(port.oldest(At::new(0, 3), SOON), Has::Frame(At::new(0, 3)));
+        assert_eq!(port.take(), Some(samples(3)));
+        sender.finish().unwrap();
+        assert_eq!(port.oldest(At::new(0, 4), SOON), Has::Frame(At::new(0, 4)));
+        assert_eq!(port.oldest(At::new(0, 5), SOON), Has::End);
+        assert_eq!((port.counts().frames, port.seen().lost_frames()), (5, 0));
+    }
+
+    #[test]
+    fn a_full_room_drops_the_oldest() {
+        let mut state = State::default();
+        (0..6).for_each(|number| state.push(At::new(0, number), samples(number), 4));
+        assert_eq!((state.waiting.len(), state.free.len()), (4, 2));
+        assert_eq!(state.waiting[0], (At::new(0, 2), samples(2)));
+    }
+
+    /// A stream that took over has its own numbers; a stray packet between two frames begins no stream.
+    #[test]
+    fn streams_that_take_over_are_later() {
+        let mut current = Current::default();
+        assert_eq!(current.incomplete(Some(9), 4), Some(At::new(0, 4)));
+        assert_eq!(current.whole(Some(9), 5), At::new(0, 5));
+        assert_eq!(current.incomplete(Some(77), 0), None);
+        assert_eq!(current.whole(Some(9), 6), At::new(0, 6));
+        assert_eq!(current.whole(Some(10), 7), At::new(1, 7), "another sender");
+        assert_eq!(current.whole(Some(10), 0), At::new(2, 0), "a sender that began again");
+        assert!(At::new(1, 7) < At::new(2, 0));
+    }
+
+    #[test]
+    fn a_port_that_is_in_use_is_named() {
+        let (port, _) = open();
+        let taken: UdpListen = port.address().to_string().parse().unwrap();
+        let why = Port::open(&taken).err().unwrap().to_string();
+        let name = format!("udp:{}", port.address());
+        assert!(why.contains(&name) && why.contains("in use"), "{why}");
+    }
+}
