@@ -2,7 +2,7 @@
 # The Python package on a machine with an NVIDIA GPU, PyTorch and CuPy, and without a network: its tests there, the benchmarks, and a summary at the end.
 #
 #   benches/python/gpu.sh pack FOLDER    here, after `./dev wheel`: what the other machine may lack
-#   benches/python/gpu.sh run FOLDER     there, in the same working tree: at most four minutes; logs go to $OUT, if it is set
+#   benches/python/gpu.sh run FOLDER     there, in the same working tree: at most five and a half minutes; logs go to $OUT, if it is set
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
@@ -56,6 +56,7 @@ run() {
     part "$out/tests" 120 -m pytest -q -rs --no-header -p no:cacheprovider crates/onebuf-python/tests/gpu || bad=1
     part "$out/example-07" 20 examples/python/07-cuda.py || bad=1
     part "$out/example-08" 20 examples/python/08-render.py "$out/render.png" || bad=1
+    part "$out/example-09" 40 examples/python/09-custom-op.py || bad=1
     part "$out/allocator" 35 crates/onebuf-python/tests/gpu/bench_allocator.py 400 1 || bad=1
     echo "=== summary"
     cat "$out/versions.log"
