@@ -42,14 +42,14 @@ class _Shared(TypedDict, total=False):
 
     share: _Devices
     copies: _Copies | None
-    trust_declared: bool
+    trust_declared: bool | None
 
 class _Wrapped(_Shared, total=False):
     """Options of memory that another library has allocated."""
 
     name: str | None
     route: _Route | None
-    raw_addresses: bool
+    raw_addresses: bool | None
 
 class _New(_Wrapped, total=False):
     """Options of new memory."""
