@@ -2,7 +2,7 @@
 # The Python package on a machine with an NVIDIA GPU, PyTorch and CuPy, and without a network: its tests there, the benchmarks, and a summary at the end.
 #
 #   benches/python/gpu.sh pack FOLDER           here, after `./dev wheel`: what the other machine may lack
-#   benches/python/gpu.sh run FOLDER [PART…]    there, in the same working tree: at most seven minutes; logs go to $OUT, if it is set
+#   benches/python/gpu.sh run FOLDER [PART…]    there, in the same working tree: three to nine minutes; logs go to $OUT, if it is set
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 

@@ -68,7 +68,7 @@ with ob.World(comm, timeout=60, agree={"channels": CHANNELS, "length": LENGTH}) 
 assert (again.read() == turned.read()).all()
 assert hub.ledger.implied_bytes == 0
 
-if rank == 0:
+if whole is not None:
     parts = np.split(whole.read(), np.cumsum([CHANNELS * count for count in counts])[:-1])
     result = np.hstack([part.reshape(CHANNELS, -1) for part in parts])
     reference = np.fft.fft(2 * signal(slice(0, CHANNELS)), axis=1)

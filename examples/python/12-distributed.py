@@ -59,7 +59,7 @@ def by_numpy(frame):
     """A single process's beams of a frame, in double precision."""
     padded = np.pad(samples(frame, slice(None)).astype(complex), ((0, 0), (1, 8)))
     delayed = np.empty((CHANNELS, LENGTH), complex)
-    for channel, delay in enumerate(np.float32(delays)):
+    for channel, delay in enumerate(np.asarray(delays, np.float32)):
         whole, d = int(delay), float(delay - int(delay))
         # A polynomial through the four samples around.
         taps = [-d * (d - 1) * (d - 2) / 6, (d + 1) * (d - 1) * (d - 2) / 2, -(d + 1) * d * (d - 2) / 2, (d + 1) * d * (d - 1) / 6]
@@ -113,7 +113,7 @@ for frame in range(FRAMES):
     comm.Alltoallw([spectra, once, sends], [turned, once, receives])
     ob.matmul(steering, turned, beams)
     comm.Gatherv(beams, [gathered, counts] if rank == 0 else None)
-    if rank == 0:
+    if gathered is not None:
         parts = np.split(gathered.read(), np.cumsum(counts)[:-1])
         whole = np.hstack([part.reshape(BEAMS, -1) for part in parts])
         expected = by_numpy(frame)

@@ -20,11 +20,15 @@ struct Module {
     children: BTreeMap<String, bool>,
 }
 
+/// A name, and whether using it is `unsafe`: calling a function, implementing a trait.
+pub(crate) type Name = (String, bool);
+
 /// An item, and the public names in it: `::method`, `::Variant`, `.field`.
 #[derive(Clone, Default)]
 struct Members {
     public: bool,
-    names: Vec<String>,
+    is_unsafe: bool,
+    names: Vec<Name>,
 }
 
 /// The sources of all crates of the workspace.
@@ -32,7 +36,7 @@ pub struct Sources {
     folder: PathBuf,
     modules: BTreeMap<Place, Module>,
     /// Inherent implementations: the module, the type as it is named there, the public methods.
-    implementations: Vec<(Place, Place, Vec<String>)>,
+    implementations: Vec<(Place, Place, Vec<Name>)>,
     macros: BTreeMap<String, rust_macros::Rules>,
 }
 
@@ -45,7 +49,19 @@ impl Sources {
 
     /// All public names that start at a crate, without the crate's own name.
     pub fn public_names(&mut self, root: &str) -> BTreeSet<String> {
-        let (mut names, mut seen) = (BTreeSet::new(), BTreeSet::new());
+        self.names(root).into_keys().collect()
+    }
+
+    /// Those that are `unsafe`: functions, and traits to implement.
+    pub fn unsafe_names(&mut self, root: &str) -> BTreeSet<String> {
+        self.names(root)
+            .into_iter()
+            .filter_map(|(name, is_unsafe)| is_unsafe.then_some(name))
+            .collect()
+    }
+
+    fn names(&mut self, root: &str) -> BTreeMap<String, bool> {
+        let (mut names, mut seen) = (BTreeMap::new(), BTreeSet::new());
         let mut modules = VecDeque::from([(vec![root.to_owned()], String::new())]);
         // Breadth first: of several paths to an item the shortest counts.
         while let Some((place, prefix)) = modules.pop_front() {
@@ -64,13 +80,14 @@ impl Sources {
                 match self.resolve(&at, &place, false) {
                     Found::Item(at, members) if members.public && seen.insert(at.clone()) => {
                         let path = format!("{prefix}{name}");
-                        let methods = self.methods(&at).into_iter().map(|name| format!("::{name}"));
+                        let methods = self.methods(&at).into_iter();
+                        let methods = methods.map(|(name, is)| (format!("::{name}"), is));
                         let inner = members.names.into_iter().chain(methods);
-                        names.extend(inner.map(|inner| format!("{path}{inner}")));
-                        names.insert(path);
+                        names.extend(inner.map(|(inner, is)| (format!("{path}{inner}"), is)));
+                        names.insert(path, members.is_unsafe);
                     }
                     Found::Module(at, true) => modules.push_back((at, format!("{prefix}{name}::"))),
-                    Found::Elsewhere => drop(names.insert(format!("{prefix}{name}"))),
+                    Found::Elsewhere => drop(names.insert(format!("{prefix}{name}"), false)),
                     Found::Item(..) | Found::Module(..) => {}
                 }
             }
@@ -108,9 +125,9 @@ impl Sources {
     }
 
     /// The public methods of a type.
-    fn methods(&mut self, of: &[String]) -> Vec<String> {
+    fn methods(&mut self, of: &[String]) -> Vec<Name> {
         let name = &of[of.len() - 1];
-        let ours = |(module, path, _): &&(Place, Place, Vec<String>)| {
+        let ours = |(module, path, _): &&(Place, Place, Vec<Name>)| {
             module[0] == of[0] && path.last() == Some(name)
         };
         let likely: Vec<_> = self.implementations.iter().filter(ours).cloned().collect();
@@ -185,11 +202,15 @@ impl Sources {
         let syn::Type::Path(owner) = &*item.self_ty else { return };
         let owner = owner.path.segments.iter().map(|part| part.ident.to_string()).collect();
         let methods = item.items.iter().filter_map(|inner| match inner {
-            ImplItem::Fn(inner) if is_public(&inner.vis, &inner.attrs) => Some(&inner.sig.ident),
-            ImplItem::Const(inner) if is_public(&inner.vis, &inner.attrs) => Some(&inner.ident),
+            ImplItem::Fn(inner) if is_public(&inner.vis, &inner.attrs) => {
+                Some(function(&inner.sig))
+            }
+            ImplItem::Const(inner) if is_public(&inner.vis, &inner.attrs) => {
+                Some((inner.ident.to_string(), false))
+            }
             _ => None,
         });
-        let methods = methods.map(ToString::to_string).collect();
+        let methods = methods.collect();
         self.implementations.push((place.to_vec(), owner, methods));
     }
 
@@ -199,7 +220,7 @@ impl Sources {
         if let Some(name) = &item.ident {
             let public = item.attrs.iter().any(|attr| attr.path().is_ident("macro_export"));
             if public {
-                module.items.insert(name.to_string(), Members { public, names: Vec::new() });
+                module.items.insert(name.to_string(), Members { public, ..Members::default() });
             }
             self.macros.insert(name.to_string(), rust_macros::Rules::new(item.mac.tokens.clone()));
         } else if let Some(rules) = called.and_then(|name| self.macros.get(&name)) {
@@ -207,8 +228,9 @@ impl Sources {
             else {
                 return;
             };
-            let names = fields.iter().map(|field| format!(".{field}")).collect();
-            module.items.insert(name.clone(), Members { public: true, names });
+            let names = fields.iter().map(|field| (format!(".{field}"), false)).collect();
+            let members = Members { public: true, is_unsafe: false, names };
+            module.items.insert(name.clone(), members);
             self.implementations.push((place.to_vec(), vec![name], methods));
         }
     }
@@ -231,6 +253,10 @@ fn module_name(item: &Item) -> Option<String> {
     Some(item.ident.to_string())
 }
 
+fn function(of: &syn::Signature) -> Name {
+    (of.ident.to_string(), of.unsafety.is_some())
+}
+
 fn file_of(inner: &Path) -> PathBuf {
     let file = inner.with_extension("rs");
     if file.exists() { file } else { inner.join("mod.rs") }
@@ -238,30 +264,38 @@ fn file_of(inner: &Path) -> PathBuf {
 
 /// An item with its name, and its public members that stand with it.
 fn members(item: &Item) -> Option<(String, Members)> {
-    let mut names = Vec::new();
+    let (mut names, mut is_unsafe) = (Vec::new(), false);
     let (ident, vis, attrs) = match item {
         Item::Struct(item) => {
             let shown = item.fields.iter().filter(|field| is_public(&field.vis, &field.attrs));
             let fields = shown.filter_map(|field| field.ident.as_ref());
-            names.extend(fields.map(|field| format!(".{field}")));
+            names.extend(fields.map(|field| (format!(".{field}"), false)));
             (&item.ident, &item.vis, &item.attrs)
         }
         Item::Enum(item) => {
             let shown = item.variants.iter().filter(|variant| !is_left_out(&variant.attrs));
-            names.extend(shown.map(|variant| format!("::{}", variant.ident)));
+            names.extend(shown.map(|variant| (format!("::{}", variant.ident), false)));
             (&item.ident, &item.vis, &item.attrs)
         }
         Item::Trait(item) => {
             let methods = item.items.iter().filter_map(|inner| match inner {
-                TraitItem::Fn(inner) if !is_left_out(&inner.attrs) => Some(&inner.sig.ident),
-                TraitItem::Const(inner) if !is_left_out(&inner.attrs) => Some(&inner.ident),
-                TraitItem::Type(inner) if !is_left_out(&inner.attrs) => Some(&inner.ident),
+                TraitItem::Fn(inner) if !is_left_out(&inner.attrs) => Some(function(&inner.sig)),
+                TraitItem::Const(inner) if !is_left_out(&inner.attrs) => {
+                    Some((inner.ident.to_string(), false))
+                }
+                TraitItem::Type(inner) if !is_left_out(&inner.attrs) => {
+                    Some((inner.ident.to_string(), false))
+                }
                 _ => None,
             });
-            names.extend(methods.map(|method| format!("::{method}")));
+            names.extend(methods.map(|(method, is)| (format!("::{method}"), is)));
+            is_unsafe = item.unsafety.is_some();
             (&item.ident, &item.vis, &item.attrs)
         }
-        Item::Fn(item) => (&item.sig.ident, &item.vis, &item.attrs),
+        Item::Fn(item) => {
+            is_unsafe = item.sig.unsafety.is_some();
+            (&item.sig.ident, &item.vis, &item.attrs)
+        }
         Item::Const(item) => (&item.ident, &item.vis, &item.attrs),
         Item::Static(item) => (&item.ident, &item.vis, &item.attrs),
         Item::Type(item) => (&item.ident, &item.vis, &item.attrs),
@@ -269,7 +303,7 @@ fn members(item: &Item) -> Option<(String, Members)> {
     };
     let public = is_public(vis, attrs);
     // What only tests have may share the name of what is public.
-    (!is_for_tests(attrs)).then(|| (ident.to_string(), Members { public, names }))
+    (!is_for_tests(attrs)).then(|| (ident.to_string(), Members { public, is_unsafe, names }))
 }
 
 /// The names that a `use` brings in, with their paths.

@@ -1,19 +1,20 @@
 //! Types that macros declare: enough of `macro_rules!` to know their names, methods and fields.
 
+use crate::rust::Name;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// The rules of a macro that declares a public structure.
 pub struct Rules {
     /// The variable after `pub struct`, if there is one.
     declares: Option<String>,
-    /// `pub fn` in `impl … $variable …`.
-    methods: Vec<String>,
+    /// `pub fn` and `pub unsafe fn` in `impl … $variable …`.
+    methods: Vec<Name>,
 }
 
 /// What a call of such a macro declares.
 pub struct Declared {
     pub name: String,
-    pub methods: Vec<String>,
+    pub methods: Vec<Name>,
     pub fields: Vec<String>,
 }
 
@@ -48,7 +49,7 @@ impl Rules {
 }
 
 /// The public functions of `impl` blocks for a variable.
-fn methods(body: &[TokenTree], of: &str) -> Vec<String> {
+fn methods(body: &[TokenTree], of: &str) -> Vec<Name> {
     let mut found = Vec::new();
     for (at, token) in body.iter().enumerate() {
         if token.to_string() != "impl" {
@@ -62,8 +63,17 @@ fn methods(body: &[TokenTree], of: &str) -> Vec<String> {
         }
         let words: Vec<String> =
             block.into_iter().flatten().map(|token| token.to_string()).collect();
-        let named = words.windows(3).filter(|three| three[0] == "pub" && three[1] == "fn");
-        found.extend(named.map(|three| three[2].clone()));
+        found.extend(words.windows(4).filter_map(|four| match four {
+            [public, function, name, _] if public == "pub" && function == "fn" => {
+                Some((name.clone(), false))
+            }
+            [public, is, function, name]
+                if public == "pub" && is == "unsafe" && function == "fn" =>
+            {
+                Some((name.clone(), true))
+            }
+            _ => None,
+        }));
     }
     found
 }

@@ -193,7 +193,7 @@ macro_rules! played {
 
 /// Plays frames that lie one after another in an array, which is copied.
 #[pyfunction]
-#[pyo3(signature = (data, times=Some(1)))]
+#[pyo3(signature = (data, times=Some(1)), text_signature = "(data, times=1)")]
 pub(crate) fn source_memory(data: &Bound<'_, PyAny>, times: Option<u64>) -> Result<PySource> {
     let bytes = PyUntypedBuffer::get(data)?.len_bytes();
     let all = Bytes::of(data, bytes, false)?.to_vec();
@@ -202,14 +202,14 @@ pub(crate) fn source_memory(data: &Bound<'_, PyAny>, times: Option<u64>) -> Resu
 
 /// Plays the frames of a file of raw bytes.
 #[pyfunction]
-#[pyo3(signature = (path, times=Some(1)))]
+#[pyo3(signature = (path, times=Some(1)), text_signature = "(path, times=1)")]
 pub(crate) fn source_file(path: PathBuf, times: Option<u64>) -> Result<PySource> {
     Ok(PySource::new("file", played!(source::File::open(path)?, times)))
 }
 
 /// Plays the frames of a NumPy file, whose first axis counts them.
 #[pyfunction]
-#[pyo3(signature = (path, dtype, times=Some(1)))]
+#[pyo3(signature = (path, dtype, times=Some(1)), text_signature = "(path, dtype, times=1)")]
 pub(crate) fn source_npy(
     path: PathBuf,
     dtype: &Bound<'_, PyAny>,

@@ -217,7 +217,7 @@ impl PyHub {
 
     /// Whether a buffer that these devices share would be used by all of them without a copy, on this machine, as far as it is
     /// proven. `onebuf doctor` proves it.
-    #[pyo3(signature = (*devices, nbytes=1<<20, trust_declared=false))]
+    #[pyo3(signature = (*devices, nbytes=1048576, trust_declared=false))]
     fn zero_copy(
         &self,
         devices: &Bound<'_, PyTuple>,

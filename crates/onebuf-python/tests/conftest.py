@@ -6,6 +6,7 @@ others are not collected. Without the variable a missing library is a skip, and 
 
 import importlib.util
 import os
+import sys
 
 import pytest
 
@@ -19,6 +20,7 @@ LIBRARIES = {
     "notebook": ["nbclient", "ipykernel", "matplotlib", "tqdm"],
     "pyopencl": ["pyopencl"],
     "torch": ["torch"],
+    "types": ["mypy"],
 }
 STRICT = os.environ.get("ONEBUF_STRICT", "0") != "0"
 HAS = os.environ.get("ONEBUF_PYTHON_HAS")
@@ -42,6 +44,13 @@ def pytest_ignore_collect(collection_path):
         print(f"skip: {name}: {', '.join(missing)} not installed")
         return True
     return None
+
+
+def pytest_terminal_summary(terminalreporter):
+    """The summary of `./dev test` repeats these lines, which name the environment."""
+    reasons = {str(report.longrepr[2]).removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", [])}
+    for reason in sorted(reasons):
+        print(f"skip: python, {os.path.basename(sys.prefix)}: {reason}")
 
 
 GAIN = "kernel void gain(global float *x, float by) { x[get_global_id(0)] *= by; }"

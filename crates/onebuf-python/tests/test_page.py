@@ -159,6 +159,25 @@ def test_the_names_on_the_page_exist():
     assert not hasattr(ob.Hub, "nothing"), "the control"
 
 
+def known(call):
+    """The options that a call takes, as its error names them."""
+    with pytest.raises(TypeError, match="unexpected option `nothing`") as caught:
+        call()
+    return str(caught.value).partition(": ")[2].removesuffix(" are known").split(", ")
+
+
+def test_the_table_of_options(hub):
+    section = PAGE.read_text().partition("\n### Options\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    options = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert set(options) == set(known(lambda: hub.empty(4, nothing=1)))
+    # "Functions that wrap memory the first six, `ob.attach` and `hub.import_fd` the first three."
+    assert set(options[:6]) == set(known(lambda: hub.from_dlpack(np.ones(4), nothing=1)))
+    assert set(options[:3]) == set(known(lambda: ob.attach("nobody", hub, nothing=1)))
+    for name in options:
+        hub.empty(4, **{name: None})
+
+
 def coming_from(package, column):
     """The code of a package's rows, statement by statement."""
     rows, current = [], ""

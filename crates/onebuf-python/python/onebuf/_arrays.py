@@ -95,6 +95,11 @@ def _plain(value):
     return value
 
 
+def _of_the_array(name, what):
+    """A property that the array inside has."""
+    return property(lambda self: getattr(self._array, name), doc=what)
+
+
 class MappedArray(np.lib.mixins.NDArrayOperatorsMixin):
     """A buffer's memory in place, as a NumPy array that ends with its `with` block.
 
@@ -118,6 +123,13 @@ class MappedArray(np.lib.mixins.NDArrayOperatorsMixin):
     """
 
     __array_priority__ = 100.0
+
+    shape = _of_the_array("shape", "The number of elements along each axis.")
+    strides = _of_the_array("strides", "The distance in bytes between neighbours along each axis.")
+    dtype = _of_the_array("dtype", "The elements' type.")
+    ndim = _of_the_array("ndim", "The number of axes.")
+    size = _of_the_array("size", "The number of elements.")
+    nbytes = _of_the_array("nbytes", "The bytes of all elements.")
 
     def __init__(self, inner, block):
         self._inner = inner

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, final
+from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -42,14 +42,14 @@ class _Shared(TypedDict, total=False):
 
     share: _Devices
     copies: _Copies | None
-    trust_declared: bool
+    trust_declared: bool | None
 
 class _Wrapped(_Shared, total=False):
     """Options of memory that another library has allocated."""
 
     name: str | None
     route: _Route | None
-    raw_addresses: bool
+    raw_addresses: bool | None
 
 class _New(_Wrapped, total=False):
     """Options of new memory."""
@@ -144,8 +144,9 @@ class Hub:
     def unavailable(self) -> list[dict[str, Any]]: ...
     @property
     def notes(self) -> list[str]: ...
+    # Any instead of None, which it is without `discover(trace=…)`: programs that asked for a trace need no check.
     @property
-    def trace(self) -> Trace | None: ...
+    def trace(self) -> Trace | Any: ...
     def device(self, selector: str) -> Device: ...
     def select(self, selector: str) -> list[Device]: ...
     def __getitem__(self, selector: str, /) -> Device: ...
@@ -177,7 +178,7 @@ class Hub:
     def wrap_queue(self, queue: Any) -> Queue: ...
     def wrap_event(self, event: Any) -> Fence: ...
     def wrap_context(self, context: Any) -> list[Device]: ...
-    def zero_copy(self, *devices: _Device, nbytes: int = ..., trust_declared: bool = False) -> bool: ...
+    def zero_copy(self, *devices: _Device, nbytes: int = 1048576, trust_declared: bool = False) -> bool: ...
     def plan(self, nbytes: int, **options: Unpack[_New]) -> dict[str, Any]: ...
     def routes(self) -> list[dict[str, Any]]: ...
     def graft_verdict(self, start: _Device, end: _Device) -> dict[str, Any] | None: ...
@@ -187,7 +188,7 @@ class Hub:
 
 @final
 class Offer:
-    def __init__(self, buffer: Buffer, name: str) -> None: ...
+    def __new__(cls, buffer: Buffer, name: str) -> Self: ...
     @property
     def path(self) -> str: ...
     def accept(self, timeout: float | None = None) -> Peer: ...
@@ -216,7 +217,7 @@ class Peer:
 
 @final
 class Pool:
-    def __init__(self, hub: Hub, limit: int | None = None) -> None: ...
+    def __new__(cls, hub: Hub, limit: int | None = None) -> Self: ...
     @property
     def hub(self) -> Hub: ...
     @property
@@ -329,14 +330,14 @@ class Transfer:
 
 @final
 class World:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         comm: Any = None,
         *,
         timeout: float = 30.0,
         agree: dict[str, object] | None = None,
         library: str | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def rank(self) -> int: ...
     @property
@@ -555,6 +556,17 @@ class Kernel:
     def log(self) -> str: ...
     @property
     def binary(self) -> bytes: ...
+    @overload
+    def __call__(
+        self,
+        *args: Any,
+        grid: _Grid | None = None,
+        local: _Grid | None = None,
+        offset: _Grid | None = None,
+        queue: Queue | None = None,
+        fence: Literal[True],
+    ) -> Fence: ...
+    @overload
     def __call__(
         self,
         *args: Any,
@@ -569,6 +581,16 @@ class Kernel:
 
 @final
 class Launch:
+    @overload
+    def __call__(
+        self,
+        *args: Any,
+        local: _Grid | None = None,
+        offset: _Grid | None = None,
+        queue: Queue | None = None,
+        fence: Literal[True],
+    ) -> Fence: ...
+    @overload
     def __call__(
         self,
         *args: Any,
@@ -581,9 +603,21 @@ class Launch:
 
 @final
 class TensorKernel:
-    def __init__(self, source: str, name: str | None = None, *, options: str = "", each: bool = False) -> None: ...
+    def __new__(cls, source: str, name: str | None = None, *, options: str = "", each: bool = False) -> Self: ...
     def on(self, device: Device) -> Kernel: ...
     def __getitem__(self, grid: _Grid, /) -> TensorLaunch: ...
+    @overload
+    def __call__(
+        self,
+        *args: Any,
+        grid: _Grid | None = None,
+        local: _Grid | None = None,
+        offset: _Grid | None = None,
+        queue: Queue | None = None,
+        stream: Any = None,
+        fence: Literal[True],
+    ) -> Fence: ...
+    @overload
     def __call__(
         self,
         *args: Any,
@@ -598,6 +632,17 @@ class TensorKernel:
 
 @final
 class TensorLaunch:
+    @overload
+    def __call__(
+        self,
+        *args: Any,
+        local: _Grid | None = None,
+        offset: _Grid | None = None,
+        queue: Queue | None = None,
+        stream: Any = None,
+        fence: Literal[True],
+    ) -> Fence: ...
+    @overload
     def __call__(
         self,
         *args: Any,
@@ -611,7 +656,7 @@ class TensorLaunch:
 
 @final
 class Local:
-    def __init__(self, nbytes: int) -> None: ...
+    def __new__(cls, nbytes: int) -> Self: ...
     @property
     def nbytes(self) -> int: ...
     def __repr__(self) -> str: ...
@@ -642,8 +687,8 @@ class Sink:
 
 @final
 class _Pipeline:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         depth: int,
         make: Callable[[], Any],
         source: Callable[[Any, int], object] | Source,
@@ -654,7 +699,7 @@ class _Pipeline:
         batch: int | None,
         when_full: str,
         one_thread: bool,
-    ) -> None: ...
+    ) -> Self: ...
     def run(self, progress: Callable[[dict[str, Any]], object] | None = None) -> dict[str, Any]: ...
     def stop(self) -> None: ...
     def report(self) -> dict[str, Any]: ...

@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -9,6 +9,7 @@ __all__ = ["SharedArray", "TorchAllocator", "shared", "torch_allocator"]
 _Devices: TypeAlias = Device | str | Iterable[Device | str]
 
 class TorchAllocator:
+    def __init__(self, devices: Sequence[tuple[int, Device, Sequence[Device]]]) -> None: ...
     @property
     def share(self) -> dict[int, list[Device]]: ...
     @property
@@ -19,6 +20,7 @@ class TorchAllocator:
     def __repr__(self) -> str: ...
 
 class SharedArray:
+    def __init__(self, array: Any, on: Sequence[Device | str], stream: Any) -> None: ...
     def __enter__(self) -> Buffer: ...
     def __exit__(
         self, kind: type[BaseException] | None = None, error: BaseException | None = None, trace: TracebackType | None = None, /
