@@ -47,7 +47,8 @@ fn send(from: At<'_>, to: At<'_>, bytes: usize, aliases: (usize, usize)) -> Resu
     target.overwritten();
     b.count_asked(a.plan.allocate_on, b.plan.allocate_on, bytes);
     let (way, under_way) = (RouteKind::Staged, Some(to_queue.note()));
-    let went = Went { way, bytes, chunks, under_way, on: Some(to_queue.clone()) };
+    let on = Some(to_queue.clone());
+    let mut went = Went { way, bytes, chunks, under_way, on, timed: None };
     went.tell(began, a, b);
     Ok(went)
 }

@@ -9,7 +9,7 @@ use super::Crossing;
 use crate::{
     buffer::{Alias, Core, HOME, Hold, Part},
     ledger::Cause,
-    observe::{Began, What},
+    observe::{Began, Timed, What},
     queue_state::{QueuePoint, QueueState},
     route::{
         means::Stretch,
@@ -37,6 +37,8 @@ pub(crate) struct Went {
     pub under_way: Option<QueuePoint>,
     /// The queue that did most of the work.
     pub on: Option<Arc<QueueState>>,
+    /// The device's times, for a trace.
+    pub timed: Option<Timed>,
 }
 
 /// An overlapping move inside one buffer that needs more pieces than this goes through the host.
@@ -48,7 +50,7 @@ const BOUNCE_BYTES: usize = 16 << 20;
 impl Went {
     /// Source and target are the same place.
     fn nowhere() -> Self {
-        Self { way: RouteKind::Same, bytes: 0, chunks: 0, under_way: None, on: None }
+        Self { way: RouteKind::Same, bytes: 0, chunks: 0, under_way: None, on: None, timed: None }
     }
 }
 
@@ -161,7 +163,7 @@ fn from_map(from: At<'_>, to: At<'_>, bytes: usize, queue_state: &Arc<QueueState
     }
     b.count_asked(a.plan.allocate_on, b.plan.allocate_on, bytes);
     let (way, on) = (pointer_way(a), Some(queue_state.clone()));
-    let went = Went { way, bytes, chunks: 0, under_way: None, on };
+    let mut went = Went { way, bytes, chunks: 0, under_way: None, on, timed: None };
     went.tell(began, a, b);
     Ok(went)
 }
@@ -173,7 +175,7 @@ pub(crate) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         return between_hubs(from, to, bytes);
     }
     let (one, began) = (std::ptr::eq(a, b), b.hub.tracer().begin(What::Copy));
-    let went = match common(from, to, bytes) {
+    let mut went = match common(from, to, bytes) {
         _ if (one || is_one_memory(a, b)) && from.absolute() == to.absolute() => Went::nowhere(),
         _ if one => within(from, to, bytes)?,
         Some(aliases) => in_device(from, to, bytes, aliases)?,
@@ -188,9 +190,9 @@ pub(crate) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
 
 impl Went {
     /// Records the copy in the trace.
-    pub fn tell(&self, began: Began<'_>, from: &Core, to: &Core) {
+    pub fn tell(&mut self, began: Began<'_>, from: &Core, to: &Core) {
         let Some(queue_state) = &self.on else { return };
-        began.end(queue_state, |event| {
+        began.end_timed(queue_state, self.timed.take(), |event| {
             event.route = Some(self.way);
             let (from, home) = (from.plan.allocate_on, to.plan.allocate_on);
             to.tell_copy(event, Cause::Asked, from, home, self.bytes);
@@ -235,13 +237,24 @@ pub(super) fn on_queue(
     let core = from.part.core;
     let source = Hold::take(from.part, &queue_state, Access::Read)?;
     let mut target = to.target(&queue_state, bytes)?;
+    let mut before = None;
     match (source.host_bytes(), target.host_bytes_mut()) {
         (Some(source), Some(target)) => target[to.offset..to.offset + bytes]
             .copy_from_slice(&source[from.offset..from.offset + bytes]),
         _ => {
-            queue_state.hal.copy(source.memory(), from.offset, target.memory(), to.offset, bytes)?
+            // Behind the waits for others.
+            before = queue_state.timestamp();
+            queue_state.hal.copy(
+                source.memory(),
+                from.offset,
+                target.memory(),
+                to.offset,
+                bytes,
+            )?;
         }
     }
+    let timed =
+        before.zip(queue_state.timestamp()).map(|(before, after)| Timed::between(before, after));
     target.overwritten();
     let foreign =
         [core, to.part.core].into_iter().find(|core| core.aliases[0].device != queue_state.device);
@@ -249,7 +262,8 @@ pub(super) fn on_queue(
         Some(core) if queue_state.device == core.hub.host_index() => pointer_way(core),
         _ => RouteKind::Same,
     };
-    Ok(Went { way, bytes, chunks: 0, under_way: Some(queue_state.note()), on: Some(queue_state) })
+    let under_way = Some(queue_state.note());
+    Ok(Went { way, bytes, chunks: 0, under_way, on: Some(queue_state), timed })
 }
 
 /// The route kind by which the host accesses a buffer in place.
@@ -304,7 +318,7 @@ fn through(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         // Neither in chunks nor by a pointer: directly from one device to the other.
         (None, None) => RouteKind::Peer,
     };
-    Ok(Went { way, bytes, chunks, under_way: None, on: Some(to_queue) })
+    Ok(Went { way, bytes, chunks, under_way: None, on: Some(to_queue), timed: None })
 }
 
 /// Makes one end of a copy from a guard.
@@ -327,13 +341,20 @@ fn within(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         all.copy_within(a..a + bytes, b);
         let home = core.plan.allocate_on == core.hub.host_index();
         let way = if home { RouteKind::Same } else { pointer_way(core) };
-        return Ok(Went { way, bytes, chunks: 0, under_way: None, on: Some(queue_state) });
+        return Ok(Went {
+            way,
+            bytes,
+            chunks: 0,
+            under_way: None,
+            on: Some(queue_state),
+            timed: None,
+        });
     }
     if pieces <= MOST_PIECES {
         move_in_pieces(&queue_state, &hold, (a, b), bytes)?;
         let under_way = Some(queue_state.note());
         let way = RouteKind::Same;
-        return Ok(Went { way, bytes, chunks: 0, under_way, on: Some(queue_state) });
+        return Ok(Went { way, bytes, chunks: 0, under_way, on: Some(queue_state), timed: None });
     }
     whole.check_host(true, true)?;
     let at = |offset| Stretch(hold.queue(), hold.memory(), offset);
@@ -341,7 +362,14 @@ fn within(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     let moved = staged::relay(at(a), at(b), bytes, order, core.means(queue_state.device)?);
     drop(hold);
     let chunks = moved.inspect_err(|error| core.keep_for(&queue_state, error))?;
-    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None, on: Some(queue_state) })
+    Ok(Went {
+        way: RouteKind::Staged,
+        bytes,
+        chunks,
+        under_way: None,
+        on: Some(queue_state),
+        timed: None,
+    })
 }
 
 /// Moves in pieces. A piece is as long as the distance of the move, so that none overlaps its own target. The order leads away
@@ -372,5 +400,5 @@ fn between_hubs(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         to.part.write_asked(to.offset + start, chunk)?;
     }
     let chunks = bytes.div_ceil(BOUNCE_BYTES);
-    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None, on: None })
+    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None, on: None, timed: None })
 }

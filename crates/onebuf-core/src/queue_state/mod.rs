@@ -105,6 +105,12 @@ impl QueueState {
         self
     }
 
+    /// A marker at its current point, for a trace. `None` without an observer or profiling, or if the calls themselves do the work.
+    pub fn timestamp(&self) -> Option<Arc<dyn hal::Event>> {
+        let timed = self.spec.profiling && self.tracer.has_observer() && !self.at_once;
+        timed.then(|| self.hal.mark().ok()).flatten()
+    }
+
     /// Makes the end of its hub or of the process wait for its work, unless it is a queue of a foreign context, which its owner
     /// drains.
     pub fn drained_by(mut self, pending: &Arc<PendingWork>) -> Arc<Self> {

@@ -3,11 +3,11 @@
 use super::*;
 use onebuf::pipeline::{Filled, Pipeline};
 use onebuf_core::{
-    Buffer, Cause, Device, Kernel, Queue, Signature, Source, args,
+    Buffer, Cause, Device, Kernel, Queue, Signature, Source, Verdicts, args,
     fake::{Delay, FakeConfig, Sharing},
-    topology::DeviceIx,
+    topology::{DeviceIx, Verdict, VerdictState},
 };
-use onebuf_hal::{Access, QueueSpec, SyncMethod};
+use onebuf_hal::{Access, MemoryKind, QueueSpec, RouteKind, SyncMethod};
 use serde::Deserialize;
 use serde_json::Value;
 use std::{
@@ -318,6 +318,69 @@ fn stages_are_told_with_their_frames() {
     }
     assert_eq!(of(&events, What::Launch).len(), 20);
     check(&file(&trace));
+}
+
+/// The uploads of a pipeline whose slots the host cannot map are in the trace by the device's clock, and run beside the kernels of earlier
+/// frames. The control: with one slot nothing can.
+#[test]
+fn uploads_beside_kernels_are_seen() {
+    let delay = Delay::Fixed(Duration::from_millis(3));
+    let config = FakeConfig { delay, shares_host_pages: Sharing::Alias, ..FakeConfig::default() };
+    // What the doctor would find: this fake device uses the pages themselves.
+    let (known, mut verdicts) =
+        (builder().fake(config.clone()).build().unwrap(), Verdicts::default());
+    let verdict =
+        Verdict { state: VerdictState::Proven, zero_copy: Some(true), ..Verdict::default() };
+    let nodes = known.topology().nodes();
+    verdicts.insert(&nodes[0], &nodes[1], RouteKind::HostPointer, verdict);
+    let hub = builder().fake(config).verdicts(verdicts).trace(16 * PLENTY).trace_devices().build();
+    let hub = hub.unwrap();
+    let device = hub.device("fake:0").unwrap();
+    let kernel = add(&device, "plus");
+    let overlaps = |slots| {
+        let before = hub.trace().unwrap().events().len();
+        let make = |_| {
+            let builder = hub.buffer::<u32>(N).shared_with([&device]).allocate_on(&device);
+            builder.memory_kind(MemoryKind::Device).build()
+        };
+        let mut number = 0;
+        let source = move |frame: &mut [u32]| {
+            frame.fill(number);
+            number += 1;
+            Ok(if number <= 12 { Filled::Frame } else { Filled::End })
+        };
+        let mut pipeline = Pipeline::builder(slots, make)
+            .feed(source, |slot: &Buffer<u32>| slot)
+            .stage("plus", &device, |work| {
+                work.queue.launch(&kernel, [N], args![work.slot.write_on(work.queue)?])
+            })
+            .sink(|slot, frame| {
+                assert_eq!(slot.to_vec()?, [frame as u32 + 1; N]);
+                Ok(())
+            })
+            .build()
+            .unwrap();
+        assert!(pipeline.explain().contains("a queue of its own uploads it"));
+        pipeline.run().unwrap();
+        drop(pipeline);
+        let trace = hub.trace().unwrap();
+        let events = trace.events().split_off(before);
+        check(&file(&trace));
+        let ran = |what| {
+            let all = of(&events, what).into_iter();
+            Vec::from_iter(all.filter(|event| event.clock == Clock::Device))
+        };
+        let (uploads, launches) = (ran(What::Copy), ran(What::Launch));
+        assert_eq!((uploads.len(), launches.len()), (12, 12));
+        assert!(uploads.iter().all(|upload| upload.bytes == Some(4 * N as u64)));
+        let beside = |upload: &&&Event| {
+            launches.iter().any(|launch| launch.start < upload.end && upload.start < launch.end)
+        };
+        uploads.iter().filter(beside).count()
+    };
+    // Threads of a busy machine are late, and then the two clocks are aligned less well.
+    assert!((0..20).any(|_| overlaps(1) == 0), "the control");
+    assert!((0..20).any(|_| overlaps(4) >= 3));
 }
 
 /// Parses the whole file and rejects unknown fields.
