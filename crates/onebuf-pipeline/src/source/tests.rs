@@ -6,7 +6,7 @@ use crate::{
     sink::{self, Sink as _},
 };
 use onebuf_core::{
-    Complex32, Hub, Verdicts,
+    Complex32, Hint, Hub, Verdicts,
     fake::{Delay, FakeConfig, Sharing},
     topology::{Verdict, VerdictState},
 };
@@ -69,8 +69,8 @@ fn memory_comes_once_or_again() {
     assert_eq!(taken, 11);
 }
 
-/// Runs frames through memory of a fake device that the host cannot map, and returns how they come and go.
-fn through_a_device(fake: FakeConfig, verdict: Verdict) -> String {
+/// A fake device beside the host, and a verdict on the host's pages there.
+fn proven_hub(fake: &FakeConfig, verdict: Verdict) -> Hub {
     let build = |verdicts| {
         let builder = onebuf::builder().only(["host"]).fake(fake.clone());
         builder.verdicts(verdicts).build().unwrap()
@@ -78,7 +78,12 @@ fn through_a_device(fake: FakeConfig, verdict: Verdict) -> String {
     let (known, mut verdicts) = (build(Verdicts::default()), Verdicts::default());
     let nodes = known.topology().nodes();
     verdicts.insert(&nodes[0], &nodes[1], RouteKind::HostPointer, verdict);
-    let hub = build(verdicts);
+    build(verdicts)
+}
+
+/// Runs frames through memory of a fake device that the host cannot map, and returns how they come and go.
+fn through_a_device(fake: FakeConfig, verdict: Verdict) -> String {
+    let hub = proven_hub(&fake, verdict);
     let (device, all, mut out) = (hub.device("fake").unwrap(), numbers(7), Vec::new());
     let slot = |_| {
         let builder = hub.buffer::<u32>(N).shared_with([&device]).allocate_on(&device);
@@ -112,6 +117,48 @@ fn frames_for_a_device_pass_through_pinned_memory() {
     let unproven = through_a_device(fake, Verdict::default());
     assert!(unproven.contains("each frame is one transfer"), "{unproven}");
     assert!(unproven.contains("onebuf doctor --devices"), "{unproven}");
+}
+
+/// A hint chooses where the slots' memory is, and so how frames come: uploaded, read over the bus, or written into mapped memory.
+#[test]
+fn a_hint_chooses_between_upload_and_access_in_place() {
+    let fake = FakeConfig { shares_host_pages: Sharing::Alias, ..Default::default() };
+    let hub = proven_hub(
+        &fake,
+        Verdict { state: VerdictState::Proven, zero_copy: Some(true), ..Verdict::default() },
+    );
+    let device = hub.device("fake").unwrap();
+    let all = numbers(5);
+    let (uploads, in_pages) =
+        ("a queue of its own uploads it: device of fake:0", "fills host_pages of host in place");
+    let mapped = Some(MemoryKind::MappedDevice);
+    for (hint, kind, told, uploads) in [
+        (None, None, uploads, true),
+        (Some(Hint::GpuPreferred), None, uploads, true),
+        (Some(Hint::CpuPreferred), None, in_pages, false),
+        (Some(Hint::Coherent), None, in_pages, false),
+        (Some(Hint::Streaming), None, in_pages, false),
+        (None, mapped, "fills mapped_device of fake:0 in place", false),
+    ] {
+        let before = hub.ledger().asked_bytes();
+        let slot = |_| {
+            let builder = hub.buffer::<u32>(N).shared_with([&device]);
+            let builder = hint.into_iter().fold(builder, |builder, hint| builder.hint(hint));
+            kind.into_iter().fold(builder, |builder, kind| builder.memory_kind(kind)).build()
+        };
+        let mut out = Vec::new();
+        let builder = Pipeline::builder(3, slot).feed(Memory::new(&all), |slot| slot);
+        let mut pipeline = builder.drain(sink::Memory::new(&mut out), |slot| slot).build().unwrap();
+        let explained = pipeline.explain();
+        assert!(explained.contains(told), "{hint:?} {kind:?}: {explained}");
+        pipeline.run().unwrap();
+        drop(pipeline);
+        assert_eq!(out, all, "{hint:?}");
+        // One upload and one download for each frame, or nothing. This fake driver's maps of its own memory are copies.
+        let moved = if kind.is_none() { hub.ledger().asked_bytes() - before } else { 0 };
+        assert_eq!(moved, if uploads { 2 * 4 * all.len() as u64 } else { 0 }, "{hint:?} {kind:?}");
+        assert_eq!(hub.ledger().implied_bytes(), 0, "{hint:?}");
+    }
 }
 
 #[test]
