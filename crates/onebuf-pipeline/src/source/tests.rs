@@ -154,10 +154,11 @@ fn a_hint_chooses_between_upload_and_access_in_place() {
         pipeline.run().unwrap();
         drop(pipeline);
         assert_eq!(out, all, "{hint:?}");
-        // One upload and one download for each frame, or nothing. This fake driver's maps of its own memory are copies.
-        let moved = if kind.is_none() { hub.ledger().asked_bytes() - before } else { 0 };
+        // One upload and one download for each frame, or nothing.
+        let moved = hub.ledger().asked_bytes() - before;
         assert_eq!(moved, if uploads { 2 * 4 * all.len() as u64 } else { 0 }, "{hint:?} {kind:?}");
-        assert_eq!(hub.ledger().implied_bytes(), 0, "{hint:?}");
+        // No verdict says that this driver maps its memory without a copy.
+        assert_eq!(hub.ledger().implied_bytes() > 0, kind.is_some(), "{hint:?} {kind:?}");
     }
 }
 
