@@ -130,8 +130,8 @@ pub fn kinds(hub: &Hub, from: &Side, to: &Side) -> Vec<RouteKind> {
     routes.iter().filter(|route| !moves(topology, route)).map(|route| route.kind).collect()
 }
 
-/// Whether another driver would import a map that moves. Rusticl maps through a copy of its own since Mesa 25.0 (22.3 did not;
-/// versions between were not seen): the next map may be elsewhere. onebuf then refuses the hand-over, and the doctor the route.
+/// Whether another driver would import a map that moves. Rusticl maps through a copy of its own in Mesa 25.0 and 26.2 (22.3 and
+/// 24.0 did not): the next map may be elsewhere. onebuf then refuses the hand-over, and the doctor the route.
 pub(crate) fn moves(topology: &Topology, route: &Route) -> bool {
     let [from, to] = [route.from, route.to].map(|device| topology.node(device));
     let info = &from.info;

@@ -23,8 +23,8 @@ pub fn bytes_within(info: &DeviceInfo, bytes: usize, limit: u64) -> Result<()> {
 
 /// [`Caps::max_loop_iterations`](crate::Caps) of a driver, by the name and the version that it reports for its device. Mesa's
 /// software rasteriser counts the iterations of all loops of a function down from 65,535 and then leaves every loop
-/// (`loop_limiter` in gallivm), for every API. Mesa 22.3 does so; in 25.0 loops end where they should, in OpenCL and OpenGL alike.
-/// Versions between them were not seen.
+/// (`loop_limiter` in gallivm), for every API. Mesa 22.3 and 24.0 do so; in 25.0 loops end where they should, in OpenCL and OpenGL
+/// alike.
 pub fn max_loop_iterations(device: &str, driver: &str) -> Option<u32> {
     const FIRST_WITHOUT: u32 = 25;
     let limited = mesa_major(driver).is_none_or(|major| major < FIRST_WITHOUT);
@@ -257,7 +257,7 @@ mod tests {
     fn mesas_rasteriser_leaves_loops() {
         let llvmpipe = "llvmpipe (LLVM 15.0.6, 256 bits)";
         let of = |driver| max_loop_iterations(llvmpipe, driver);
-        for limited in ["22.3.6", "4.5 (Core Profile) Mesa 22.3.6", "Mesa 24.3.1 (LLVM 19.1.7)", ""]
+        for limited in ["22.3.6", "4.5 (Core Profile) Mesa 22.3.6", "Mesa 24.0.5 (LLVM 17.0.6)", ""]
         {
             assert_eq!(of(limited), Some(65_535), "{limited}");
         }
