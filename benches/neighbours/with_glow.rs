@@ -149,8 +149,9 @@ impl Neighbour for WithGlow {
         let view = self.here.write(&wrapped)?;
         self.dispatch(view.glow_buffer()?);
         drop(view);
-        drop(wrapped);
-        self.wait() // onebuf waits for its own work alone
+        // The fence behind the program's calls, which the end of the view has made: nothing else waits for those.
+        wrapped.uses().ok_or("the view left no fence")?.wait_default()?;
+        Ok(())
     }
 
     fn wrap_unused(&self) -> Result<()> {

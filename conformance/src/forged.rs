@@ -1,19 +1,21 @@
 //! Verdicts that no experiment has given. They are for tests of what the library does with a verdict; `docs/testing.md` lists the
 //! tests in which the doctor gives the same one.
 
+use crate::machine::moves;
 use onebuf::{
     Hub, RouteKind, SyncMethod, Verdicts,
-    topology::{Verdict, VerdictState},
+    topology::{Route, Verdict, VerdictState},
 };
 
-/// Returns that verdict for each route of some kinds.
+/// Returns that verdict for each route of some kinds, except where its driver is known not to do it.
 pub fn forged_verdicts(
     hub: &Hub,
     verdict: &Verdict,
     which: impl Fn(RouteKind) -> bool,
 ) -> Verdicts {
     let (topology, mut verdicts) = (hub.topology(), Verdicts::default());
-    for route in topology.routes().iter().filter(|route| which(route.kind)) {
+    let wanted = |route: &&Route| which(route.kind) && !moves(topology, route);
+    for route in topology.routes().iter().filter(wanted) {
         let [from, to] = [route.from, route.to].map(|device| topology.node(device));
         verdicts.insert(from, to, route.kind, verdict.clone());
     }

@@ -4,6 +4,7 @@ use crate::{Hardware, Side, require_devices};
 use onebuf::{
     Buffer, Device, Error, Hub, HubBuilder, MemoryKind, RouteKind, SyncMethod,
     fake::{Delay, FakeConfig, Sharing},
+    topology::{Route, Topology},
 };
 use std::{
     env,
@@ -122,10 +123,21 @@ pub fn sync_methods(a: &Side, b: &Side) -> &'static [SyncMethod] {
     }
 }
 
-/// The kinds of route that one device declares to another.
+/// The kinds of route that one device declares to another, without what its driver is known not to do.
 pub fn kinds(hub: &Hub, from: &Side, to: &Side) -> Vec<RouteKind> {
-    let routes = hub.topology().between(from.device.index(), to.device.index());
-    routes.iter().map(|route| route.kind).collect()
+    let topology = hub.topology();
+    let routes = topology.between(from.device.index(), to.device.index());
+    routes.iter().filter(|route| !moves(topology, route)).map(|route| route.kind).collect()
+}
+
+/// Whether another driver would import a map that moves. Rusticl maps through a copy of its own in Mesa 25.0 and 26.2 (22.3 and
+/// 24.0 did not): the next map may be elsewhere. onebuf then refuses the hand-over, and the doctor the route.
+pub(crate) fn moves(topology: &Topology, route: &Route) -> bool {
+    let [from, to] = [route.from, route.to].map(|device| topology.node(device));
+    let info = &from.info;
+    let major = info.driver.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    let by_copy = info.platform == "rusticl" && major.is_some_and(|major| major >= 25);
+    by_copy && route.kind == RouteKind::HostPointer && to.info.api.0 != "host"
 }
 
 /// Builds a buffer on `from` that `to` accesses by the route, declared or proven. `None` if the driver's mapping is not

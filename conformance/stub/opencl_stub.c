@@ -1075,17 +1075,20 @@ static bool lay_out(struct mem *m, const struct quirks *q)
     m->apart = m->split < m->size ? pages(m->size - m->split) : NULL;
     return (m->host || m->moves) && (m->apart || m->split == m->size);
 }
-/* The driver owns the descriptor after a successful import: detects a caller that closed it. */
+/* The descriptor stays open until the import ends: the driver owns it, or (Arm's) the caller keeps it until the callback. */
+static void check_descriptor(const struct external *x)
+{
+    struct stat now;
+    if (!x->name && (fstat(x->fd, &now) || now.st_dev != x->is.st_dev || now.st_ino != x->is.st_ino))
+        violation("the descriptor of imported memory was closed by somebody else");
+}
 static void external_destroy(struct mem *m)
 {
     struct external *x = m->external;
-    struct stat now;
     if (x->name) {
         free(m->host), free(x);
         return;
     }
-    if (fstat(x->fd, &now) || now.st_dev != x->is.st_dev || now.st_ino != x->is.st_ino)
-        violation("the descriptor of imported memory was closed by somebody else");
     munmap(x->pages, m->size);
     if (!x->by_arm) close(x->fd);
     if (x->apart) free(m->host);
@@ -1097,6 +1100,7 @@ static void mem_destroy(void *p)
     /* After the callback the owner may do anything with the memory. */
     if (m->external && m->external->name && graphics_size(m->context->graphics, m->external->name) < m->size)
         violation("a buffer of OpenGL's was deleted before its object");
+    if (m->external) check_descriptor(m->external);
     for (struct destructor *d; (d = m->destructors); free(d)) m->destructors = d->next, d->call(m, d->user);
     for (struct mapping *g; (g = m->mappings); free(g)) m->mappings = g->next, free(g->block);
     if (m->external) external_destroy(m);

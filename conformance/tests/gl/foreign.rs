@@ -2,7 +2,7 @@
 
 use super::{N, alone, builder, gl_of};
 use onebuf::{
-    Access, Buffer, Error, ForeignGl, GlQueue, Hub, MemoryKind, Probe, Result, Signature, Source,
+    Access, Buffer, Error, ForeignGl, Hub, MemoryKind, Probe, Queue, Result, Signature, Source,
     args, prelude::*,
 };
 use onebuf_conformance::{Side, Step, absent, assert_same, random_words, step_model};
@@ -10,7 +10,7 @@ use onebuf_sys::gl::{EglContext, EglDevice, EglDisplay, Gl, GlRefused, consts};
 use std::{
     ptr,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -146,14 +146,14 @@ void main() {
 }
 ";
 
-/// Runs a step in the owner's context, on this thread.
-fn step_here(queue: &GlQueue, buffer: &Buffer<u32>, step: Step) -> Result<()> {
+/// Runs a step in the owner's context.
+fn step_here(queue: &Queue, buffer: &Buffer<u32>, step: Step) -> Result<()> {
     let program = queue.device().program(&Source::glsl("step", STEP))?;
     let signature = Signature::new().buffer::<u32>(Access::ReadWrite);
     let signature = signature.value::<u32>().value::<u32>().value::<u32>();
     // SAFETY: the kernel touches `p[i]` for `i < n`, which is the buffer's length.
     let kernel = unsafe { program.kernel("step", signature)? };
-    let (n, view) = (buffer.len() as u32, queue.write(buffer)?);
+    let (n, view) = (buffer.len() as u32, buffer.write_on(queue)?);
     queue.launch(&kernel, [buffer.len().next_multiple_of(64)], args![view, n, step.mul, step.add])
 }
 
@@ -244,6 +244,73 @@ fn a_context_stays_on_its_thread() {
     here.flush().unwrap();
     drop((buffer, here, smuggled, context, hub));
     owner.end(&[name]);
+}
+
+/// A context that the threads of a program make current in turn, under a lock: a queue of it works on each of them, and its fences
+/// are made by the thread that waits for them.
+#[test]
+fn a_context_is_entered_on_any_thread() {
+    let _alone = alone();
+    let Some((owner, hub, context)) = registered(None) else { return };
+    let mut model = random_words(3, N);
+    let name = owner.make(&model, None);
+    let (calls, program, gl) = (Arc::new(AtomicUsize::new(0)), Mutex::new(()), table());
+    let (display, theirs, count) = (owner.display, owner.context, calls.clone());
+    let queue = context.queue_within(move |work| {
+        let _entered = program.lock().unwrap();
+        make_current(&gl, display, theirs);
+        work();
+        make_current(&gl, display, EglContext::NULL);
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    let (queue, buffer) = (queue.unwrap(), wrap(&hub, &context, name).unwrap());
+    assert_eq!(calls.load(Ordering::Relaxed), 0, "it is current here");
+    make_current(&owner.gl, display, EglContext::NULL);
+    let side = Side::open(&context.device()).unwrap();
+    for round in 0..6 {
+        let (ours, theirs) = (Step::nth(round), Step::nth(round + 10));
+        let turn = || {
+            step_here(&queue, &buffer, theirs).unwrap();
+            side.step(&buffer, ours).unwrap(); // waits for a fence that it makes in the owner's context
+        };
+        thread::scope(|scope| scope.spawn(turn).join().unwrap());
+        step_model(&mut model, theirs);
+        step_model(&mut model, ours);
+        assert_same(&buffer.to_vec().unwrap(), &model, "both, on another thread");
+    }
+    step_here(&queue, &buffer, Step::nth(50)).unwrap();
+    step_model(&mut model, Step::nth(50));
+    assert_same(&buffer.to_vec().unwrap(), &model, "the owner's context last");
+    assert!(calls.load(Ordering::Relaxed) >= 12, "{calls:?}");
+    // The controls: an owner that does not make it current, does not call, or fails.
+    type Enter = fn(&mut dyn FnMut()) -> Result<()>;
+    let refused = |enter: Enter| context.queue_within(enter).unwrap_err();
+    let not_current: Enter = |work| {
+        work();
+        Ok(())
+    };
+    for enter in [not_current, |_| Ok(())] {
+        let error = refused(enter);
+        assert!(error.to_string().contains("its owner makes current"), "{error}");
+    }
+    let busy = refused(|_| Err(Error::Busy { what: "the program".to_owned() }));
+    assert!(busy.to_string().contains("the program"), "{busy}");
+    make_current(&owner.gl, display, theirs);
+    assert_same(&owner.words(name, N), &model, "what the owner finds");
+    drop((buffer, side, queue, context, hub));
+    owner.end(&[name]);
+}
+
+/// The functions of the same library, for other threads.
+fn table() -> Gl {
+    Gl::load(None, None).unwrap()
+}
+
+fn make_current(gl: &Gl, display: EglDisplay, context: EglContext) {
+    let none = ptr::null_mut();
+    // SAFETY: a live context of this display, which is current on no other thread, or none.
+    unsafe { gl.egl_make_current(display, none, none, context).unwrap() };
 }
 
 #[test]

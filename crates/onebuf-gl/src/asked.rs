@@ -64,7 +64,7 @@ pub(super) fn ask(gl: &Gl, library: &str) -> Result<Asked, Unfit> {
     let (vendor, name) = (asking.text(consts::VENDOR)?, asking.text(consts::RENDERER)?);
     let is_cpu = SOFTWARE.iter().any(|software| name.contains(software));
     let mut caps = asking.caps(is_cpu, &has)?;
-    caps.max_loop_iterations = checks::max_loop_iterations(&name);
+    caps.max_loop_iterations = checks::max_loop_iterations(&name, driver_of(&version));
     let info = DeviceInfo {
         api: Api("gl"),
         physical: PhysicalId { uuid: asking.uuid(has(OBJECTS)), pci: None },

@@ -8,6 +8,7 @@ use onebuf_hal::{
 };
 use onebuf_sys::gl::{EglContext, Gl, GlRefused, GlSync, consts};
 use std::{
+    fmt,
     sync::atomic,
     // The driver's threads are real, even when shuttle explores schedules.
     thread::{self, ThreadId},
@@ -43,29 +44,79 @@ enum ContextThread {
     Theirs(Inline),
 }
 
-/// A foreign context, used only on its owner's thread.
+/// A foreign context, used where its owner has made it current.
 #[derive(Debug)]
 struct Inline {
-    thread: ThreadId,
+    way: Way,
     context: EglContext,
     /// Our context, which shares its objects: for calls from other threads, and for deletions.
     ours: Arc<Context>,
 }
 
-impl Inline {
-    fn check(&self, driver: &Driver) -> Result<()> {
-        let here = thread::current().id() == self.thread;
-        if here && driver.table.current_context() == self.context {
-            return Ok(());
+/// How a call reaches a foreign context.
+enum Way {
+    /// On the thread where its owner has it.
+    Thread(ThreadId),
+    /// On any thread: its owner makes it current for the time of a call.
+    Entered(Enter),
+}
+
+/// Runs its argument while the foreign context is current on the calling thread.
+pub(super) type Enter = Box<dyn Fn(&mut dyn FnMut()) -> Result<()> + Send + Sync>;
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Way::Thread(thread) => write!(f, "{thread:?}"),
+            Way::Entered(_) => f.write_str("Entered"),
         }
-        Err(Error::ForeignContext {
-            have: match here {
-                true => "a thread on which another OpenGL context is current, or none".to_owned(),
-                false => "another thread than the one that the OpenGL context was wrapped on".to_owned(),
-            },
-            want: "the wrapped context, current on its own thread; elsewhere use a queue of its device"
-                .to_owned(),
-        })
+    }
+}
+
+impl Inline {
+    /// Whether the context is current on the calling thread, which may use it.
+    fn is_here(&self, driver: &Driver) -> bool {
+        let allowed = match &self.way {
+            Way::Thread(thread) => thread::current().id() == *thread,
+            Way::Entered(_) => true,
+        };
+        allowed && driver.table.current_context() == self.context
+    }
+
+    fn check(&self, driver: &Driver) -> Result<()> {
+        if self.is_here(driver) { Ok(()) } else { Err(self.elsewhere()) }
+    }
+
+    fn elsewhere(&self) -> Error {
+        let other = "a thread on which another OpenGL context is current, or none";
+        let (have, want) = match &self.way {
+            Way::Thread(thread) if *thread != thread::current().id() => (
+                "another thread than the one that the OpenGL context was wrapped on",
+                "the wrapped context, current on its own thread; elsewhere use a queue of its device",
+            ),
+            Way::Thread(_) => (
+                other,
+                "the wrapped context, current on its own thread; elsewhere use a queue of its device",
+            ),
+            Way::Entered(_) => (other, "the wrapped context, which its owner makes current"),
+        };
+        Error::ForeignContext { have: have.to_owned(), want: want.to_owned() }
+    }
+
+    /// Makes a call in the context, which its owner makes current if it is not.
+    fn run<T>(&self, driver: &Driver, call: impl FnOnce(&Gl) -> Result<T>) -> Result<T> {
+        let enter = match &self.way {
+            Way::Entered(enter) if !self.is_here(driver) => enter,
+            _ => return self.check(driver).and_then(|()| call(&driver.table)),
+        };
+        let (mut call, mut outcome) = (Some(call), None);
+        enter(&mut || {
+            // Once, however often the owner runs it.
+            if let Some(call) = call.take() {
+                outcome = Some(self.check(driver).and_then(|()| call(&driver.table)));
+            }
+        })?;
+        outcome.unwrap_or_else(|| Err(self.elsewhere()))
     }
 }
 
@@ -83,9 +134,16 @@ impl Context {
 
     /// Wraps a foreign context that is current on this thread, and that `ours` shares objects with.
     pub fn inline(ours: &Arc<Context>, theirs: EglContext) -> Result<Context> {
-        let (thread, ours) = (thread::current().id(), ours.clone());
-        let inline = Inline { thread, context: theirs, ours: ours.clone() };
+        let way = Way::Thread(thread::current().id());
+        let inline = Inline { way, context: theirs, ours: ours.clone() };
         inline.check(&ours.driver)?;
+        Ok(Context::at(&ours.driver, ContextThread::Theirs(inline)))
+    }
+
+    /// Wraps a foreign context that its owner makes current for each call, and that `ours` shares objects with.
+    pub fn entered(ours: &Arc<Context>, theirs: EglContext, enter: Enter) -> Result<Context> {
+        let inline = Inline { way: Way::Entered(enter), context: theirs, ours: ours.clone() };
+        inline.run(&ours.driver, |_| Ok(()))?;
         Ok(Context::at(&ours.driver, ContextThread::Theirs(inline)))
     }
 
@@ -100,6 +158,16 @@ impl Context {
     /// Whether it is a foreign context.
     pub fn is_inline(&self) -> bool {
         matches!(self.place, ContextThread::Theirs(_))
+    }
+
+    /// The functions of a foreign context that is current on the calling thread.
+    pub fn here(&self) -> Option<&Gl> {
+        match &self.place {
+            ContextThread::Theirs(inline) if inline.is_here(&self.driver) => {
+                Some(&self.driver.table)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the context that any thread can call: itself, or ours beside a foreign one.
@@ -130,10 +198,7 @@ impl Context {
     pub fn run_checked<T: Send>(&self, call: impl FnOnce(&Gl) -> Result<T> + Send) -> Result<T> {
         match &self.place {
             ContextThread::Own(stage) => stage.run(call),
-            ContextThread::Theirs(inline) => {
-                inline.check(&self.driver)?;
-                call(&self.driver.table)
-            }
+            ContextThread::Theirs(inline) => inline.run(&self.driver, call),
         }
     }
 
@@ -151,16 +216,26 @@ impl Context {
         }
     }
 
-    /// Deletes an object without waiting.
+    /// Deletes an object without waiting. Where a foreign context is current it is deleted there: to wake the thread of our context
+    /// takes longer than a short command of the owner's.
     pub fn delete(&self, call: impl FnOnce(&Gl) -> Result<(), GlRefused> + Send + 'static) {
         let driver = self.driver.clone();
+        let call = move |gl: &Gl| {
+            if let Err(refused) = call(gl) {
+                tracing::warn!(device = %driver.info.name, "{refused}");
+            }
+        };
+        match self.here() {
+            Some(gl) => call(gl),
+            None => self.post(call),
+        }
+    }
+
+    /// Calls OpenGL without waiting, in the context that any thread can call.
+    fn post(&self, call: impl FnOnce(&Gl) + Send + 'static) {
         match &self.place {
-            ContextThread::Own(stage) => stage.post(move |gl| {
-                if let Err(refused) = call(gl) {
-                    tracing::warn!(device = %driver.info.name, "{refused}");
-                }
-            }),
-            ContextThread::Theirs(inline) => inline.ours.delete(call),
+            ContextThread::Own(stage) => stage.post(call),
+            ContextThread::Theirs(inline) => inline.ours.post(call),
         }
     }
 
@@ -181,6 +256,10 @@ impl Context {
 
     /// Inserts a fence after all work so far and the barrier that makes it visible. Runs on the context's thread.
     pub fn fence(&self, gl: &Gl) -> Result<GlSync, GlRefused> {
+        if self.is_inline() {
+            // Shaders of its owner may have written.
+            self.unsettle();
+        }
         self.settle(gl)?;
         // SAFETY: the context is current.
         let sync = unsafe { gl.fence(consts::SYNC_GPU_COMMANDS_COMPLETE, 0)? };

@@ -17,10 +17,8 @@ const SLICE: Duration = Duration::from_micros(200);
 
 /// A point in the context's work.
 pub struct Event {
-    /// A context that any thread can call.
-    context: Arc<Context>,
     /// The context that the fence was created in.
-    made_in: u64,
+    context: Arc<Context>,
     /// `None` if all earlier work was over when the event was created.
     sync: Option<GlSync>,
     reached: AtomicBool,
@@ -40,18 +38,17 @@ impl Event {
     }
 
     fn at(context: Arc<Context>, sync: Option<GlSync>) -> Event {
-        let (made_in, context) = (context.id, context.ours().clone());
         let reached = AtomicBool::new(sync.is_none());
-        Event { context, made_in, sync, reached, times: None }
+        Event { context, sync, reached, times: None }
     }
 
     /// Makes later work of another context, which shares objects with this one, wait on the device.
     pub(super) fn hold(&self, later: &Context) -> Result<()> {
         let reached = self.reached.load(Ordering::Acquire);
-        let Some(sync) = self.sync.filter(|_| later.id != self.made_in && !reached) else {
+        let Some(sync) = self.sync.filter(|_| later.id != self.context.id && !reached) else {
             return Ok(());
         };
-        if self.made_in == self.context.id {
+        if !self.context.is_inline() {
             // SAFETY: the context is current. The flush is needed, because a wait for an unflushed fence never ends.
             self.context.run(|gl| unsafe { gl.flush() })?;
         }
@@ -65,13 +62,18 @@ impl Event {
         self
     }
 
-    /// Whether the fence is reached within `slice`; `turn` limits the wait for the context's thread.
+    /// Whether the fence is reached within `slice`; `turn` limits the wait for the context's thread. A foreign context that is current
+    /// here is asked itself: to wake our context's thread takes longer. Its owner's errors stay: the call reports a failure of its own.
     fn reached_within(&self, turn: Duration, slice: Duration) -> Result<bool> {
         if self.reached.load(Ordering::Acquire) {
             return Ok(true);
         }
         let Some(sync) = self.sync else { return Ok(true) };
-        let has = self.context.run_within(turn, |gl| reached(gl, sync, slice))?;
+        let asked = |gl: &Gl| reached(gl, sync, slice);
+        let has = match self.context.here() {
+            Some(gl) => self.context.driver.check(asked(gl)),
+            None => self.context.ours().run_within(turn, asked),
+        }?;
         if has {
             self.reached.store(true, Ordering::Release);
         }
@@ -159,7 +161,7 @@ unsafe impl hal::Event for Event {
             return Err(Error::Busy { what: "the work is not done: wait for it first".to_owned() });
         }
         let [started_ns, ended_ns] =
-            self.context.run(|gl| Ok([result(gl, start)?, result(gl, end)?]))?;
+            self.context.ours().run(|gl| Ok([result(gl, start)?, result(gl, end)?]))?;
         Ok(Profile { queued_ns: started_ns, submitted_ns: started_ns, started_ns, ended_ns })
     }
 

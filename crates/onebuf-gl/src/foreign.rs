@@ -2,7 +2,7 @@
 
 use super::{
     asked::{Asked, Unfit, ask},
-    context::Context,
+    context::{Context, Enter},
     conv,
     device::{Device, Driver},
     discover::Library,
@@ -128,6 +128,12 @@ impl ForeignDevice {
         Ok(Arc::new(Queue::new(Arc::new(inline), false)))
     }
 
+    /// Creates a queue over the foreign context, which `enter` makes current on any thread for the time of a call.
+    pub fn entered_queue(&self, enter: Enter) -> Result<Arc<dyn hal::Queue>> {
+        let entered = Context::entered(&self.ours, self.theirs, enter)?;
+        Ok(Arc::new(Queue::new(Arc::new(entered), false)))
+    }
+
     /// Queries a buffer's properties, from any thread. Where the foreign context is current it is asked itself: to wake the thread of
     /// our context takes longer than all queries.
     pub fn facts(&self, name: u32) -> Result<Facts> {
@@ -139,12 +145,11 @@ impl ForeignDevice {
         facts.ok_or_else(|| Error::invalid(format!("{name} is no buffer of this OpenGL context")))
     }
 
-    /// Wraps a foreign buffer. Its owner still deletes it.
+    /// Wraps a foreign buffer with these properties. Its owner still deletes it.
     ///
     /// # Safety
     /// The buffer is not deleted or given other storage while the memory, or work on it, exists.
-    pub unsafe fn wrap(&self, name: u32) -> Result<Arc<dyn hal::Memory>> {
-        let facts = self.facts(name)?;
+    pub unsafe fn wrap(&self, name: u32, facts: &Facts) -> Result<Arc<dyn hal::Memory>> {
         if facts.is_held() {
             return Err(Error::Busy {
                 what: "its owner has the OpenGL buffer mapped: unmap it first".to_owned(),

@@ -21,11 +21,20 @@ pub fn bytes_within(info: &DeviceInfo, bytes: usize, limit: u64) -> Result<()> {
     }
 }
 
-/// [`Caps::max_loop_iterations`](crate::Caps) of a driver, by the name that it reports for its device. Mesa's software
-/// rasteriser counts the iterations of all loops of a function down from 65,535 and then leaves every loop (`loop_limiter` in
-/// gallivm, in 22.3 and newer sources), for every API.
-pub fn max_loop_iterations(device: &str) -> Option<u32> {
-    device.starts_with("llvmpipe").then_some(0xffff)
+/// [`Caps::max_loop_iterations`](crate::Caps) of a driver, by the name and the version that it reports for its device. Mesa's
+/// software rasteriser counts the iterations of all loops of a function down from 65,535 and then leaves every loop
+/// (`loop_limiter` in gallivm), for every API. Mesa 22.3 and 24.0 do so; in 25.0 loops end where they should, in OpenCL and OpenGL
+/// alike.
+pub fn max_loop_iterations(device: &str, driver: &str) -> Option<u32> {
+    const FIRST_WITHOUT: u32 = 25;
+    let limited = mesa_major(driver).is_none_or(|major| major < FIRST_WITHOUT);
+    (device.starts_with("llvmpipe") && limited).then_some(0xffff)
+}
+
+/// The major version in `Mesa 25.0.7`, or in the bare `25.0.7`.
+fn mesa_major(driver: &str) -> Option<u32> {
+    let number = driver.split_once("Mesa ").map_or(driver, |(_, number)| number);
+    number.split('.').next()?.parse().ok()
 }
 
 /// Checks that a device can allocate memory of this specification.
@@ -246,8 +255,17 @@ mod tests {
 
     #[test]
     fn mesas_rasteriser_leaves_loops() {
-        assert_eq!(max_loop_iterations("llvmpipe (LLVM 15.0.6, 256 bits)"), Some(65_535));
-        assert_eq!(max_loop_iterations("NVIDIA H200"), None);
+        let llvmpipe = "llvmpipe (LLVM 15.0.6, 256 bits)";
+        let of = |driver| max_loop_iterations(llvmpipe, driver);
+        for limited in ["22.3.6", "4.5 (Core Profile) Mesa 22.3.6", "Mesa 24.0.5 (LLVM 17.0.6)", ""]
+        {
+            assert_eq!(of(limited), Some(65_535), "{limited}");
+        }
+        for free in ["25.0.7-2+deb13u1", "4.5 (Core Profile) Mesa 25.0.7-2+deb13u1", "Mesa 26.1.0"]
+        {
+            assert_eq!(of(free), None, "{free}");
+        }
+        assert_eq!(max_loop_iterations("NVIDIA H200", "580.159.04"), None);
     }
 
     #[test]

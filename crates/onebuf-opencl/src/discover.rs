@@ -311,13 +311,14 @@ impl DeviceQuery<'_> {
         let extensions = self.text(cl::CL_DEVICE_EXTENSIONS)?;
         let name = self.text(cl::CL_DEVICE_NAME)?;
         let mut caps = self.caps(version)?;
-        caps.max_loop_iterations = checks::max_loop_iterations(&name);
+        let driver = self.text(cl::CL_DRIVER_VERSION)?;
+        caps.max_loop_iterations = checks::max_loop_iterations(&name, &driver);
         let mut info = DeviceInfo {
             api: API,
             name,
             platform: self.platform.name.clone(),
             version: version_text,
-            driver: self.text(cl::CL_DRIVER_VERSION)?,
+            driver,
             library: self.platform.library.clone(),
             kind: conv::kind(self.value(cl::CL_DEVICE_TYPE)?),
             physical: PhysicalId::default(),

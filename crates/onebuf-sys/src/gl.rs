@@ -145,7 +145,7 @@ gl_table! {
     fence = "glFenceSync" (condition: u32, flags: u32) -> made GlSync, "event";
     wait_fence = "glClientWaitSync" (
         sync: GlSync, flags: u32, timeout_ns: u64
-    ) -> asked_for u32;
+    ) -> waited u32;
     stay_behind = "glWaitSync" (sync: GlSync, flags: u32, timeout_ns: u64) -> asked;
     delete_fence = "glDeleteSync" (sync: GlSync) -> ended, "event";
     flush = "glFlush" () -> asked;

@@ -371,7 +371,7 @@ impl<'a> Asked<'a> {
             local_memory_bytes: u64::from(limits.max_compute_shared_memory_size),
             max_group_size: limits.max_compute_work_group_invocations as usize,
             max_group_sizes: limits.max_compute_work_group_size.map(|n| n as usize),
-            max_loop_iterations: checks::max_loop_iterations(&self.name()),
+            max_loop_iterations: checks::max_loop_iterations(&self.name(), &more.driver_info),
             // The API does not report it.
             compute_units: 1,
             out_of_order: false,

@@ -33,7 +33,14 @@ pub(crate) fn register(hub: &Hub, device: &wgpu::Device) -> Option<Result<(Forei
         // SAFETY: wgpu's context is current here, and the device, which has it, is kept.
         let context = unsafe { hub.foreign_gl() }?;
         context.keep(device.clone());
-        let queue = Queue::clone(&*context.queue()?);
+        let theirs = device.clone();
+        let queue = context.queue_within(move |work| {
+            let entered = current(&theirs, || {
+                work();
+                Ok(())
+            });
+            entered.unwrap_or(Ok(())) // of another backend: nothing ran, which is an error
+        })?;
         Ok((context, queue))
     })
 }

@@ -1,9 +1,9 @@
 //! Turns: wgpu's submissions between two other users of a buffer.
 
-use crate::{Gpu, gl};
+use crate::Gpu;
 use bytemuck::Pod;
 use onebuf::{Buffer, ReadView, Result, SyncMethod, WriteView};
-use std::fmt;
+use std::{fmt, marker::PhantomData};
 
 /// wgpu's turn on a buffer. What the program submits meanwhile is ordered after the buffer's earlier users, and before its later
 /// ones.
@@ -12,9 +12,9 @@ use std::fmt;
 /// under one that writes.
 #[must_use = "the turn ends when it is dropped"]
 pub struct Turn<'b, T: Pod> {
-    gpu: &'b Gpu,
-    /// `None` when it has ended.
-    view: Option<View<'b, T>>,
+    view: View<'b, T>,
+    /// Its queue submits by wgpu's.
+    gpu: PhantomData<&'b Gpu>,
 }
 
 enum View<'b, T: Pod> {
@@ -25,41 +25,18 @@ enum View<'b, T: Pod> {
 impl<'b, T: Pod> Turn<'b, T> {
     pub(crate) fn take(gpu: &'b Gpu, buffer: &'b Buffer<T>, writes: bool) -> Result<Self> {
         let queue = gpu.native_queue();
-        let take = || match writes {
-            true => buffer.write_on(queue).map(View::Write),
-            false => buffer.read_on(queue).map(View::Read),
+        let view = match writes {
+            true => View::Write(buffer.write_on(queue)?),
+            false => View::Read(buffer.read_on(queue)?),
         };
-        let view = match gpu.is_gl() {
-            true => gl::current(gpu.wgpu_device(), take).unwrap_or_else(|| Err(gpu.unsupported())),
-            false => take(),
-        };
-        Ok(Self { gpu, view: Some(view?) })
+        Ok(Self { view, gpu: PhantomData })
     }
 
     /// How wgpu's queue was ordered after the earlier users: [`SyncMethod::HostWait`] if this thread had to wait for them.
     pub fn sync_method(&self) -> SyncMethod {
         match &self.view {
-            Some(View::Read(view)) => view.sync_method(),
-            Some(View::Write(view)) => view.sync_method(),
-            None => SyncMethod::SameQueue,
-        }
-    }
-}
-
-impl<T: Pod> Drop for Turn<'_, T> {
-    fn drop(&mut self) {
-        let Some(view) = self.view.take() else { return };
-        if !self.gpu.is_gl() {
-            return drop(view);
-        }
-        // The fence behind wgpu's calls is made in its context.
-        let mut view = Some(view);
-        let ended = gl::current(self.gpu.wgpu_device(), || {
-            drop(view.take());
-            Ok(())
-        });
-        if let Some(Err(why)) = ended {
-            tracing::error!("wgpu's work has no fence: {why}");
+            View::Read(view) => view.sync_method(),
+            View::Write(view) => view.sync_method(),
         }
     }
 }

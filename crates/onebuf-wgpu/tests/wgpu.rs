@@ -389,7 +389,8 @@ impl Gate {
     }
 }
 
-/// Another thread submits to wgpu's queue all the time: onebuf's waits and signals may travel with its submissions.
+/// Another thread submits to wgpu's queue all the time: onebuf's waits and signals may travel with its submissions. Turns are taken on
+/// several threads.
 #[test]
 fn other_threads_submit_meanwhile() {
     let _alone = alone();
@@ -415,11 +416,18 @@ fn other_threads_submit_meanwhile() {
             for round in 0..40 {
                 cl.step(&field, Step::nth(round)).unwrap();
                 step_model(&mut model, Step::nth(round));
-                let turn = gpu.write(&field).unwrap();
-                program.step(drawn.binding(), N, Step::nth(round + 50));
-                drop(turn);
+                let (gpu, field, drawn, program) = (&gpu, &field, &drawn, &program);
+                let turn = move || {
+                    let turn = gpu.write(field).unwrap();
+                    program.step(drawn.binding(), N, Step::nth(round + 50));
+                    drop(turn);
+                };
+                match round % 2 {
+                    0 => turn(),
+                    _ => scope.spawn(turn).join().unwrap(),
+                }
                 step_model(&mut model, Step::nth(round + 50));
-                side.step(&field, Step::nth(round + 90)).unwrap();
+                side.step(field, Step::nth(round + 90)).unwrap();
                 step_model(&mut model, Step::nth(round + 90));
             }
             over.store(true, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use crate::support::{
 use onebuf_conformance::{absent, cuda_stub, note, stub};
 use std::{
     collections::BTreeSet,
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     sync::OnceLock,
     time::{SystemTime, UNIX_EPOCH},
@@ -84,7 +84,7 @@ fn examples_with_the_programs_own_streams_compile() {
     }
 }
 
-/// The header for SYCL, with a stand-in for SYCL's own: no SYCL compiler is at hand.
+/// The header for SYCL, with a stand-in for SYCL's own, which counts references and has objects of other backends.
 #[test]
 fn sycls_objects_are_shared() {
     if !has_header("CL/cl.h") {
@@ -102,6 +102,51 @@ fn sycls_objects_are_shared() {
     let (plain, without): (Vec<&str>, Vec<&str>) = (only("-fexceptions"), only("-fno-exceptions"));
     compile(&first_block("neighbours/sycl.md", "sycl-page.cpp"), Build::Shared, &plain);
     compile(&crate_folder().join("include/onebuf_sycl.hpp"), Build::Shared, &without);
+}
+
+/// The header for SYCL, with SYCL's own and its library, which `./dev` installs: DPC++'s, from its packages for Python. They have no
+/// compiler of programs, so the host's compiles them without kernels in C++. SYCL's library compiles those of the test.
+#[test]
+fn sycl_itself_shares() {
+    let Some(sycl) = sycl() else { return };
+    let [headers, libraries] = [sycl.join("include"), sycl.join("lib")];
+    // In a file: all arguments are in the program's name.
+    let options = workshop().join("sycl.options");
+    let text = format!(
+        "-isystem {} -L {libraries} -Wl,--no-as-needed -lsycl -l:libOpenCL.so.1 -Wl,-rpath-link,{libraries}",
+        headers.display(),
+        libraries = libraries.display()
+    );
+    fs::write(&options, text).expect("a file");
+    let with_sycl = format!("@{}", options.display());
+    let with_sycl = [with_sycl.as_str()];
+    let program = compile(&source("cpp/sycl_runtime.cpp"), Build::Shared, &with_sycl);
+    let Some(program) = program else { return };
+    let mut run = with_drivers(command(&program));
+    let found = format!("{}:{}", libraries.display(), workshop().display());
+    run.env("LD_LIBRARY_PATH", found).env("OCL_ICD_FILENAMES", libraries.join("libintelocl.so"));
+    let said = said(run);
+    match said.contains("skip: ") {
+        true => absent("SYCL with PoCL and Intel's OpenCL", &said),
+        false => assert!(said.contains("SYCL's own objects are shared"), "{said}"),
+    }
+    let page = first_block("neighbours/sycl.md", "sycl-own-page.cpp");
+    let checked = [with_sycl[0], "-fsyntax-only"];
+    compile(&page, Build::Shared, &checked);
+    compile(&crate_folder().join("../../examples/cpp/09-sycl.cpp"), Build::Shared, &with_sycl);
+}
+
+/// The environment with SYCL's packages; `None`, after a printed skip, if they are not installed.
+fn sycl() -> Option<PathBuf> {
+    let folder = env::var_os("ONEBUF_SYCL").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/sycl")),
+        PathBuf::from,
+    );
+    if folder.join("include/sycl/sycl.hpp").exists() && folder.join("lib/libintelocl.so").exists() {
+        return Some(folder);
+    }
+    absent("SYCL", "intel-sycl-rt and intel-opencl-rt are not installed: ./dev test does that");
+    None
 }
 
 /// A real Kokkos, with its serial backend, runs the functions of its page.

@@ -12,6 +12,7 @@
 //! | `handle T` | `T`, never null, then `eglGetError` | not called | + 1 |
 //! | `asked` | nothing, then `glGetError` | not called | |
 //! | `asked_for T` | `T`, then `glGetError` | not called | |
+//! | `waited u32` | `u32`, then `glGetError` if that is `GL_WAIT_FAILED` | not called | |
 //! | `made T` | `T`, never zero, then `glGetError` | not called | + 1 |
 //! | `one` | `(1, *mut u32)`, then `glGetError` | not called | + 1 |
 //! | `quiet` | nothing | not called | |
@@ -80,6 +81,17 @@ macro_rules! gl_method {
             // SAFETY: the caller keeps the C function's contract.
             let answer = unsafe { call($($arg),*) };
             self.answer($c)?;
+            Ok(answer)
+        }}
+    };
+    (waited $of:ty, $name:ident, $c:literal, ($($arg:ident: $ty:ty),*)) => {
+        gl_method! { @doc $c; pub unsafe fn $name(&self, $($arg: $ty),*) -> Result<$of, GlRefused> {
+            let call = self.enter(self.$name, $c)?;
+            // SAFETY: the caller keeps the C function's contract.
+            let answer = unsafe { call($($arg),*) };
+            if answer == consts::WAIT_FAILED {
+                self.answer($c)?;
+            }
             Ok(answer)
         }}
     };

@@ -10,7 +10,7 @@ use onebuf_gl::{
     self as gl,
     foreign::{Facts, ForeignDevice},
 };
-use onebuf_hal::{AllocSpec, Error, MemoryKind, Result, locks::Arc};
+use onebuf_hal::{AllocSpec, Error, MemoryKind, QueueSpec, Result, locks::Arc};
 use std::{any::Any, fmt, marker::PhantomData, ops::Deref};
 
 /// A foreign OpenGL context, registered with a hub while this, or anything created in it, lives. Cheap to clone and usable
@@ -119,6 +119,25 @@ impl ForeignGl {
         Ok(GlQueue { queue, here: PhantomData })
     }
 
+    /// The context itself as a queue for every thread: `enter` makes it current on the calling thread, runs its argument, and makes it
+    /// current no longer. For a context that several threads use in turn, under a lock of their program: nothing that has the lock
+    /// may wait for a buffer of the hub. Where the context is current already, `enter` is not called.
+    ///
+    /// The queue's fences are made when another queue waits for it, so work that the owner has submitted by then is covered, too.
+    ///
+    /// # Errors
+    /// [`Error::ForeignContext`] if `enter` does not make the context current; its own errors.
+    pub fn queue_within(
+        &self,
+        enter: impl Fn(&mut dyn FnMut()) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Queue> {
+        let foreign_device = self.registration.foreign_device::<ForeignDevice>()?;
+        let native = foreign_device.entered_queue(Box::new(enter))?;
+        let (registration, spec) = (self.registration.clone(), QueueSpec::default());
+        let device = self.registration.first();
+        Ok(self.hub.foreign_queue(device, native, spec, Some(registration)))
+    }
+
     /// Queries a buffer's properties, from any thread.
     ///
     /// # Errors
@@ -218,7 +237,8 @@ unsafe impl ForeignMemory for Named {
         }
         let registration = &context.registration;
         let foreign_device = registration.foreign_device::<ForeignDevice>()?;
-        let bytes = foreign_device.facts(*name)?.bytes;
+        let facts = foreign_device.facts(*name)?;
+        let bytes = facts.bytes;
         let have = asked.element.count(bytes)?;
         if let Some(len) = asked.len.filter(|len| *len != have) {
             return Err(Error::invalid(format!(
@@ -228,7 +248,7 @@ unsafe impl ForeignMemory for Named {
         let key = registration.key((*name).into(), 0);
         let core = asked.core(key, bytes, |shape| {
             // SAFETY: the contract of `wrap_gl_buffer`.
-            let memory = unsafe { foreign_device.wrap(*name) }?;
+            let memory = unsafe { foreign_device.wrap(*name, &facts) }?;
             let (memory_kind, (access, host)) = (MemoryKind::Device, Default::default());
             let spec =
                 AllocSpec { bytes, align: shape.align, memory_kind, access, host, hint: None };

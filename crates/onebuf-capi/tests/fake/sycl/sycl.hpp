@@ -1,5 +1,5 @@
 // A stand-in for SYCL's header, over plain OpenCL: only what onebuf_sycl.hpp names, with the reference counts that SYCL 2020
-// specifies for its OpenCL backend. No SYCL compiler is needed to test with it, and none has seen onebuf_sycl.hpp yet.
+// specifies for its OpenCL backend, and with objects of other backends. Tests alone use it; sycl_runtime.cpp uses SYCL itself.
 
 #ifndef FAKE_SYCL_HPP
 #define FAKE_SYCL_HPP
