@@ -240,6 +240,8 @@ mod tests {
         for launch in launches() {
             let after = launch.run(&device, &program).unwrap();
             assert!(launch.changes(&after), "{}", launch.kernel);
+            let before: Vec<Vec<u8>> = launch.contents().cloned().collect();
+            assert!(!launch.changes(&before), "{}", launch.kernel);
             assert_eq!(launch.run(&device, &program).unwrap(), after, "{}", launch.kernel);
         }
     }
