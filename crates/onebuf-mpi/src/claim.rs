@@ -9,7 +9,8 @@ use onebuf_sys::mpi::Mpi;
 use std::fmt;
 
 /// What the MPI library says of device memory: whether it takes addresses of CUDA or HIP devices. `None` if it has no function that says
-/// so. It is a claim: no experiment has proven it, so onebuf gives device memory to no library.
+/// so. It is a claim: onebuf gives device memory to a library only after an experiment
+/// ([`World::use_device_memory`](crate::World::use_device_memory)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GpuClaim {

@@ -13,7 +13,6 @@ mod collect;
 
 use crate::{
     bundle::{Bundle, Label, Letter},
-    direct::By,
     flight::{InFlight, wait_while},
     layout::Layout,
     memory::{Held, Span},
@@ -25,7 +24,7 @@ use broadcast::{Broadcast, What};
 use bytemuck::Pod;
 use collect::Collect;
 use onebuf_hal::{Error, Result};
-use std::{iter, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// The tags of calls follow those of messages.
 const FIRST_TAG: i32 = 1 << 14;
@@ -117,14 +116,12 @@ impl World {
             into.check_counts(counts, self.size(), "a gather")?;
         }
         let from = from.into();
-        let queue = self.direct(&from, By::Proof, iter::once(root));
-        let from = from.read(queue)?;
+        let from = from.read(None)?;
         let whole = Layout::contiguous(from.bytes());
         let mut letters = vec![Letter { way: Way::Send, peer: root, at: from.at(), layout: whole }];
         let mut held = vec![from];
         if let Some((into, counts)) = into {
-            let queue = self.direct(&into, By::Proof, 0..self.size());
-            let into = into.overwrite(queue)?;
+            let into = into.overwrite(None)?;
             letters.extend(divided(Way::Receive, &into, counts));
             held.push(into);
         }
@@ -173,9 +170,7 @@ impl World {
         let (from, into) = (from.into(), into.into());
         from.check_counts(sends, self.size(), "an all-to-all sends")?;
         into.check_counts(receives, self.size(), "an all-to-all receives")?;
-        let queues = [&from, &into].map(|span| self.direct(span, By::Proof, 0..self.size()));
-        let [reads, writes] = queues;
-        let (from, into) = (from.read(reads)?, into.overwrite(writes)?);
+        let (from, into) = (from.read(None)?, into.overwrite(None)?);
         let mut letters: Vec<Letter> = divided(Way::Receive, &into, receives).collect();
         letters.extend(divided(Way::Send, &from, sends));
         // SAFETY: both guards are held.

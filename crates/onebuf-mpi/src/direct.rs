@@ -1,12 +1,14 @@
 //! Which messages MPI is given a device's memory for, instead of the host's.
 //!
-//! Only where this MPI claims to take it, an experiment on this machine has proven it ([`World::try_device_memory`]), and all ranks of the
-//! message are processes of this machine: the experiment has shown no more.
+//! Only where this MPI claims to take it, an experiment on this machine has proven it ([`World::try_device_memory`]), all ranks have agreed
+//! on that proof and on the chip ([`World::use_device_memory`]), and the message goes to another process of this machine: the
+//! experiment has shown no more.
 
 use crate::{memory::Span, world::World};
 use bytemuck::Pod;
 use onebuf::{Buffer, Device, MemoryKind, Queue, topology::Node};
-use std::env;
+use onebuf_hal::Result;
+use std::{collections::BTreeSet, env, fs, os::unix::fs::MetadataExt, path::Path};
 
 /// Which memory a message uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,28 +22,57 @@ pub(crate) enum By {
 }
 
 impl World {
+    /// Lets messages between ranks give MPI this device's memory, without a copy, if an experiment has proven it: all ranks call it, each with
+    /// its own device, before the first message. Returns whether they may. They may not unless all ranks are processes of one machine and
+    /// have the verdict of one chip; then device memory is staged, as without this call.
+    ///
+    /// # Errors
+    /// Those of the call that all ranks make, such as [`Error::Timeout`](onebuf::Error::Timeout).
+    pub fn use_device_memory(&self, device: &Device) -> Result<bool> {
+        let proven = self.proven_chip(device).unwrap_or_default();
+        let mut same = !proven.is_empty();
+        for root in 0..self.size() {
+            let all = self.collect(proven.clone().into_bytes(), root, self.timeout())?;
+            same &= all.is_none_or(|all| all.iter().all(|other| *other == proven.as_bytes()));
+        }
+        self.set_proven_chip(device.info().physical.uuid.filter(|_| same));
+        Ok(same)
+    }
+
+    /// The chip, and what was tried on it, if its memory is proven and all ranks are of this machine.
+    fn proven_chip(&self, device: &Device) -> Option<String> {
+        let (hub, uuid) = (device.hub(), device.info().physical.uuid?);
+        let here = (0..self.size()).all(|rank| self.ranks().is_here(rank));
+        let home = hub.topology().node(device.index());
+        // The device in another program's context was not tried.
+        let ours = hub.device(&home.id).is_ok() && !home.id.contains('@');
+        let verdict = hub.verdicts().find_mpi(home, self.library_key())?;
+        let proven = here && ours && self.claims(device) && verdict.proven_for(1 << 12);
+        proven.then(|| format!("{uuid:02x?} {:?}", verdict.envelope))
+    }
+
     /// The queue on which the device that has the elements is held while MPI uses its memory. `None` if MPI gets memory of the host.
-    pub(crate) fn direct<T: Pod>(
-        &self,
-        span: &Span<'_, T>,
-        by: By,
-        mut peers: impl Iterator<Item = usize>,
-    ) -> Option<Queue> {
+    pub(crate) fn direct<T: Pod>(&self, span: &Span<'_, T>, by: By, peer: usize) -> Option<Queue> {
         let buffer = span.buffer();
-        // The experiment has plain device memory. Exportable memory, and that of other programs, may move differently.
-        let is_plain = buffer.plan().memory_kind == MemoryKind::Device && !buffer.is_foreign();
-        if by == By::Host || !is_plain || buffer.maps_in_place(false) {
+        // The experiment has plain device memory of this process. Exportable memory, and that of other programs, may move differently.
+        let is_plain = buffer.plan().memory_kind == MemoryKind::Device && buffer.was_planned();
+        if by == By::Host || !is_plain || buffer.is_foreign() || buffer.maps_in_place(false) {
             return None;
         }
         let (hub, home) = (buffer.hub(), home_of(buffer));
-        if !self.claims_api(home.info.api.0) {
+        if !self.claims_api(home.info.api.0) || home.id.contains('@') {
             return None;
         }
+        let bytes = span.len() * size_of::<T>();
         let proven = || {
-            let verdict = hub.verdicts().find_mpi(home, &self.library_name());
-            verdict.is_some_and(|verdict| verdict.proven_for((span.len() * size_of::<T>()) as u64))
+            let verdict = hub.verdicts().find_mpi(home, self.library_key());
+            verdict.is_some_and(|verdict| verdict.proven_for(bytes as u64))
         };
-        if by == By::Proof && !(peers.all(|rank| self.ranks().is_here(rank)) && proven()) {
+        // All trials began at a page.
+        let begins_page = span.start_bytes().is_multiple_of(PAGE);
+        let is_agreed = home.info.physical.uuid.is_some_and(|uuid| self.has_proven_chip(uuid));
+        let other = peer != self.rank() && self.ranks().is_here(peer);
+        if by == By::Proof && !(is_agreed && other && begins_page && proven()) {
             return None;
         }
         hub.device(&home.id).ok()?.default_queue().ok()
@@ -60,30 +91,68 @@ impl World {
             _ => false,
         }
     }
+}
 
-    /// What the library calls itself, in one line, and the variables that choose how it moves bytes: a part of the key of verdicts.
-    pub(crate) fn library_name(&self) -> String {
-        let name = self.library().split_whitespace().collect::<Vec<_>>().join(" ");
-        let chooses = |name: &str| WAYS.iter().any(|prefix| name.starts_with(prefix));
-        let set =
-            env::vars_os().map(|(name, value)| [name, value].map(|one| one.display().to_string()));
-        let set = set.filter(|[name, _]| chooses(name)).map(|pair| pair.join("="));
-        let mut set: Vec<String> = set.collect();
-        set.sort();
-        format!("{name} with [{}]", set.join(" "))
-    }
+/// What the library calls itself, in one line, the variables that choose how it moves bytes, and the files that do: a part of the key of
+/// verdicts.
+pub(crate) fn library_key(library: &str) -> String {
+    let name = library.split_whitespace().collect::<Vec<_>>().join(" ");
+    let chooses = |name: &str| WAYS.iter().any(|prefix| name.starts_with(prefix));
+    let set =
+        env::vars_os().map(|(name, value)| [name, value].map(|one| one.display().to_string()));
+    let set: BTreeSet<String> =
+        set.filter(|[name, _]| chooses(name)).map(|pair| pair.join("=")).collect();
+    let set: Vec<String> = set.into_iter().collect();
+    format!("{name} with [{}] in [{}]", set.join(" "), files().join(" "))
+}
+
+/// The loaded files that move MPI's bytes, with their sizes and dates.
+fn files() -> Vec<String> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    let moves = |path: &&str| {
+        let name = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        FILES.iter().any(|prefix| name.starts_with(prefix))
+    };
+    let paths: BTreeSet<&str> = paths.filter(moves).collect();
+    let dated = paths.into_iter().filter_map(|path| {
+        let data = fs::metadata(path).ok()?;
+        Some(format!("{path} {} {}.{:09}", data.len(), data.mtime(), data.mtime_nsec()))
+    });
+    dated.collect()
 }
 
 /// How the names of variables begin that choose how MPI moves bytes.
-const WAYS: [&str; 7] = [
+const WAYS: [&str; 12] = [
     "FI_",
     "MPICH_GPU",
     "MPIR_CVAR_",
-    "OMPI_MCA_btl_",
-    "OMPI_MCA_opal_cuda_",
+    "OMPI_MCA_accelerator",
+    "OMPI_MCA_btl",
+    "OMPI_MCA_mpi_cuda",
+    "OMPI_MCA_mtl",
+    "OMPI_MCA_opal_cuda",
     "OMPI_MCA_pml",
+    "OMPI_MCA_smsc",
+    "PSM2_",
     "UCX_",
 ];
+
+/// How the names of files begin that move MPI's bytes.
+const FILES: [&str; 9] = [
+    "libfabric",
+    "libmpi",
+    "libopen-pal",
+    "libpsm2",
+    "libucp",
+    "libucs",
+    "libuct",
+    "mca_btl",
+    "mca_pml",
+];
+
+/// Where a message must begin: the trials of the experiment do.
+const PAGE: usize = 4096;
 
 /// The device whose memory a buffer is.
 pub(crate) fn home_of<T: Pod>(buffer: &Buffer<T>) -> &Node {

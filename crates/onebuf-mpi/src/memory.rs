@@ -73,6 +73,15 @@ impl<'b, T: Pod> Span<'b, T> {
         Ok(())
     }
 
+    /// Where the first element is in the buffer, in bytes.
+    pub(crate) fn start_bytes(&self) -> usize {
+        let region = match self.of {
+            Of::Buffer(_) => 0,
+            Of::Region(region) => region.range().start,
+        };
+        (region + self.start) * size_of::<T>()
+    }
+
     /// The buffer, also of a region.
     pub(crate) fn buffer(&self) -> &'b Buffer<T> {
         match self.of {

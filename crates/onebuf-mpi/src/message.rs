@@ -17,14 +17,15 @@ use crate::{
 };
 use bytemuck::Pod;
 use onebuf_hal::{Error, Result};
-use std::{iter, sync::Arc};
+use std::sync::Arc;
 
 /// The largest tag of a message.
 pub const MOST_TAG: u32 = 16_383;
 
 impl World {
-    /// Begins to send elements to a rank. Waits for the work that writes them; they are read in place if the host can map them,
-    /// and through pinned memory otherwise, which the ledger counts as an implied copy.
+    /// Begins to send elements to a rank. Waits for the work that writes them; they are read in place if the host can map them, or
+    /// if MPI was proven to take this device's memory ([`World::use_device_memory`]), and through pinned memory otherwise, which the
+    /// ledger counts as an implied copy.
     ///
     /// ```
     /// # let hub = onebuf::discover()?;
@@ -88,7 +89,7 @@ impl World {
         by: By,
     ) -> Result<InFlight<'b, T>> {
         self.check_rank(peer)?;
-        let queue = self.direct(&span, by, iter::once(peer));
+        let queue = self.direct(&span, by, peer);
         let held = match way {
             Way::Send => span.read(queue)?,
             Way::Receive => span.overwrite(queue)?,

@@ -101,13 +101,19 @@ struct Side<'w> {
 
 impl World {
     /// Tries whether this MPI can be given a device's memory. Both ranks of a world of two call it, for the same device of the same
-    /// machine, with messages of up to `reach` bytes. An MPI that claims what it cannot do may end the process. The verdict counts where it
-    /// is stored: see [`DeviceMemory::store_in`].
+    /// machine, with messages of up to `reach` bytes. An MPI that claims what it cannot do may end the process: `begins` is called right
+    /// before the first message, to store [`DeviceMemory::unfinished`] there. The verdict counts where it is stored
+    /// ([`DeviceMemory::store_in`]), for worlds whose ranks then agree on it ([`World::use_device_memory`]).
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless there are two ranks of one machine; those of building buffers. What fails in messages refutes the
     /// claim instead.
-    pub fn try_device_memory(&self, device: &Device, reach: u64) -> Result<DeviceMemory> {
+    pub fn try_device_memory(
+        &self,
+        device: &Device,
+        reach: u64,
+        begins: impl FnOnce(),
+    ) -> Result<DeviceMemory> {
         if self.size() != 2 || !self.ranks().is_here(1 - self.rank()) {
             return Err(Error::invalid("the experiment needs two ranks of one machine"));
         }
@@ -115,23 +121,39 @@ impl World {
             let verdict = Verdict { why, ..Verdict::default() };
             Ok(DeviceMemory { verdict, staged_gb_per_s: None })
         };
+        // Both ranks go on, or none does: each hears what the other has.
+        let side = Side { world: self, device };
+        let mapped =
+            self.claims(device) && side.buffer(1).is_ok_and(|one| one.maps_in_place(false));
+        let uuid = device.info().physical.uuid;
+        let own = format!("{} {mapped} {uuid:02x?}", self.gpu_claim());
+        let other = self.other_side(own.clone());
         if !self.claims(device) {
             return nothing(format!("{}, so its memory is staged", self.gpu_claim()));
         }
-        let side = Side { world: self, device };
-        if side.buffer(1)?.maps_in_place(false) {
+        if own != other || uuid.is_none() {
+            return nothing(format!("the ranks do not have one chip: {own}; {other}"));
+        }
+        if mapped {
             return nothing("the host maps this memory, and MPI is given it in place".into());
         }
+        begins();
         let sizes: Vec<usize> =
             SIZES.into_iter().filter(|size| *size as u64 <= reach.max(4096)).collect();
-        let found = side.all(&sizes);
-        let told = match &found {
+        let tried = side.all(&sizes);
+        let own = match &tried {
             Ok(Ok(_)) => String::new(),
             Ok(Err(wrong)) => wrong.clone(),
             Err(error) => error.to_string(),
         };
-        let others = self.other_side(told.clone());
-        Ok(judged(found, told, others, &sizes))
+        let other = self.other_side(own.clone());
+        let found = match tried {
+            Ok(Ok(buffer)) if other.is_empty() => {
+                side.bandwidths(&buffer).map_err(|error| error.to_string())
+            }
+            _ => Err(if own.is_empty() { other } else { own }),
+        };
+        Ok(judged(found, &sizes))
     }
 
     /// What the other rank has found; empty if all was right.
@@ -154,7 +176,7 @@ impl World {
 impl DeviceMemory {
     /// The device's verdict for a world's library, as far as one is stored.
     pub fn stored(world: &World, device: &Device) -> Option<Verdict> {
-        device.hub().verdicts().find_mpi(node(device), &world.library_name())
+        device.hub().verdicts().find_mpi(node(device), world.library_key())
     }
 
     /// Stores it. Hubs that are discovered afterwards use it.
@@ -164,7 +186,7 @@ impl DeviceMemory {
         world: &World,
         device: &Device,
     ) {
-        verdicts.insert_mpi(node(device), &world.library_name(), self.verdict.clone());
+        verdicts.insert_mpi(node(device), world.library_key(), self.verdict.clone());
     }
 
     /// A verdict that was [stored](Self::stored).
@@ -184,13 +206,8 @@ fn node(device: &Device) -> &onebuf::topology::Node {
     device.hub().topology().node(device.index())
 }
 
-/// The verdict, from what both ranks have found.
-fn judged(
-    found: Result<Result<[f64; 2], String>>,
-    own: String,
-    other: String,
-    sizes: &[usize],
-) -> DeviceMemory {
+/// The verdict, from the bandwidths of both routes, or from what was wrong at a rank.
+fn judged(found: Result<[f64; 2], String>, sizes: &[usize]) -> DeviceMemory {
     let all_sizes: Vec<u64> = sizes.iter().map(|size| *size as u64).collect();
     let envelope = all_sizes.first().zip(all_sizes.last()).map(|(min, max)| Envelope {
         min_bytes: *min,
@@ -198,16 +215,14 @@ fn judged(
         sizes: all_sizes.clone(),
     });
     let refuted = |why: String| Verdict { state: VerdictState::Refuted, why, ..Verdict::default() };
-    let Ok(Ok([direct, staged])) = found else {
-        return DeviceMemory { verdict: refuted(own), staged_gb_per_s: None };
+    let [direct, staged] = match found {
+        Ok(found) => found,
+        Err(why) => return DeviceMemory { verdict: refuted(why), staged_gb_per_s: None },
     };
     let figures = format!("{direct:.2} GB/s, and {staged:.2} GB/s staged");
-    let verdict = match () {
-        () if !other.is_empty() => refuted(other),
-        () if direct < staged => {
-            refuted(format!("right, but slower than the staged route: {figures}"))
-        }
-        () => Verdict {
+    let verdict = match direct < staged {
+        true => refuted(format!("right, but slower than the staged route: {figures}")),
+        false => Verdict {
             state: VerdictState::Proven,
             zero_copy: Some(true),
             why: format!("every page, both directions: {figures}"),
@@ -225,8 +240,8 @@ impl Side<'_> {
         builder.allocate_on(self.device).memory_kind(MemoryKind::Device).build()
     }
 
-    /// All trials, and the bandwidths in GB/s: direct and staged. What is wrong is text.
-    fn all(&self, sizes: &[usize]) -> Result<Result<[f64; 2], String>> {
+    /// All trials, and the largest buffer. What is wrong is text.
+    fn all(&self, sizes: &[usize]) -> Result<Result<Buffer<u32>, String>> {
         let (mut first, mut largest) = (None, None);
         for size in sizes {
             let words = size / 4;
@@ -244,7 +259,7 @@ impl Side<'_> {
         }
         match (first, largest) {
             (Some(wrong), _) => Ok(Err(wrong)),
-            (None, Some(buffer)) => self.bandwidths(&buffer).map(Ok),
+            (None, Some(buffer)) => Ok(Ok(buffer)),
             (None, None) => Ok(Err("no size was tried".into())),
         }
     }
@@ -366,20 +381,16 @@ mod tests {
 
     #[test]
     fn a_claim_is_proven_by_both_ranks_and_a_better_bandwidth() {
-        let judged = |found, other: &str| {
-            let own = if let Ok(Err(why)) = &found { String::clone(why) } else { String::new() };
-            judged(found, own, other.into(), &[4, 4096])
-        };
-        let good = judged(Ok(Ok([20.0, 5.0])), "");
+        let judged =
+            |found: Result<[f64; 2], &str>| judged(found.map_err(str::to_owned), &[4, 4096]);
+        let good = judged(Ok([20.0, 5.0]));
         assert!(good.verdict.proven_for(4096) && !good.verdict.proven_for(4097));
         assert_eq!(good.staged_gb_per_s, Some(5.0));
         let state = |found: DeviceMemory| (found.verdict.state, found.verdict.why);
-        let (refuted, why) = state(judged(Ok(Ok([0.3, 5.0])), ""));
+        let (refuted, why) = state(judged(Ok([0.3, 5.0])));
         assert!(refuted == VerdictState::Refuted && why.contains("slower"), "{why}");
-        let (refuted, why) = state(judged(Ok(Ok([20.0, 5.0])), "page 3"));
+        let (refuted, why) = state(judged(Err("page 3")));
         assert!(refuted == VerdictState::Refuted && why == "page 3", "{why}");
-        let (refuted, why) = state(judged(Ok(Err("page 4".into())), ""));
-        assert!(refuted == VerdictState::Refuted && why == "page 4", "{why}");
         assert_eq!(DeviceMemory::unfinished().verdict.state, VerdictState::Refuted);
     }
 }

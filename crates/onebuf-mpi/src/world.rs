@@ -3,6 +3,7 @@
 use crate::{
     claim::GpuClaim,
     deadline::Deadline,
+    direct::library_key,
     engine::Link,
     process::PeerState,
     ranks::{Peer, Ranks},
@@ -49,6 +50,10 @@ pub(crate) struct Shared {
     calls: AtomicU64,
     /// Bytes of devices' memory that MPI was given.
     device_bytes: AtomicU64,
+    /// The library's part of the keys of verdicts.
+    library_key: String,
+    /// The chip whose memory MPI is given, by its UUID: all ranks have agreed on it.
+    proven_chip: Mutex<Option<[u8; 16]>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -86,7 +91,9 @@ impl World {
             size: ranks.all.len(),
             ranks: Mutex::new(ranks),
             timeout,
+            library_key: library_key(&library),
             library,
+            proven_chip: Mutex::new(None),
             options,
             failed: AtomicBool::new(false),
             late: AtomicBool::new(false),
@@ -125,6 +132,18 @@ impl World {
     /// How many bytes of messages MPI has been given in devices' memory, to send or to receive. Zero where all of it is staged.
     pub fn device_bytes(&self) -> u64 {
         self.0.device_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn library_key(&self) -> &str {
+        &self.0.library_key
+    }
+
+    pub(crate) fn set_proven_chip(&self, chip: Option<[u8; 16]>) {
+        *lock(&self.0.proven_chip) = chip;
+    }
+
+    pub(crate) fn has_proven_chip(&self, chip: [u8; 16]) -> bool {
+        *lock(&self.0.proven_chip) == Some(chip)
     }
 
     pub(crate) fn note_device_bytes(&self, bytes: usize) {

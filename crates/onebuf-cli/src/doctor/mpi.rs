@@ -72,11 +72,13 @@ fn examine(world: &World, device: &Device, args: &DoctorArgs) -> Result<(Row, bo
         let verdict = stored.unwrap_or_default();
         return Ok((row(DeviceMemory::of(verdict), true), true));
     }
-    // An MPI that ends the process leaves this behind.
-    let keeps = world.rank() == 0 && world.claims(device);
-    let saved = !keeps || save(world, device, &DeviceMemory::unfinished());
-    let found = world.try_device_memory(device, args.reach)?;
-    let saved = saved && (!keeps || save(world, device, &found));
+    let (keeps, mut saved) = (world.rank() == 0, None);
+    let found = world.try_device_memory(device, args.reach, || {
+        // An MPI that ends the process leaves this behind.
+        saved = Some(!keeps || save(world, device, &DeviceMemory::unfinished()));
+    })?;
+    // Without an experiment there is nothing to keep.
+    let saved = saved.is_none_or(|saved| saved && (!keeps || save(world, device, &found)));
     Ok((row(found, false), saved))
 }
 

@@ -202,6 +202,12 @@ impl<T: Pod> Buffer<T> {
         (core as *const Core as usize, span.start..span.end)
     }
 
+    /// Whether a plan has chosen where its memory is: not for memory that was imported from another process.
+    #[doc(hidden)]
+    pub fn was_planned(&self) -> bool {
+        self.core.plan.score.place.is_some()
+    }
+
     /// Whether the buffer wraps foreign memory.
     pub fn is_foreign(&self) -> bool {
         self.core.is_foreign()
