@@ -164,6 +164,29 @@ impl State {
         }
     }
 
+    /// Notes a whole frame, and returns its position.
+    fn whole(&mut self, current: &mut Current, stream: Option<u32>, number: u64) -> At {
+        self.forget(current, stream, number);
+        let at = current.whole(stream, number);
+        self.seen.whole(at);
+        at
+    }
+
+    /// Notes a frame that lacks packets.
+    fn incomplete(&mut self, current: &mut Current, stream: Option<u32>, number: u64) {
+        self.forget(current, stream, number);
+        if let Some(at) = current.incomplete(stream, number) {
+            self.seen.lost(at);
+        }
+    }
+
+    /// A stream of which no frame was whole does not count: another one that follows is the first.
+    fn forget(&mut self, current: &mut Current, stream: Option<u32>, number: u64) {
+        if current.begins(stream, number) {
+            self.seen = Seen::default();
+        }
+    }
+
     /// A whole frame. It replaces the oldest that waits, if there are as many as there may be.
     fn push(&mut self, at: At, samples: Vec<Complex32>, most: usize) {
         self.waiting.push_back((at, samples));
@@ -190,15 +213,12 @@ impl Room {
             let mut state = self.lock();
             match arrival {
                 Ok(Arrival::Whole { frame: number }) => {
-                    let at = current.whole(stream, number);
-                    state.seen.whole(at);
+                    let at = state.whole(&mut current, stream, number);
                     let next = state.free.pop().unwrap_or_else(|| vec![Complex32::ZERO; samples]);
                     state.push(at, std::mem::replace(&mut frame, next), most);
                 }
                 Ok(Arrival::Holes { frame: number, .. }) => {
-                    if let Some(at) = current.incomplete(stream, number) {
-                        state.seen.lost(at);
-                    }
+                    state.incomplete(&mut current, stream, number);
                 }
                 Ok(Arrival::Silence) => continue,
                 Ok(Arrival::End) => state.over = Some(Ok(())),
@@ -219,10 +239,18 @@ impl Room {
 struct Current {
     /// The streams before it.
     before: u16,
+    /// Before the first whole frame: the last one that lacked packets.
+    early: Option<(Option<u32>, u64)>,
     last: Option<(Option<u32>, u64)>,
 }
 
 impl Current {
+    /// Whether a frame is the first of its stream, and no frame before it was whole.
+    fn begins(&mut self, stream: Option<u32>, number: u64) -> bool {
+        let before = self.early.replace((stream, number));
+        self.last.is_none() && !follows(before, stream, number)
+    }
+
     /// The position of a whole frame. A frame of another stream, or one that is not newer than the last, begins a new stream.
     fn whole(&mut self, stream: Option<u32>, number: u64) -> At {
         if !self.goes_on(stream, number) {
@@ -239,8 +267,13 @@ impl Current {
     }
 
     fn goes_on(&self, stream: Option<u32>, number: u64) -> bool {
-        self.last.is_none_or(|(last, before)| last == stream && number > before)
+        follows(self.last, stream, number)
     }
+}
+
+/// Whether a frame is a later one of the same stream, or the first of all.
+fn follows(last: Option<(Option<u32>, u64)>, stream: Option<u32>, number: u64) -> bool {
+    last.is_none_or(|(last, before)| last == stream && number > before)
 }
 
 #[cfg(test)]
@@ -315,6 +348,29 @@ mod tests {
         assert_eq!(current.whole(Some(10), 7), At::new(1, 7), "another sender");
         assert_eq!(current.whole(Some(10), 0), At::new(2, 0), "a sender that began again");
         assert!(At::new(1, 7) < At::new(2, 0));
+    }
+
+    /// A port that has heard only parts of an earlier sender's frames counts those of the next one alone.
+    #[test]
+    fn a_stream_without_a_whole_frame_does_not_count() {
+        let heard = |early: &[(u32, u64)]| {
+            let (mut state, mut current) = (State::default(), Current::default());
+            let early = early.iter();
+            early.for_each(|&(stream, number)| {
+                state.incomplete(&mut current, Some(stream), number);
+            });
+            assert_eq!(state.whole(&mut current, Some(9), 3), At::new(0, 3));
+            state.incomplete(&mut current, Some(9), 5);
+            state.seen
+        };
+        let alone = heard(&[]);
+        assert_eq!(alone.lost_frames(), 2);
+        for early in [&[(7, 1000)][..], &[(7, 1), (7, 2)], &[(7, 2), (9, 2)], &[(9, 1000)]] {
+            let lost = 2 + u64::from(early.contains(&(9, 2)));
+            assert_eq!(heard(early).lost_frames(), lost, "{early:?}");
+        }
+        assert_eq!(heard(&[(7, 1000)]), alone);
+        assert_eq!(heard(&[(9, 1)]).lost_frames(), 4, "the same stream: frames 1, 2, 4 and 5");
     }
 
     #[test]
