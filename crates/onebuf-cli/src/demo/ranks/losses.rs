@@ -157,7 +157,8 @@ impl LeftOut {
             let lost: Vec<Range> = lost.map(|&(start, to)| (start, to.min(end))).collect();
             let incomplete = union(lost);
             all.incomplete += incomplete;
-            all.dropped += (end - first).saturating_sub(frames + incomplete);
+            // A rank may have seen only later frames of a stream that began again.
+            all.dropped += end.saturating_sub(first).saturating_sub(frames + incomplete);
         }
         all
     }
@@ -210,6 +211,17 @@ mod tests {
         assert_eq!(gaps, [0, 1, 2]);
         assert_eq!(LeftOut::of(&ranks, &taken), LeftOut { incomplete: 3, dropped: 1 });
         assert_eq!(LeftOut::of(&ranks, &Taken::default()), LeftOut::default());
+    }
+
+    /// The only rank with channels heard the end of an earlier sender's stream before that of the one that was processed.
+    #[test]
+    fn frames_before_those_that_a_rank_has_seen_are_not_left_out() {
+        let mut taken = Taken::default();
+        for number in 0..100 {
+            taken.note(At::new(0, number));
+        }
+        let left_out = LeftOut::of(&[seen(0, &[], &[1000])], &taken);
+        assert_eq!(left_out, LeftOut::default());
     }
 
     #[test]

@@ -79,15 +79,16 @@ impl Port {
         Ok(())
     }
 
-    /// Removes frames before that position, and tells what is there. Waits for a frame for at most this long.
+    /// Removes frames before that position, and offers the oldest of the others. Waits for a frame for at most this long.
     pub fn oldest(&self, from: At, most: Duration) -> Has {
         let nothing = |state: &mut State| {
             state.remove_before(from);
-            state.waiting.is_empty() && state.over.is_none()
+            state.offer();
+            state.offered.is_none() && state.over.is_none()
         };
         let waited = self.room.changed.wait_timeout_while(self.room.lock(), most, nothing);
         let state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        match (state.waiting.front(), &state.over) {
+        match (&state.offered, &state.over) {
             (Some((at, _)), _) => Has::Frame(*at),
             (None, Some(Ok(()))) => Has::End,
             (None, Some(Err(error))) => Has::Failure(error.clone()),
@@ -95,9 +96,16 @@ impl Port {
         }
     }
 
-    /// Takes the oldest frame. Its memory comes [back](Port::give_back).
-    pub fn take(&self) -> Option<Vec<Complex32>> {
-        self.room.lock().waiting.pop_front().map(|(_, samples)| samples)
+    /// Takes the frame that was offered, which must be this one. Its memory comes [back](Port::give_back).
+    pub fn take(&self, wanted: At) -> Result<Vec<Complex32>> {
+        let mut state = self.room.lock();
+        let taken = state.offered.take_if(|(at, _)| *at == wanted);
+        taken.map(|(_, samples)| samples).ok_or_else(|| {
+            let has = state.offered.as_ref().map(|(at, _)| format!("frame {}", at.number()));
+            let has = has.unwrap_or_else(|| "none".into());
+            let wanted = wanted.number();
+            Failure::new(format!("all ranks take frame {wanted}, but this one has {has}"))
+        })
     }
 
     pub fn give_back(&self, samples: Vec<Complex32>) {
@@ -126,6 +134,8 @@ struct Room {
 
 #[derive(Default)]
 struct State {
+    /// The frame that the other ranks have been told of. It stays until this rank takes it, or no rank needs it any more.
+    offered: Option<(At, Vec<Complex32>)>,
     waiting: VecDeque<(At, Vec<Complex32>)>,
     free: Vec<Vec<Complex32>>,
     seen: Seen,
@@ -136,6 +146,9 @@ struct State {
 
 impl State {
     fn remove_before(&mut self, from: At) {
+        if let Some((_, samples)) = self.offered.take_if(|(at, _)| *at < from) {
+            self.free.push(samples);
+        }
         while let Some((at, _)) = self.waiting.front()
             && *at < from
             && let Some((_, samples)) = self.waiting.pop_front()
@@ -144,7 +157,37 @@ impl State {
         }
     }
 
-    /// A whole frame. The oldest makes room for it.
+    /// Offers the oldest frame, unless one is offered already.
+    fn offer(&mut self) {
+        if self.offered.is_none() {
+            self.offered = self.waiting.pop_front();
+        }
+    }
+
+    /// Notes a whole frame, and returns its position.
+    fn whole(&mut self, current: &mut Current, stream: Option<u32>, number: u64) -> At {
+        self.forget(current, stream, number);
+        let at = current.whole(stream, number);
+        self.seen.whole(at);
+        at
+    }
+
+    /// Notes a frame that lacks packets.
+    fn incomplete(&mut self, current: &mut Current, stream: Option<u32>, number: u64) {
+        self.forget(current, stream, number);
+        if let Some(at) = current.incomplete(stream, number) {
+            self.seen.lost(at);
+        }
+    }
+
+    /// A stream of which no frame was whole does not count: another one that follows is the first.
+    fn forget(&mut self, current: &mut Current, stream: Option<u32>, number: u64) {
+        if current.begins(stream, number) {
+            self.seen = Seen::default();
+        }
+    }
+
+    /// A whole frame. It replaces the oldest that waits, if there are as many as there may be.
     fn push(&mut self, at: At, samples: Vec<Complex32>, most: usize) {
         self.waiting.push_back((at, samples));
         if self.waiting.len() > most
@@ -170,15 +213,12 @@ impl Room {
             let mut state = self.lock();
             match arrival {
                 Ok(Arrival::Whole { frame: number }) => {
-                    let at = current.whole(stream, number);
-                    state.seen.whole(at);
+                    let at = state.whole(&mut current, stream, number);
                     let next = state.free.pop().unwrap_or_else(|| vec![Complex32::ZERO; samples]);
                     state.push(at, std::mem::replace(&mut frame, next), most);
                 }
                 Ok(Arrival::Holes { frame: number, .. }) => {
-                    if let Some(at) = current.incomplete(stream, number) {
-                        state.seen.lost(at);
-                    }
+                    state.incomplete(&mut current, stream, number);
                 }
                 Ok(Arrival::Silence) => continue,
                 Ok(Arrival::End) => state.over = Some(Ok(())),
@@ -199,10 +239,18 @@ impl Room {
 struct Current {
     /// The streams before it.
     before: u16,
+    /// Before the first whole frame: the last one that lacked packets.
+    early: Option<(Option<u32>, u64)>,
     last: Option<(Option<u32>, u64)>,
 }
 
 impl Current {
+    /// Whether a frame is the first of its stream, and no frame before it was whole.
+    fn begins(&mut self, stream: Option<u32>, number: u64) -> bool {
+        let before = self.early.replace((stream, number));
+        self.last.is_none() && !follows(before, stream, number)
+    }
+
     /// The position of a whole frame. A frame of another stream, or one that is not newer than the last, begins a new stream.
     fn whole(&mut self, stream: Option<u32>, number: u64) -> At {
         if !self.goes_on(stream, number) {
@@ -219,8 +267,13 @@ impl Current {
     }
 
     fn goes_on(&self, stream: Option<u32>, number: u64) -> bool {
-        self.last.is_none_or(|(last, before)| last == stream && number > before)
+        follows(self.last, stream, number)
     }
+}
+
+/// Whether a frame is a later one of the same stream, or the first of all.
+fn follows(last: Option<(Option<u32>, u64)>, stream: Option<u32>, number: u64) -> bool {
+    last.is_none_or(|(last, before)| last == stream && number > before)
 }
 
 #[cfg(test)]
@@ -247,7 +300,9 @@ mod tests {
         assert_eq!(port.oldest(At::new(0, 0), Duration::ZERO), Has::Nothing);
         (0..5).for_each(|number| sender.take(&samples(number), number).unwrap());
         assert_eq!(port.oldest(At::new(0, 3), SOON), Has::Frame(At::new(0, 3)));
-        assert_eq!(port.take(), Some(samples(3)));
+        let why = port.take(At::new(0, 4)).err().unwrap().to_string();
+        assert!(why.contains("take frame 4, but this one has frame 3"), "{why}");
+        assert_eq!(port.take(At::new(0, 3)).unwrap(), samples(3));
         sender.finish().unwrap();
         assert_eq!(port.oldest(At::new(0, 4), SOON), Has::Frame(At::new(0, 4)));
         assert_eq!(port.oldest(At::new(0, 5), SOON), Has::End);
@@ -262,6 +317,26 @@ mod tests {
         assert_eq!(state.waiting[0], (At::new(0, 2), samples(2)));
     }
 
+    /// A frame that the others know of is not replaced by newer ones, however many come before it is taken.
+    #[test]
+    fn an_offered_frame_stays() {
+        let (port, _) = open();
+        let push = |numbers: std::ops::Range<u64>| {
+            let mut state = port.room.lock();
+            numbers.for_each(|number| state.push(At::new(0, number), samples(number), 4));
+        };
+        push(10..12);
+        assert_eq!(port.oldest(At::new(0, 0), SOON), Has::Frame(At::new(0, 10)));
+        push(12..30);
+        assert_eq!(port.oldest(At::new(0, 0), SOON), Has::Frame(At::new(0, 10)));
+        assert_eq!(port.take(At::new(0, 10)).unwrap(), samples(10));
+        assert!(port.take(At::new(0, 10)).is_err(), "it is taken once");
+        assert_eq!(port.oldest(At::new(0, 11), SOON), Has::Frame(At::new(0, 26)));
+        // Another rank's oldest frame is newer: this one is not needed.
+        assert_eq!(port.oldest(At::new(0, 28), SOON), Has::Frame(At::new(0, 28)));
+        assert_eq!(port.take(At::new(0, 28)).unwrap(), samples(28));
+    }
+
     /// A stream that took over has its own numbers; a stray packet between two frames begins no stream.
     #[test]
     fn streams_that_take_over_are_later() {
@@ -273,6 +348,29 @@ mod tests {
         assert_eq!(current.whole(Some(10), 7), At::new(1, 7), "another sender");
         assert_eq!(current.whole(Some(10), 0), At::new(2, 0), "a sender that began again");
         assert!(At::new(1, 7) < At::new(2, 0));
+    }
+
+    /// A port that has heard only parts of an earlier sender's frames counts those of the next one alone.
+    #[test]
+    fn a_stream_without_a_whole_frame_does_not_count() {
+        let heard = |early: &[(u32, u64)]| {
+            let (mut state, mut current) = (State::default(), Current::default());
+            let early = early.iter();
+            early.for_each(|&(stream, number)| {
+                state.incomplete(&mut current, Some(stream), number);
+            });
+            assert_eq!(state.whole(&mut current, Some(9), 3), At::new(0, 3));
+            state.incomplete(&mut current, Some(9), 5);
+            state.seen
+        };
+        let alone = heard(&[]);
+        assert_eq!(alone.lost_frames(), 2);
+        for early in [&[(7, 1000)][..], &[(7, 1), (7, 2)], &[(7, 2), (9, 2)], &[(9, 1000)]] {
+            let lost = 2 + u64::from(early.contains(&(9, 2)));
+            assert_eq!(heard(early).lost_frames(), lost, "{early:?}");
+        }
+        assert_eq!(heard(&[(7, 1000)]), alone);
+        assert_eq!(heard(&[(9, 1)]).lost_frames(), 4, "the same stream: frames 1, 2, 4 and 5");
     }
 
     #[test]

@@ -82,8 +82,7 @@ impl<'w> Wired<'w> {
             return Ok(Filled::End);
         }
         if self.next.is_none() {
-            // An error ends the source. All ranks have it, or this one has lost the others.
-            let outcome = self.agree(judge).inspect_err(|_| self.over = true)?;
+            let outcome = self.agree(judge)?;
             if outcome != Filled::Frame {
                 return Ok(outcome);
             }
@@ -107,9 +106,15 @@ impl<'w> Wired<'w> {
     /// One round. With [`Filled::Frame`] there is a next frame.
     fn agree(&mut self, judge: &Judge) -> Result<Filled> {
         let said = self.oldest();
-        let (all, checked) = self.exchange(said, judge.is_idle(), self.world.timeout())?;
+        let round = self.exchange(said, judge.is_idle(), self.world.timeout());
+        // An error ends the source: this rank has lost the others.
+        let (all, checked) = round.inspect_err(|_| self.over = true)?;
         match Outcome::of(&all) {
-            Outcome::Failed(ranks) => Err(self.why.take().unwrap_or_else(|| stopped(&ranks))),
+            Outcome::Failed(ranks) => {
+                // All ranks know it.
+                self.over = true;
+                Err(self.why.take().unwrap_or_else(|| stopped(&ranks)))
+            }
             Outcome::End => {
                 self.over = true;
                 Ok(Filled::End)
@@ -159,7 +164,7 @@ impl<'w> Wired<'w> {
     fn take(&mut self, at: At, checked: bool) -> Result<()> {
         let left_out = self.taken.note(at).min(MOST_SHOWN);
         (self.from, self.agreed) = (At::of_raw(at.raw() + 1), Instant::now());
-        let samples = self.port.and_then(Port::take);
+        let samples = self.port.map(|port| port.take(at)).transpose()?;
         let whole = if checked { self.gather(samples.as_deref())? } else { None };
         self.next = Some(Next { left_out, samples, whole });
         Ok(())
