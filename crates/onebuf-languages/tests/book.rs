@@ -85,7 +85,8 @@ fn figures_show_their_results() {
     fs::create_dir_all(&figures).expect("a folder");
     for entry in fs::read_dir(root().join("docs/figures")).expect("figures").flatten() {
         let text = fs::read_to_string(entry.path()).expect("a figure or results");
-        let text = text.replace("\"value\": 291.4", "\"value\": 591.4");
+        // The first row of each machine is a hand-over.
+        let text = text.replacen("\"value\": ", "\"value\": 9", 1);
         fs::write(figures.join(entry.file_name()), text).expect("a file");
     }
     let said = String::from_utf8(plots(folder.path()).stdout).expect("text");
