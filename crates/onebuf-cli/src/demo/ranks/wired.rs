@@ -90,17 +90,9 @@ impl<'w> Wired<'w> {
         Ok(self.deliver(judge, memory))
     }
 
-    /// Tells the other ranks that this one's pipeline has failed, unless its source has ended.
-    pub fn give_up(&mut self) {
-        if !std::mem::replace(&mut self.over, true) && !self.world.has_failed() {
-            // The reason is told in any case.
-            let _ = self.exchange(Said::Failed, false, FAREWELL.min(self.world.timeout()));
-        }
-    }
-
-    /// The frames that were taken.
-    pub fn taken(self) -> Taken {
-        self.taken
+    /// The frames that were taken. The source ends.
+    pub fn taken(mut self) -> Taken {
+        std::mem::take(&mut self.taken)
     }
 
     /// One round. With [`Filled::Frame`] there is a next frame.
@@ -200,6 +192,16 @@ impl<'w> Wired<'w> {
             port.give_back(samples);
         }
         Filled::Frame
+    }
+}
+
+/// Tells the other ranks that this one's pipeline has failed or was never built, unless its source has ended. They would wait for it.
+impl Drop for Wired<'_> {
+    fn drop(&mut self) {
+        if !std::mem::replace(&mut self.over, true) && !self.world.has_failed() {
+            // The reason is told in any case.
+            let _ = self.exchange(Said::Failed, false, FAREWELL.min(self.world.timeout()));
+        }
     }
 }
 

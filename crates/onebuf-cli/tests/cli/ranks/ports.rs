@@ -243,7 +243,7 @@ fn a_port_in_use_is_told_with_its_rank() {
     assert!(ran.stderr.contains("rank 1 would have the port 65535 + 1"), "{}", ran.stderr);
 }
 
-/// Rank 0 finds samples that are no numbers: the others learn it in the next round, long before the timeout.
+/// Rank 0 finds samples that are no numbers: the others end and name it, long before the timeout.
 #[test]
 fn a_rank_that_fails_ends_the_others_rounds() {
     if !OPEN_MPI.is_there() {
@@ -272,6 +272,10 @@ fn a_rank_that_fails_ends_the_others_rounds() {
     let said = job.running.read("said");
     assert!(statuses.iter().all(|status| status.is_none_or(|at| at > 0)), "{statuses:?} {said}");
     assert!(said.contains("samples that are not finite"), "{said}");
+    // Rank 1 itself says so: it learns it in a round, or in an exchange of a frame. Lines of two ranks may mix.
+    let mut own = said.lines().filter_map(|line| line.split_once("rank 1: "));
+    let why = ["rank 0 stopped receiving", "rank 0 has stopped after"];
+    assert!(own.any(|(_, own)| why.iter().any(|why| own.contains(why))), "{said}");
 }
 
 /// What is not a rank's own business is refused before anything starts.
