@@ -18,10 +18,11 @@ use std::{
     time::Duration,
 };
 
-/// Whole frames that wait for those of other ranks: this many, as long as they fit in so many bytes. Senders do not start at the same
-/// time, and the ranks' frames must overlap.
+/// Whole frames that wait for those of other ranks: this many, or as many as fit in so many bytes, but never fewer than a few. Senders do
+/// not start at the same time, and the ranks' frames must overlap.
 const MOST_FRAMES: usize = 64;
 const MOST_BYTES: usize = 256 << 20;
+const FEWEST_FRAMES: usize = 4;
 
 /// What a port has.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +42,7 @@ pub struct Port {
     udp: Option<Udp>,
     meter: UdpMeter,
     address: SocketAddr,
-    room: Arc<Room>,
+    queue: Arc<FrameQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -53,8 +54,8 @@ impl Port {
         };
         let udp = listen.open().map_err(|error| about(&error))?.timeout(PATIENCE);
         let address = udp.address().map_err(|error| about(&error))?;
-        let (meter, room) = (udp.meter(), Arc::default());
-        Ok(Self { udp: Some(udp), meter, address, room, thread: None })
+        let (meter, queue) = (udp.meter(), Arc::default());
+        Ok(Self { udp: Some(udp), meter, address, queue, thread: None })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -72,9 +73,10 @@ impl Port {
     /// Begins to receive frames of this many samples.
     pub fn listen(&mut self, samples: usize) -> Result<()> {
         let Some(udp) = self.udp.take() else { return Ok(()) };
-        let most = (MOST_BYTES / (samples * size_of::<Complex32>())).clamp(4, MOST_FRAMES);
-        let room = self.room.clone();
-        let receive = move || room.receive(udp, samples, most);
+        let most =
+            (MOST_BYTES / (samples * size_of::<Complex32>())).clamp(FEWEST_FRAMES, MOST_FRAMES);
+        let queue = self.queue.clone();
+        let receive = move || queue.receive(udp, samples, most);
         self.thread = Some(thread::Builder::new().name("onebuf-port".into()).spawn(receive)?);
         Ok(())
     }
@@ -86,7 +88,7 @@ impl Port {
             state.offer();
             state.offered.is_none() && state.over.is_none()
         };
-        let waited = self.room.changed.wait_timeout_while(self.room.lock(), most, nothing);
+        let waited = self.queue.changed.wait_timeout_while(self.queue.lock(), most, nothing);
         let state = waited.unwrap_or_else(PoisonError::into_inner).0;
         match (&state.offered, &state.over) {
             (Some((at, _)), _) => Has::Frame(*at),
@@ -98,7 +100,7 @@ impl Port {
 
     /// Takes the frame that was offered, which must be this one. Its memory comes [back](Port::give_back).
     pub fn take(&self, wanted: At) -> Result<Vec<Complex32>> {
-        let mut state = self.room.lock();
+        let mut state = self.queue.lock();
         let taken = state.offered.take_if(|(at, _)| *at == wanted);
         taken.map(|(_, samples)| samples).ok_or_else(|| {
             let has = state.offered.as_ref().map(|(at, _)| format!("frame {}", at.number()));
@@ -109,25 +111,25 @@ impl Port {
     }
 
     pub fn give_back(&self, samples: Vec<Complex32>) {
-        self.room.lock().free.push(samples);
+        self.queue.lock().free.push(samples);
     }
 
     /// What has been seen of the streams so far.
     pub fn seen(&self) -> Seen {
-        self.room.lock().seen.clone()
+        self.queue.lock().seen.clone()
     }
 }
 
 impl Drop for Port {
     fn drop(&mut self) {
-        self.room.lock().stop = true;
+        self.queue.lock().stop = true;
         // The thread looks every time it has listened for a moment. If it has panicked, it has said so itself.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
 #[derive(Default)]
-struct Room {
+struct FrameQueue {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -198,7 +200,7 @@ impl State {
     }
 }
 
-impl Room {
+impl FrameQueue {
     /// Ignores poisoning: a thread that panicked has printed its message itself.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_room_drops_the_oldest() {
+    fn a_full_queue_drops_the_oldest() {
         let mut state = State::default();
         (0..6).for_each(|number| state.push(At::new(0, number), samples(number), 4));
         assert_eq!((state.waiting.len(), state.free.len()), (4, 2));
@@ -322,7 +324,7 @@ mod tests {
     fn an_offered_frame_stays() {
         let (port, _) = open();
         let push = |numbers: std::ops::Range<u64>| {
-            let mut state = port.room.lock();
+            let mut state = port.queue.lock();
             numbers.for_each(|number| state.push(At::new(0, number), samples(number), 4));
         };
         push(10..12);
