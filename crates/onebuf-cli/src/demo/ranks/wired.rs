@@ -101,6 +101,9 @@ impl<'w> Wired<'w> {
         let round = self.exchange(said, judge.is_idle(), self.world.timeout());
         // An error ends the source: this rank has lost the others.
         let (all, checked) = round.inspect_err(|_| self.over = true)?;
+        if let Some(port) = self.port {
+            port.align(&all);
+        }
         match Outcome::of(&all) {
             Outcome::Failed(ranks) => {
                 // All ranks know it.
@@ -132,7 +135,7 @@ impl<'w> Wired<'w> {
         match self.port.map(|port| port.oldest(self.from, MOMENT)) {
             None => Said::Any,
             Some(Has::Nothing) => Said::Waits,
-            Some(Has::Frame(at)) => Said::Has(at),
+            Some(Has::Frame(at, common)) => Said::Has(at, common),
             Some(Has::End) => Said::Ended,
             Some(Has::Failure(error)) => {
                 self.why = Some(error.into());
@@ -143,13 +146,13 @@ impl<'w> Wired<'w> {
 
     /// Tells all ranks, and hears what each of them says, and whether rank 0 checks the next frame.
     fn exchange(&mut self, said: Said, idle: bool, timeout: Duration) -> Result<(Vec<Said>, bool)> {
-        let [what, at] = said.encode();
-        let word = [what << 1 | u64::from(idle), at];
+        let [what, at, common] = said.encode();
+        let word = [what << 1 | u64::from(idle), at, common];
         self.said.write(&word.repeat(self.world.size()))?;
         self.world.all_to_all(&self.said, &self.heard)?.wait(timeout)?;
         let heard = self.heard.to_vec()?;
         let words = heard.chunks_exact(NUMBERS);
-        let all = words.map(|word| Said::decode([word[0] >> 1, word[1]])).collect();
+        let all = words.map(|word| Said::decode([word[0] >> 1, word[1], word[2]])).collect();
         Ok((all, heard[0] & 1 == 1))
     }
 
