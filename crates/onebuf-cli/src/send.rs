@@ -1,5 +1,6 @@
 //! `onebuf send`: sends frames to a listening pipeline, so that everything can be tried on one machine.
 
+pub mod common;
 mod play;
 mod rate;
 mod shares;
@@ -135,19 +136,27 @@ impl SendArgs {
             false => vec![Destination { to: self.to.clone(), samples: 0..whole }],
         };
         let sent = parts.iter().map(|part| part.samples.len()).sum();
-        let open =
-            |(number, part): (usize, Destination)| Ok((self.udp(&part, sent, number)?, part));
+        let stream = self.stream();
+        let open = |(number, part): (usize, Destination)| {
+            Ok((self.udp(&part, sent, number, stream)?, part))
+        };
         let parts = parts.into_iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
         Ok(Shares::new(parts.into_iter().map(|(udp, part)| (part, udp)).collect()))
     }
 
     /// The socket of one of several ports, which together get this many samples of each frame.
-    fn udp(&self, part: &Destination, sent: usize, number: usize) -> Result<Udp> {
+    fn udp(
+        &self,
+        part: &Destination,
+        sent: usize,
+        number: usize,
+        stream: Option<u32>,
+    ) -> Result<Udp> {
         let mut udp = Udp::connect(&*part.to)?.threads(self.threads.into())?;
         if let Some(payload) = self.payload {
             udp = udp.payload(payload.into())?;
         }
-        if let Some(stream) = self.stream {
+        if let Some(stream) = stream {
             udp = udp.stream(stream);
         }
         if let Some(rate) = self.rate.bytes_per_s((sent * size_of::<Complex32>()) as u64) {
@@ -156,6 +165,16 @@ impl SendArgs {
         let SendArgs { lose, duplicate, reorder, .. } = *self;
         let seed = Faults::default().seed + number as u64;
         Ok(udp.faults(Faults { lose, duplicate, reorder, seed }))
+    }
+
+    /// The number of all streams. `None` if a socket may draw its own.
+    fn stream(&self) -> Option<u32> {
+        let drawn = match (self.ranks, self.share) {
+            (Some(_), _) => Some(common::for_all_ranks()),
+            (None, Some(_)) => Some(common::for_one_rank()),
+            (None, None) => None,
+        };
+        self.stream.or(drawn)
     }
 
     /// Whether ranks get parts of the frames.
@@ -257,4 +276,27 @@ fn answer(args: &SendArgs, sink: &Shares, took: Duration) -> Answer {
         text.push_str(&format!("fault injection: {deeds}\n"));
     }
     Answer { json, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        send: SendArgs,
+    }
+
+    #[test]
+    fn all_ranks_have_one_number_unless_another_is_asked_for() {
+        let stream = |more: &str| {
+            let line = format!("send --to udp:127.0.0.1:9 {more}");
+            Line::try_parse_from(line.split_whitespace()).ok().unwrap().send.stream()
+        };
+        assert!(stream("--ranks 3").is_some_and(common::is_for_all_ranks));
+        assert!(stream("--share 1/3").is_some_and(|number| !common::is_for_all_ranks(number)));
+        assert_eq!((stream(""), stream("--ranks 3 --stream 7")), (None, Some(7)));
+    }
 }

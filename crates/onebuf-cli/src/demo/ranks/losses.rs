@@ -31,6 +31,12 @@ impl At {
         self.0 >> NUMBER_BITS
     }
 
+    /// Its position when streams from the first one on come after so many more.
+    pub fn shifted(self, first: u16, more: u16) -> Self {
+        let later = self.stream() >= u64::from(first);
+        if later { Self(self.0 + (u64::from(more) << NUMBER_BITS)) } else { self }
+    }
+
     /// Frames between two of one stream.
     pub fn gap(self, next: Self) -> u64 {
         if self.stream() == next.stream() { (next.0 - self.0).saturating_sub(1) } else { 0 }
@@ -69,6 +75,14 @@ impl Seen {
         match self.streams.last().copied() {
             Some((first, end)) if At(first).stream() == at.stream() => self.add(end, at.0),
             _ => self.streams.push((at.0, at.0)),
+        }
+    }
+
+    /// Streams from this one on come after so many more.
+    pub fn shift(&mut self, first: u16, more: u16) {
+        for (start, end) in self.streams.iter_mut().chain(&mut self.lost) {
+            let shifted = At(*start).shifted(first, more).0;
+            (*start, *end) = (shifted, *end + (shifted - *start));
         }
     }
 

@@ -273,10 +273,7 @@ impl Part {
         });
         drop(running);
         let taken = match ingest {
-            Ingest::Wired(mut wired) => {
-                wired.give_up();
-                wired.taken()
-            }
+            Ingest::Wired(wired) => wired.taken(),
             Ingest::Frames(_) => Taken::default(),
         };
         let (findings, report) = (judge.sum_up()?, report?);

@@ -90,17 +90,9 @@ impl<'w> Wired<'w> {
         Ok(self.deliver(judge, memory))
     }
 
-    /// Tells the other ranks that this one's pipeline has failed, unless its source has ended.
-    pub fn give_up(&mut self) {
-        if !std::mem::replace(&mut self.over, true) && !self.world.has_failed() {
-            // The reason is told in any case.
-            let _ = self.exchange(Said::Failed, false, FAREWELL.min(self.world.timeout()));
-        }
-    }
-
-    /// The frames that were taken.
-    pub fn taken(self) -> Taken {
-        self.taken
+    /// The frames that were taken. The source ends.
+    pub fn taken(mut self) -> Taken {
+        std::mem::take(&mut self.taken)
     }
 
     /// One round. With [`Filled::Frame`] there is a next frame.
@@ -109,6 +101,9 @@ impl<'w> Wired<'w> {
         let round = self.exchange(said, judge.is_idle(), self.world.timeout());
         // An error ends the source: this rank has lost the others.
         let (all, checked) = round.inspect_err(|_| self.over = true)?;
+        if let Some(port) = self.port {
+            port.align(&all);
+        }
         match Outcome::of(&all) {
             Outcome::Failed(ranks) => {
                 // All ranks know it.
@@ -140,7 +135,7 @@ impl<'w> Wired<'w> {
         match self.port.map(|port| port.oldest(self.from, MOMENT)) {
             None => Said::Any,
             Some(Has::Nothing) => Said::Waits,
-            Some(Has::Frame(at)) => Said::Has(at),
+            Some(Has::Frame(at, common)) => Said::Has(at, common),
             Some(Has::End) => Said::Ended,
             Some(Has::Failure(error)) => {
                 self.why = Some(error.into());
@@ -151,13 +146,13 @@ impl<'w> Wired<'w> {
 
     /// Tells all ranks, and hears what each of them says, and whether rank 0 checks the next frame.
     fn exchange(&mut self, said: Said, idle: bool, timeout: Duration) -> Result<(Vec<Said>, bool)> {
-        let [what, at] = said.encode();
-        let word = [what << 1 | u64::from(idle), at];
+        let [what, at, common] = said.encode();
+        let word = [what << 1 | u64::from(idle), at, common];
         self.said.write(&word.repeat(self.world.size()))?;
         self.world.all_to_all(&self.said, &self.heard)?.wait(timeout)?;
         let heard = self.heard.to_vec()?;
         let words = heard.chunks_exact(NUMBERS);
-        let all = words.map(|word| Said::decode([word[0] >> 1, word[1]])).collect();
+        let all = words.map(|word| Said::decode([word[0] >> 1, word[1], word[2]])).collect();
         Ok((all, heard[0] & 1 == 1))
     }
 
@@ -200,6 +195,16 @@ impl<'w> Wired<'w> {
             port.give_back(samples);
         }
         Filled::Frame
+    }
+}
+
+/// Tells the other ranks that this one's pipeline has failed or was never built, unless its source has ended. They would wait for it.
+impl Drop for Wired<'_> {
+    fn drop(&mut self) {
+        if !std::mem::replace(&mut self.over, true) && !self.world.has_failed() {
+            // The reason is told in any case.
+            let _ = self.exchange(Said::Failed, false, FAREWELL.min(self.world.timeout()));
+        }
     }
 }
 

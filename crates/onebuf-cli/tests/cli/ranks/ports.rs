@@ -83,10 +83,31 @@ impl Listening {
     }
 }
 
+fn connect(to: &SocketAddr) -> Udp {
+    Udp::connect(to).expect("a socket").payload(BYTES / 4).expect("a payload")
+}
+
 /// Sends frames, of which some lack packets at some ranks, and returns how many packets were lost.
 fn send(to: &[SocketAddr], frames: usize, lacks: impl Fn(usize, usize) -> f64) -> u64 {
-    let open = |to| Udp::connect(to).expect("a socket").payload(BYTES / 4).expect("a payload");
-    let mut senders: Vec<Option<Udp>> = to.iter().map(|to| Some(open(to))).collect();
+    // Each rank's sender has a number of its own.
+    let senders = to.iter().zip(1..).map(|(to, stream)| connect(to).stream(stream)).collect();
+    let mut senders = send_parts(senders, frames, frame, lacks);
+    let mut lost = 0;
+    for udp in &mut senders {
+        udp.finish().expect("an end");
+        lost += udp.sent().lost_packets;
+    }
+    lost
+}
+
+/// Sends each rank's part of some frames.
+fn send_parts(
+    senders: Vec<Udp>,
+    frames: usize,
+    frame: impl Fn(usize) -> Vec<Complex32>,
+    lacks: impl Fn(usize, usize) -> f64,
+) -> Vec<Udp> {
+    let mut senders: Vec<Option<Udp>> = senders.into_iter().map(Some).collect();
     let ranks = senders.len();
     for number in 0..frames {
         let samples = frame(number);
@@ -101,12 +122,7 @@ fn send(to: &[SocketAddr], frames: usize, lacks: impl Fn(usize, usize) -> f64) -
         // Slow enough for the check of every frame.
         thread::sleep(Duration::from_millis(30));
     }
-    let mut lost = 0;
-    for udp in senders.iter_mut().flatten() {
-        udp.finish().expect("an end");
-        lost += udp.sent().lost_packets;
-    }
-    lost
+    senders.into_iter().flatten().collect()
 }
 
 /// Frames lack packets at single ranks, all their packets, or packets at two ranks. No rank processes them, none mixes two frames, and
@@ -143,6 +159,33 @@ fn frames_that_one_rank_lacks_are_left_out_by_all() {
             assert!(error < 1e-5, "{ranks} ranks: {error}");
             assert!(error_of(&beams, 12) > 1e-2, "the control: another frame");
         }
+    }
+}
+
+/// A sender dies, of which one rank has whole frames and the other none, and starts again. Its number tells the ranks not to combine
+/// both runs' frames of the same numbers.
+#[test]
+fn two_runs_of_a_sender_are_not_mixed() {
+    let (cli, folder) = (Cli::new(), tempfile::tempdir().expect("a folder"));
+    let beams = folder.path().join("beams.npy");
+    for launcher in [OPEN_MPI, MPICH].into_iter().filter(Launcher::is_there) {
+        let more = format!("--source udp:127.0.0.1:0 --save-beams {}", beams.display());
+        let job = Listening::start(&launcher, 2, cli.bare_command(&demo(100, &more)));
+        // Numbers as `onebuf send --ranks` draws them.
+        let open = |stream| job.addresses.iter().map(|to| connect(to).stream(stream)).collect();
+        let lacks = |rank, _| if rank == 1 { 0.5 } else { 0.0 };
+        let first = send_parts(open(0x6f62_0001), 8, |number| frame(50 + number), lacks);
+        // No end is announced. After a quiet second another stream may take over.
+        std::mem::forget(first);
+        thread::sleep(Duration::from_millis(1500));
+        let second = send_parts(open(0x6f62_0002), 8, frame, |_, _| 0.0);
+        drop(second);
+        let value = job.end(2);
+        let of = |field| number(&value, field);
+        let what = (of("frames"), of("incomplete_frames"), of("dropped_frames"));
+        assert_eq!(what, (8, 0, 0), "{value:#}");
+        let error = error_of(&beams, 7);
+        assert!(error < 1e-5, "{error} {value:#}");
     }
 }
 
@@ -243,7 +286,7 @@ fn a_port_in_use_is_told_with_its_rank() {
     assert!(ran.stderr.contains("rank 1 would have the port 65535 + 1"), "{}", ran.stderr);
 }
 
-/// Rank 0 finds samples that are no numbers: the others learn it in the next round, long before the timeout.
+/// Rank 0 finds samples that are no numbers: the others end and name it, long before the timeout.
 #[test]
 fn a_rank_that_fails_ends_the_others_rounds() {
     if !OPEN_MPI.is_there() {
@@ -272,6 +315,10 @@ fn a_rank_that_fails_ends_the_others_rounds() {
     let said = job.running.read("said");
     assert!(statuses.iter().all(|status| status.is_none_or(|at| at > 0)), "{statuses:?} {said}");
     assert!(said.contains("samples that are not finite"), "{said}");
+    // Rank 1 itself says so: it learns it in a round, or in an exchange of a frame. Lines of two ranks may mix.
+    let mut own = said.lines().filter_map(|line| line.split_once("rank 1: "));
+    let why = ["rank 0 stopped receiving", "rank 0 has stopped after"];
+    assert!(own.any(|(_, own)| why.iter().any(|why| own.contains(why))), "{said}");
 }
 
 /// What is not a rank's own business is refused before anything starts.
