@@ -66,18 +66,40 @@ static P context[2], stream;
 static bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
 static void drain(bool hip) { while (hip ? hipStreamQuery(stream) : cuStreamQuery(stream)) usleep(100); }
 
+/* How a child process ends. A fork also copies the locks that the stub's threads hold at that moment, and such a child waits for one
+ * forever: it is killed, and there is another. */
+static int child_ends(void (*what)(P), P with)
+{
+    int how = 0;
+    for (int tries = 0; tries < 5; tries++) {
+        fflush(stdout);
+        pid_t child = fork();
+        if (!child) {
+            alarm(10);
+            what(with);
+            _exit(0);
+        }
+        waitpid(child, &how, 0);
+        if (!WIFSIGNALED(how) || WTERMSIG(how) != SIGALRM) break;
+    }
+    return how;
+}
+
+static struct { void (*what)(P); P with; } quiet;
+
+static void quietly(P unused)
+{
+    (void)unused;
+    if (!freopen("/dev/null", "w", stderr)) _exit(3);
+    quiet.what(quiet.with);
+}
+
 /* Whether the stub ends a child process that does this. */
 static bool dies(void (*what)(P), P with)
 {
-    fflush(stdout);
-    pid_t child = fork();
-    if (!child) {
-        if (!freopen("/dev/null", "w", stderr)) _exit(3);
-        what(with);
-        _exit(0);
-    }
-    int how = 0;
-    waitpid(child, &how, 0);
+    quiet.what = what;
+    quiet.with = with;
+    int how = child_ends(quietly, NULL);
     return WIFEXITED(how) && WEXITSTATUS(how) == 99;
 }
 
@@ -193,24 +215,27 @@ static void values(void)
     CHECK(cuMemFree_v2(at) == 0);
 }
 
+struct opened { struct ipc handle; bool hip; };
+
+static void open_there(P of)
+{
+    struct opened *opened = of;
+    L there = 0;
+    int s = (opened->hip ? hipIpcOpenMemHandle : cuIpcOpenMemHandle_v2)(&there, opened->handle, 1);
+    if (s) _exit(1);
+    *(U *)(uintptr_t)(there & ~(1ull << 62)) = 77;
+    _exit((opened->hip ? hipIpcCloseMemHandle : cuIpcCloseMemHandle)(there));
+}
+
 static void processes(L at, bool hip)
 {
     struct ipc handle;
     L own;
     CHECK((hip ? hipIpcGetMemHandle : cuIpcGetMemHandle)(&handle, at) == 0);
     CHECK((hip ? hipIpcOpenMemHandle : cuIpcOpenMemHandle_v2)(&own, handle, 1) == 201);
-    fflush(stdout);
-    pid_t child = fork();
-    if (!child) {
-        L there = 0;
-        int s = (hip ? hipIpcOpenMemHandle : cuIpcOpenMemHandle_v2)(&there, handle, 1);
-        if (s) _exit(1);
-        *(U *)(uintptr_t)(there & ~(1ull << 62)) = 77;
-        _exit((hip ? hipIpcCloseMemHandle : cuIpcCloseMemHandle)(there));
-    }
-    int how = 1;
+    struct opened opened = { handle, hip };
+    int how = child_ends(open_there, &opened);
     U back;
-    waitpid(child, &how, 0);
     CHECK(how == 0 && (hip ? hipMemcpyDtoHAsync : cuMemcpyDtoHAsync_v2)(&back, at, 4, stream) == 0 && back == 77);
 }
 
