@@ -213,7 +213,7 @@ fn a_stopped_rank_is_named_by_the_others() {
 #[ignore = "a rank"]
 fn rank_stopped() {
     let (hub, world) = (hub(), join());
-    let said = hit(&hub, &world, libc::SIGSTOP, Duration::from_secs(3));
+    let said = hit(&hub, &world, libc::SIGSTOP, Duration::from_secs(6));
     report(world, &said)
 }
 
