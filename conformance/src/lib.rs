@@ -26,6 +26,7 @@ mod held;
 mod large;
 mod life;
 mod machine;
+mod messages;
 mod resources;
 mod second_life;
 mod side;
@@ -52,6 +53,7 @@ pub use life::life;
 pub use machine::{
     Machine, everything, fakes, kinds, machine, pairs, shared, sync_methods, threads_on,
 };
+pub use messages::on_message;
 pub use resources::Resources;
 pub use second_life::{fresh, second_life};
 pub use side::{GROUP, Side, Step, step_model};

@@ -1080,7 +1080,7 @@ static void check_descriptor(const struct external *x)
 {
     struct stat now;
     if (!x->name && (fstat(x->fd, &now) || now.st_dev != x->is.st_dev || now.st_ino != x->is.st_ino))
-        violation("the descriptor of imported memory was closed by somebody else");
+        violation("the caller closed the descriptor of imported memory");
 }
 static void external_destroy(struct mem *m)
 {

@@ -85,21 +85,20 @@ static int child_ends(void (*what)(P), P with)
     return how;
 }
 
-static struct { void (*what)(P); P with; } quiet;
+struct work { void (*what)(P); P with; };
 
-static void quietly(P unused)
+static void quietly(P of)
 {
-    (void)unused;
+    struct work *work = of;
     if (!freopen("/dev/null", "w", stderr)) _exit(3);
-    quiet.what(quiet.with);
+    work->what(work->with);
 }
 
 /* Whether the stub ends a child process that does this. */
 static bool dies(void (*what)(P), P with)
 {
-    quiet.what = what;
-    quiet.with = with;
-    int how = child_ends(quietly, NULL);
+    struct work work = { what, with };
+    int how = child_ends(quietly, &work);
     return WIFEXITED(how) && WEXITSTATUS(how) == 99;
 }
 

@@ -5,7 +5,7 @@ use onebuf::{
     Error, MemoryKind,
     fake::{Delay, FakeConfig},
 };
-use onebuf_conformance::{Watchdog, absent, helper, stub};
+use onebuf_conformance::{Watchdog, absent, helper, on_message, stub};
 use std::{
     env, fs,
     os::unix::{
@@ -353,7 +353,7 @@ fn maps() {
     let limit = Duration::from_millis(300);
     let hub = own_opencl().timeout(limit).build().unwrap();
     let device = hub.device("opencl:0").unwrap();
-    tracing::subscriber::set_global_default(Log).unwrap();
+    on_message(tracing::Level::WARN, |message| eprintln!("warning: {message}"));
     let buffer = hub.buffer::<u32>(1024).shared_with([&device]).allocate_on(&device);
     let buffer = buffer.memory_kind(MemoryKind::MappedDevice).build().unwrap();
     thread::Builder::new()
@@ -362,35 +362,6 @@ fn maps() {
         .unwrap();
     thread::sleep(limit * 8);
     std::process::exit(0);
-}
-
-/// Writes warnings to standard error.
-struct Log;
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, of: &tracing::Metadata<'_>) -> bool {
-        *of.level() <= tracing::Level::WARN
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Words(String);
-        impl tracing::field::Visit for Words {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                if field.name() == "message" {
-                    self.0 = format!("{value:?}");
-                }
-            }
-        }
-        let mut words = Words(String::new());
-        event.record(&mut words);
-        eprintln!("warning: {}", words.0);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 #[test]

@@ -7,14 +7,13 @@ use onebuf::{
     fake::{Delay, FakeConfig},
 };
 use onebuf_conformance::{
-    Watchdog, absent, assert_same, assert_settled, cuda_stub, note, one_api, random_words,
-    threads_on,
+    Watchdog, absent, assert_same, assert_settled, cuda_stub, note, on_message, one_api,
+    random_words, threads_on,
 };
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{
-        Arc, Once,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -380,37 +379,11 @@ fn chosen(calls: &[&'static str], [firsts, every]: [usize; 2]) -> Vec<usize> {
 /// still use them.
 static LEAKED: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts them, by what onebuf says.
-struct Leaks;
-
-impl Leaks {
-    fn listen() {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| tracing::subscriber::set_global_default(Leaks).expect("one subscriber"));
-    }
-}
-
-impl tracing::field::Visit for Leaks {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
-        let leaks = field.name() == "message" && format!("{value:?}").contains("they are leaked");
-        LEAKED.fetch_add(leaks.into(), Ordering::Relaxed);
-    }
-}
-
-impl tracing::Subscriber for Leaks {
-    fn enabled(&self, of: &tracing::Metadata<'_>) -> bool {
-        *of.level() == tracing::Level::ERROR
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(&mut Leaks);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
+/// Counts them, by what onebuf logs.
+fn count_leaks() {
+    on_message(tracing::Level::ERROR, |message| {
+        LEAKED.fetch_add(message.contains("they are leaked").into(), Ordering::Relaxed);
+    });
 }
 
 /// Waits until nothing is left, except for one memory of OpenCL's and its queue and context for each time that pages were leaked since
@@ -434,7 +407,7 @@ fn settle(probe: &Probe, kept: usize, what: &str) {
 /// Makes driver calls of the scenario fail in turn.
 fn sweep(name: &str, which: [usize; 2], build: impl Fn(&Arc<Probe>) -> Option<(Hub, [Device; 2])>) {
     const CODES: [i32; 3] = [-5, -6, -36];
-    Leaks::listen();
+    count_leaks();
     let start = Instant::now();
     let open = |probe: &Arc<Probe>| {
         let (hub, pair) = build(probe)?;

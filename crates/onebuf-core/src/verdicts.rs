@@ -77,8 +77,8 @@ impl Verdicts {
         self.verdicts.insert(key, verdict);
     }
 
-    /// Returns the verdict on an MPI library that is given a device's memory. `library` is what the library calls itself, and the kind
-    /// of memory.
+    /// Returns the verdict on an MPI library that is given a device's memory. `library` identifies the library, its
+    /// files and the variables that choose how it moves bytes.
     #[doc(hidden)]
     pub fn find_mpi(&self, device: &Node, library: &str) -> Option<Verdict> {
         if self.is_empty() {

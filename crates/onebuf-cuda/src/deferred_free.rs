@@ -1,7 +1,7 @@
 //! Frees objects after the work that uses them, without waiting for it.
 //!
 //! The drivers' own frees wait for the device, some of them forever. So an object whose users are busy is stored with
-//! an event for each of them, and a later call frees it once those events are reached: whatever allocates, imports or waits.
+//! an event for each of them, and a later call that allocates, imports or waits frees it once those events are reached.
 
 use super::{device::Context, layered::Below, queue::RawQueue};
 use onebuf_hal::locks::{Arc, Mutex, Ordering, lock, thread};

@@ -1,6 +1,6 @@
 //! The public names of the crate `onebuf`, from the sources: what `pub use` exports, with methods, fields and variants.
 
-use crate::rust_macros::{self, Declared};
+use crate::rust_macros::{self, Declared, Name};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fs,
@@ -19,9 +19,6 @@ struct Module {
     /// Modules in this one, and whether they are public.
     children: BTreeMap<String, bool>,
 }
-
-/// A name, and whether using it is `unsafe`: calling a function, implementing a trait.
-pub(crate) type Name = (String, bool);
 
 /// An item, and the public names in it: `::method`, `::Variant`, `.field`.
 #[derive(Clone, Default)]

@@ -1,7 +1,9 @@
 //! Types that macros declare: enough of `macro_rules!` to know their names, methods and fields.
 
-use crate::rust::Name;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// A name, and whether using it is `unsafe`: calling a function, implementing a trait.
+pub(crate) type Name = (String, bool);
 
 /// The rules of a macro that declares a public structure.
 pub struct Rules {

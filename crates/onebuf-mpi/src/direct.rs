@@ -8,7 +8,6 @@ use crate::{memory::Span, world::World};
 use bytemuck::Pod;
 use onebuf::{Buffer, Device, MemoryKind, Queue, topology::Node};
 use onebuf_hal::Result;
-use std::{collections::BTreeSet, env, fs, os::unix::fs::MetadataExt, path::Path};
 
 /// Which memory a message uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +43,8 @@ impl World {
         let (hub, uuid) = (device.hub(), device.info().physical.uuid?);
         let here = (0..self.size()).all(|rank| self.ranks().is_here(rank));
         let home = hub.topology().node(device.index());
-        // The device in another program's context was not tried.
-        let ours = hub.device(&home.id).is_ok() && !home.id.contains('@');
         let verdict = hub.verdicts().find_mpi(home, self.library_key())?;
-        let proven = here && ours && self.claims(device) && verdict.proven_for(1 << 12);
+        let proven = here && is_own(home) && self.claims(device) && verdict.proven_for(PAGE as u64);
         proven.then(|| format!("{uuid:02x?} {:?}", verdict.envelope))
     }
 
@@ -60,7 +57,7 @@ impl World {
             return None;
         }
         let (hub, home) = (buffer.hub(), home_of(buffer));
-        if !self.claims_api(home.info.api.0) || home.id.contains('@') {
+        if !self.claims_api(home.info.api.0) || !is_own(home) {
             return None;
         }
         let bytes = span.len() * size_of::<T>();
@@ -93,68 +90,15 @@ impl World {
     }
 }
 
-/// What the library calls itself, in one line, the variables that choose how it moves bytes, and the files that do: a part of the key of
-/// verdicts.
-pub(crate) fn library_key(library: &str) -> String {
-    let name = library.split_whitespace().collect::<Vec<_>>().join(" ");
-    let chooses = |name: &str| WAYS.iter().any(|prefix| name.starts_with(prefix));
-    let set =
-        env::vars_os().map(|(name, value)| [name, value].map(|one| one.display().to_string()));
-    let set: BTreeSet<String> =
-        set.filter(|[name, _]| chooses(name)).map(|pair| pair.join("=")).collect();
-    let set: Vec<String> = set.into_iter().collect();
-    format!("{name} with [{}] in [{}]", set.join(" "), files().join(" "))
-}
-
-/// The loaded files that move MPI's bytes, with their sizes and dates.
-fn files() -> Vec<String> {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
-    let moves = |path: &&str| {
-        let name = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        FILES.iter().any(|prefix| name.starts_with(prefix))
-    };
-    let paths: BTreeSet<&str> = paths.filter(moves).collect();
-    let dated = paths.into_iter().filter_map(|path| {
-        let data = fs::metadata(path).ok()?;
-        Some(format!("{path} {} {}.{:09}", data.len(), data.mtime(), data.mtime_nsec()))
-    });
-    dated.collect()
-}
-
-/// How the names of variables begin that choose how MPI moves bytes.
-const WAYS: [&str; 12] = [
-    "FI_",
-    "MPICH_GPU",
-    "MPIR_CVAR_",
-    "OMPI_MCA_accelerator",
-    "OMPI_MCA_btl",
-    "OMPI_MCA_mpi_cuda",
-    "OMPI_MCA_mtl",
-    "OMPI_MCA_opal_cuda",
-    "OMPI_MCA_pml",
-    "OMPI_MCA_smsc",
-    "PSM2_",
-    "UCX_",
-];
-
-/// How the names of files begin that move MPI's bytes.
-const FILES: [&str; 9] = [
-    "libfabric",
-    "libmpi",
-    "libopen-pal",
-    "libpsm2",
-    "libucp",
-    "libucs",
-    "libuct",
-    "mca_btl",
-    "mca_pml",
-];
-
 /// Where a message must begin: the trials of the experiment do.
 const PAGE: usize = 4096;
 
 /// The device whose memory a buffer is.
 pub(crate) fn home_of<T: Pod>(buffer: &Buffer<T>) -> &Node {
     buffer.hub().topology().node(buffer.plan().allocate_on)
+}
+
+/// Whether a device is in a context of onebuf's own: those of other programs were not tried.
+fn is_own(home: &Node) -> bool {
+    !home.id.contains('@')
 }

@@ -38,6 +38,7 @@ mod flight;
 mod greet;
 mod join;
 mod layout;
+mod library_key;
 mod live;
 mod memory;
 mod message;

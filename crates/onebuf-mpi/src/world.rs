@@ -3,8 +3,8 @@
 use crate::{
     claim::GpuClaim,
     deadline::Deadline,
-    direct::library_key,
     engine::Link,
+    library_key::library_key,
     process::PeerState,
     ranks::{Peer, Ranks},
 };

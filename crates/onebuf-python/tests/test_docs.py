@@ -96,7 +96,7 @@ def test_the_stubs_have_the_options_of_buffers(hub):
     known = {
         "_New": lambda: hub.empty(4, nothing=1),
         "_Wrapped": lambda: hub.from_dlpack(np.ones(4), nothing=1),
-        "_Shared": lambda: ob.attach("nobody", hub, nothing=1),
+        "_Shared": lambda: ob.attach("no-such-service", hub, nothing=1),
     }
     for name, call in known.items():
         with pytest.raises(TypeError, match="unexpected option `nothing`: .* are known") as caught:

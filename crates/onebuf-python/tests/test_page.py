@@ -173,7 +173,7 @@ def test_the_table_of_options(hub):
     assert set(options) == set(known(lambda: hub.empty(4, nothing=1)))
     # "Functions that wrap memory the first six, `ob.attach` and `hub.import_fd` the first three."
     assert set(options[:6]) == set(known(lambda: hub.from_dlpack(np.ones(4), nothing=1)))
-    assert set(options[:3]) == set(known(lambda: ob.attach("nobody", hub, nothing=1)))
+    assert set(options[:3]) == set(known(lambda: ob.attach("no-such-service", hub, nothing=1)))
     for name in options:
         hub.empty(4, **{name: None})
 

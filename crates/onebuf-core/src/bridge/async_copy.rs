@@ -48,7 +48,7 @@ fn send(from: At<'_>, to: At<'_>, bytes: usize, aliases: (usize, usize)) -> Resu
     b.count_asked(a.plan.allocate_on, b.plan.allocate_on, bytes);
     let (way, under_way) = (RouteKind::Staged, Some(to_queue.note()));
     let on = Some(to_queue.clone());
-    let mut went = Went { way, bytes, chunks, under_way, on, timed: None };
+    let went = Went { way, bytes, chunks, under_way, on, ..Went::nowhere() };
     went.tell(began, a, b);
     Ok(went)
 }

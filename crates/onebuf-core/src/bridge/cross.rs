@@ -48,8 +48,8 @@ const MOST_PIECES: usize = 16;
 const BOUNCE_BYTES: usize = 16 << 20;
 
 impl Went {
-    /// Source and target are the same place.
-    fn nowhere() -> Self {
+    /// Source and target are the same place: nothing was moved.
+    pub fn nowhere() -> Self {
         Self { way: RouteKind::Same, bytes: 0, chunks: 0, under_way: None, on: None, timed: None }
     }
 }
@@ -163,7 +163,7 @@ fn from_map(from: At<'_>, to: At<'_>, bytes: usize, queue_state: &Arc<QueueState
     }
     b.count_asked(a.plan.allocate_on, b.plan.allocate_on, bytes);
     let (way, on) = (pointer_way(a), Some(queue_state.clone()));
-    let mut went = Went { way, bytes, chunks: 0, under_way: None, on, timed: None };
+    let went = Went { way, bytes, on, ..Went::nowhere() };
     went.tell(began, a, b);
     Ok(went)
 }
@@ -175,7 +175,7 @@ pub(crate) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         return between_hubs(from, to, bytes);
     }
     let (one, began) = (std::ptr::eq(a, b), b.hub.tracer().begin(What::Copy));
-    let mut went = match common(from, to, bytes) {
+    let went = match common(from, to, bytes) {
         _ if (one || is_one_memory(a, b)) && from.absolute() == to.absolute() => Went::nowhere(),
         _ if one => within(from, to, bytes)?,
         Some(aliases) => in_device(from, to, bytes, aliases)?,
@@ -190,9 +190,9 @@ pub(crate) fn cross(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
 
 impl Went {
     /// Records the copy in the trace.
-    pub fn tell(&mut self, began: Began<'_>, from: &Core, to: &Core) {
+    pub fn tell(&self, began: Began<'_>, from: &Core, to: &Core) {
         let Some(queue_state) = &self.on else { return };
-        began.end_timed(queue_state, self.timed.take(), |event| {
+        began.end_timed(queue_state, self.timed.clone(), |event| {
             event.route = Some(self.way);
             let (from, home) = (from.plan.allocate_on, to.plan.allocate_on);
             to.tell_copy(event, Cause::Asked, from, home, self.bytes);
@@ -318,7 +318,7 @@ fn through(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         // Neither in chunks nor by a pointer: directly from one device to the other.
         (None, None) => RouteKind::Peer,
     };
-    Ok(Went { way, bytes, chunks, under_way: None, on: Some(to_queue), timed: None })
+    Ok(Went { way, bytes, chunks, on: Some(to_queue), ..Went::nowhere() })
 }
 
 /// Makes one end of a copy from a guard.
@@ -341,20 +341,13 @@ fn within(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         all.copy_within(a..a + bytes, b);
         let home = core.plan.allocate_on == core.hub.host_index();
         let way = if home { RouteKind::Same } else { pointer_way(core) };
-        return Ok(Went {
-            way,
-            bytes,
-            chunks: 0,
-            under_way: None,
-            on: Some(queue_state),
-            timed: None,
-        });
+        return Ok(Went { way, bytes, on: Some(queue_state), ..Went::nowhere() });
     }
     if pieces <= MOST_PIECES {
         move_in_pieces(&queue_state, &hold, (a, b), bytes)?;
         let under_way = Some(queue_state.note());
         let way = RouteKind::Same;
-        return Ok(Went { way, bytes, chunks: 0, under_way, on: Some(queue_state), timed: None });
+        return Ok(Went { way, bytes, under_way, on: Some(queue_state), ..Went::nowhere() });
     }
     whole.check_host(true, true)?;
     let at = |offset| Stretch(hold.queue(), hold.memory(), offset);
@@ -362,14 +355,8 @@ fn within(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
     let moved = staged::relay(at(a), at(b), bytes, order, core.means(queue_state.device)?);
     drop(hold);
     let chunks = moved.inspect_err(|error| core.keep_for(&queue_state, error))?;
-    Ok(Went {
-        way: RouteKind::Staged,
-        bytes,
-        chunks,
-        under_way: None,
-        on: Some(queue_state),
-        timed: None,
-    })
+    let (way, on) = (RouteKind::Staged, Some(queue_state));
+    Ok(Went { way, bytes, chunks, on, ..Went::nowhere() })
 }
 
 /// Moves in pieces. A piece is as long as the distance of the move, so that none overlaps its own target. The order leads away
@@ -400,5 +387,5 @@ fn between_hubs(from: At<'_>, to: At<'_>, bytes: usize) -> Result<Went> {
         to.part.write_asked(to.offset + start, chunk)?;
     }
     let chunks = bytes.div_ceil(BOUNCE_BYTES);
-    Ok(Went { way: RouteKind::Staged, bytes, chunks, under_way: None, on: None, timed: None })
+    Ok(Went { way: RouteKind::Staged, bytes, chunks, ..Went::nowhere() })
 }

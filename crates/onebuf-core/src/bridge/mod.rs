@@ -212,7 +212,7 @@ pub fn copy_on<T: Pod>(queue: &Queue, from: &Buffer<T>, to: &Buffer<T>) -> Resul
     let (to, _) = Place::from(to).starting(0, bytes / size_of::<T>())?;
     let (a, b) = (from.part.core, to.part.core);
     let began = b.hub.tracer().begin(What::Copy);
-    let mut went = cross::on_queue(from, to, bytes, queue.queue_state.clone())?;
+    let went = cross::on_queue(from, to, bytes, queue.queue_state.clone())?;
     b.count_asked(a.plan.allocate_on, b.plan.allocate_on, bytes);
     went.tell(began, a, b);
     Ok(())
